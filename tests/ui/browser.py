@@ -24,11 +24,11 @@ def chromium() -> str:
 
 
 def made_ready(session):
-    """Make all that is shown of a run; what is told later comes in the background, as of the command."""
+    """Make all that is shown of a run: findings that were made beside the browser would count as time that the page takes."""
     from alltrace.ui.facts import make_answers
 
     session.prepare()
-    threading.Thread(target=make_answers, args=[session], daemon=True).start()
+    make_answers(session)
 
 
 def served(paths, scratch, kernels=None, begin=made_ready, history=None):

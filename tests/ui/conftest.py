@@ -55,7 +55,7 @@ def page(browser, address):
     """A page of what the module serves at `address`, with the token; whatever it complains of fails the test."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme="light")
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(60_000)  # each test loads 45 modules anew, 20 s where ten processes share a core
     complaints = []
     page.on("console", lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None)
     page.on("pageerror", lambda e: complaints.append(str(e)))

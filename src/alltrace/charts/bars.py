@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from alltrace.charts.columns import Columns
 from alltrace.charts.drawing import Axis, Drawing, Series
 from alltrace.charts.words import color, label, natural, size
+from alltrace.recipes.base import Chart
 from alltrace.trace.amounts import scale, text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.charts.columns import Columns
-    from alltrace.recipes.base import Chart
 
 MOST_THINGS = 40
 MOST_BARS = 1024

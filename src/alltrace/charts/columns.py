@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.charts.words import natural, title
+from alltrace.recipes.base import Answer, Column
 from alltrace.trace.amounts import scale, text
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.recipes.base import Answer, Column
 
 
 class Columns:
-    """An answer's columns by name.
-
-    Args:
-        answer: The answer; its table has the columns of `columns`.
-    """
+    """An answer's columns by name. `answer`: the answer; its table has the columns of `columns`."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer

@@ -12,100 +12,60 @@ steps from one x to the next."""
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis.
+    """An axis."""
 
-    Attributes:
-        title: What it shows, with the unit.
-        labels: Of an axis of things rather than numbers, their names; positions are then 0, 1, 2, ...
-        log: Whether it is logarithmic.
-        whole: Whether only whole numbers have a meaning on it, such as ranks.
-        unit: The unit that its numbers are shown in; empty for none.
-        ticks: Positions and labels of marks; empty to leave both to the drawing library.
-    """
-
-    title: str
+    title: str  # what it shows, with the unit
+    # of an axis of things rather than numbers, their names; positions are then 0, 1, 2,
     labels: tuple[str, ...] | None = None
-    log: bool = False
-    whole: bool = False
-    unit: str = ""
+    log: bool = False  # whether it is logarithmic
+    whole: bool = False  # whether only whole numbers have a meaning on it, such as ranks
+    unit: str = ""  # the unit that its numbers are shown in; empty for none
+    # positions and labels of marks; empty to leave both to the drawing library
     ticks: tuple[tuple[float, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Series:
-    """Things of one colour.
+    """Things of one colour."""
 
-    Attributes:
-        name: What they are; empty if there is but one series.
-        mark: How they are drawn.
-        x: Positions across, n.
-        y: Positions up, n; of boxes the medians. None if there is no value.
-        color: `#rrggbb`.
-        low: Of a band its lower line; of boxes the first quartiles.
-        high: Of a band its upper line; of boxes the third quartiles.
-        ends: Of boxes, least and greatest of each.
-        shade: A number for each point, which chooses its colour on a scale; then `color` is not used.
-        notes: A text for each point, shown if the chart can describe one point; or empty.
-        tag: A text at a line, instead of a name in the legend if the chart supports it; or empty.
-    """
-
-    name: str
-    mark: Mark
-    x: tuple[float, ...]
-    y: tuple[float | None, ...]
-    color: str
-    low: tuple[float | None, ...] = ()
-    high: tuple[float | None, ...] = ()
-    ends: tuple[tuple[float | None, float | None], ...] = ()
+    name: str  # what they are; empty if there is but one series
+    mark: Mark  # how they are drawn
+    x: tuple[float, ...]  # positions across, n
+    y: tuple[float | None, ...]  # positions up, n; of boxes the medians. None if there is no value
+    color: str  # `#rrggbb`
+    low: tuple[float | None, ...] = ()  # of a band its lower line; of boxes the first quartiles
+    high: tuple[float | None, ...] = ()  # of a band its upper line; of boxes the third quartiles
+    ends: tuple[tuple[float | None, float | None], ...] = ()  # of boxes, least and greatest of each
+    # a number for each point, which chooses its colour on a scale; then `color` is not used
     shade: tuple[float, ...] = ()
-    notes: tuple[str, ...] = ()
-    tag: str = ""
+    notes: tuple[str, ...] = ()  # a text for each point, shown if the chart can describe one point; or empty
+    tag: str = ""  # a text at a line, instead of a name in the legend if the chart supports it; or empty
 
 
 @dataclass(frozen=True)
 class Heat:
-    """A heat map: rows of cells.
+    """A heat map: rows of cells."""
 
-    Attributes:
-        edges: Where the columns begin, and where the last ends, in the units of the axis across: m + 1.
-        rows: The names of the n rows.
-        values: n rows of m numbers, NaN if nothing is known.
-        name: What the numbers are, with the unit.
-        low: The number at the light end of the colours.
-        high: The number at the dark end.
-    """
-
-    edges: tuple[float, ...]
-    rows: tuple[str, ...]
-    values: tuple[tuple[float, ...], ...]
-    name: str
-    low: float
-    high: float
+    edges: tuple[float, ...]  # where the columns begin, and where the last ends, in the units of the axis across: m + 1
+    rows: tuple[str, ...]  # the names of the n rows
+    values: tuple[tuple[float, ...], ...]  # n rows of m numbers, NaN if nothing is known
+    name: str  # what the numbers are, with the unit
+    low: float  # the number at the light end of the colours
+    high: float  # the number at the dark end
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A picture, not yet drawn.
+    """A picture, not yet drawn."""
 
-    Attributes:
-        title: The title above it.
-        x: The axis across.
-        y: The axis up.
-        series: What is drawn, the first at the bottom.
-        lying: Whether bars and boxes are horizontal: `x` then goes down the page, with readable names.
-        heat: The heat map, or None.
-        shade: What the shades of points mean, or empty.
-        notes: What was left out or merged to keep the chart readable.
-    """
-
-    title: str
-    x: Axis
-    y: Axis
-    series: tuple[Series, ...] = ()
-    lying: bool = False
-    heat: Heat | None = None
-    shade: str = ""
-    notes: tuple[str, ...] = ()
+    title: str  # the title above it
+    x: Axis  # the axis across
+    y: Axis  # the axis up
+    series: tuple[Series, ...] = ()  # what is drawn, the first at the bottom
+    lying: bool = False  # whether bars and boxes are horizontal: `x` then goes down the page, with readable names
+    heat: Heat | None = None  # the heat map, or None
+    shade: str = ""  # what the shades of points mean, or empty
+    notes: tuple[str, ...] = ()  # what was left out or merged to keep the chart readable
 
     @property
     def empty(self) -> bool:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import io
 import warnings
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from alltrace.charts.drawing import Drawing, Heat, Series
 from alltrace.charts.plotly import HEAT_COLORS, SHADES
 from alltrace.trace.amounts import shortened
 from alltrace.trace.errors import UsageError, printable
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from alltrace.charts.drawing import Drawing, Heat, Series
 
 FORMATS = ("png", "svg")
 _FEW_DECADES = 100
@@ -32,8 +29,7 @@ _GRID = "#d8dee4"
 def check_picture(path: Path) -> None:
     """Check that a chart can be written to `path`, before the work is done.
 
-    Raises:
-        UsageError: The name ends in no known format, or matplotlib is not installed.
+    Raises `UsageError`: the name ends in no known format, or matplotlib is not installed.
     """
     if path.suffix.lower().lstrip(".") not in FORMATS or path.is_dir():
         raise UsageError(f"--picture is {printable(str(path))!r}; expected the name of a file that ends in .png or .svg")
@@ -44,13 +40,7 @@ def check_picture(path: Path) -> None:
 def picture_bytes(drawing: Drawing, kind: str = "png", *, dpi: int = 144) -> bytes:
     """The picture as the contents of a file.
 
-    Args:
-        drawing: What to draw.
-        kind: `png` or `svg`.
-        dpi: Dots per inch of a PNG.
-
-    Raises:
-        UsageError: matplotlib is not installed.
+    `kind`: `png` or `svg`. `dpi`: dots per inch of a PNG. Raises `UsageError`: matplotlib is not installed.
     """
     if find_spec("matplotlib") is None:
         raise UsageError("a picture needs matplotlib, which is not installed; pip install 'alltrace[pictures]'")

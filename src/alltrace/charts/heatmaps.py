@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from alltrace.charts.columns import Columns
 from alltrace.charts.drawing import Axis, Drawing, Heat
 from alltrace.charts.words import label, title
-
-if TYPE_CHECKING:
-    from alltrace.charts.columns import Columns
-    from alltrace.recipes.base import Chart
+from alltrace.recipes.base import Chart
 
 MOST_ROWS = 1024
 MOST_CELLS = 1000

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING
 
+from alltrace.recipes.questions.diagnose.cards import Card, Diagnosis
 from alltrace.trace.errors import printable
-
-if TYPE_CHECKING:
-    from alltrace.recipes.questions.diagnose.cards import Card, Diagnosis
 
 
 def diagnosis_html(found: Diagnosis) -> str:

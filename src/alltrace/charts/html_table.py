@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING
 
 from alltrace.charts.timeline_links import PAGE, places_of
+from alltrace.recipes.base import Answer
 from alltrace.trace.errors import printable
-
-if TYPE_CHECKING:
-    from alltrace.recipes.base import Answer
 
 _MOST_ROWS = 50
 
@@ -17,9 +14,7 @@ _MOST_ROWS = 50
 def answer_html(answer: Answer, zero_ns: int = 0) -> str:
     """The first rows of an answer, with times that link to the timeline of the page, and its notes; names from a trace are escaped.
 
-    Args:
-        answer: The answer.
-        zero_ns: What its times are at the run's start.
+    `zero_ns`: what its times are at the run's start.
     """
     titles = [column.name if column.unit is None else f"{column.name} ({column.unit})" for column in answer.columns]
     shown = answer.table.slice(0, _MOST_ROWS).to_pylist()

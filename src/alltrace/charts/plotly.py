@@ -6,12 +6,10 @@ plotly reads texts as a small markup language and, if MathJax is loaded, as form
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from alltrace.charts.drawing import Axis, Drawing, Heat, Series
+from alltrace.charts.drawing import Axis, Drawing, Heat, Series
 
 HEAT_COLORS = ("#f2f6fa", "#bcd5ea", "#74aad4", "#2f77b5", "#14406b")
 SHADES = ("#2f77b5", "#5f9fb0", "#9cb069", "#dba730", "#c4302b")
@@ -22,8 +20,8 @@ _FEW = 3
 def figure(drawing: Drawing) -> dict[str, Any]:
     """The figure of a drawing, which `json.dumps` can write.
 
-    Returns:
-        `data`, a list of traces, and `layout`, as `plotly.graph_objects.Figure` and `Plotly.newPlot` take them. Texts are escaped.
+    Returns `data`, a list of traces, and `layout`, as `plotly.graph_objects.Figure` and `Plotly.newPlot` take them.
+    Texts are escaped.
     """
     traces = [_heat(drawing.heat)] if drawing.heat is not None else _traces(drawing)
     x, y = _axis(drawing.x), _axis(drawing.y)

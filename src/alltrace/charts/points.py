@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from alltrace.charts.columns import Columns
 from alltrace.charts.drawing import Axis, Drawing, Series
 from alltrace.charts.words import color, label, natural, sizes
+from alltrace.recipes.base import Chart
 from alltrace.trace.amounts import scale, text
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.charts.columns import Columns
-    from alltrace.recipes.base import Chart
 
 MOST_LINES = 10
 _GRID = (1200, 600)

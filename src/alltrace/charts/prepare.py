@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,13 +14,9 @@ from alltrace.charts.columns import Columns
 from alltrace.charts.drawing import Axis, Drawing
 from alltrace.charts.heatmaps import heatmap
 from alltrace.charts.points import lines, roofline, scatter
+from alltrace.recipes.base import Answer, Chart
 from alltrace.trace.amounts import text
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from alltrace.recipes.base import Answer, Chart
 
 _KINDS: dict[str, Callable[[Columns, Chart], Drawing]] = {
     "bars": bars,
@@ -38,14 +35,8 @@ def draw(answer: Answer, chart: Chart | None = None, title: str = "") -> Drawing
 
     Many rows stay readable: bars and boxes show the first 40 things of an answer, neighbouring ranks are merged past 1,024,
     more than 10 lines become a band, points that would cover each other are drawn once; the notes report it.
-
-    Args:
-        answer: The answer.
-        chart: How to draw it; None for its own.
-        title: The title if the chart has none.
-
-    Raises:
-        UsageError: The answer has no picture, or lacks a column of it.
+    `chart`: how to draw it; None for its own. `title`: the title if the chart has none. Raises `UsageError`: the
+    answer has no picture, or lacks a column of it.
     """
     asked = chart or answer.chart
     if asked is None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from alltrace.recipes.base import Column
+from alltrace.recipes.base import Column
 
 PAGE = "http://127.0.0.1:8765/"
 """Where a report or notebook expects the page, which `alltrace ui RUN --port 8765` serves there."""
@@ -24,29 +22,19 @@ _LEAST_ROOM_NS = 1000
 
 
 class Places(NamedTuple):
-    """Where the rows of an answer are: its columns of that.
+    """Where the rows of an answer are: its columns of that."""
 
-    Attributes:
-        start: When the subject of a row starts.
-        end: When it ends; None if no column has it.
-        length: How long it lasts.
-        rank: On which rank.
-        zero_ns: What a time of the answer is at the run's start: of `stats` and `nsys` the session's clock.
-    """
-
-    start: str
-    end: str | None
-    length: str | None
+    start: str  # when the subject of a row starts
+    end: str | None  # when it ends; None if no column has it
+    length: str | None  # how long it lasts
     rank: str | None
-    zero_ns: int = 0
+    zero_ns: int = 0  # what a time of the answer is at the run's start: of `stats` and `nsys` the session's clock
 
     def fragment(self, row: Mapping[str, Any]) -> str | None:
         """The fragment after the page's address, `#timeline?...`; None if the row has no time.
 
         Two cursors enclose the subject of the row, with twice its length of space on both sides.
-
-        Args:
-            row: The values of the row by column.
+        `row`: the values of the row by column.
         """
         start, end, length, rank = (_whole(row.get(c)) if c is not None else None for c in self[:4])
         if start is None:
@@ -63,9 +51,7 @@ class Places(NamedTuple):
 def places_of(columns: Iterable[Column], zero_ns: int = 0) -> Places | None:
     """Where the rows of an answer are on the timeline; None if no row has a time.
 
-    Args:
-        columns: The answer's columns.
-        zero_ns: See `Places`.
+    `columns`: the answer's columns. `zero_ns`: see `Places`.
     """
     names = {_plain(c.name): c.name for c in reversed(list(columns)) if c.unit in ("ns", None)}
     start, end, length, rank = (next((names[w] for w in words if w in names), None) for words in (_STARTS, _ENDS, _LENGTHS, _RANKS))

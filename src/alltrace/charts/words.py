@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from alltrace.charts.palette import PALETTE, SEVERITIES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from alltrace.recipes.base import Column
+from alltrace.recipes.base import Column
 
 _ENDINGS = {
     "ns": ("_ns",),
@@ -61,8 +57,7 @@ def title(column: Column, unit: str) -> str:
 def sizes(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
     """Marks for sizes in bytes on a logarithmic axis: powers of two with binary prefixes, such as 4 KiB; sixteen at most.
 
-    Args:
-        values: The sizes; those above 0 count.
+    `values`: the sizes; those above 0 count.
     """
     found = [v for v in values if 0 < v < float("inf")]
     if not found:

@@ -35,9 +35,6 @@ def write_cards(verb: str, answer: Answer, hosts: Mapping[int, str], args: argpa
 
     `verb`: The verb that was run. `hosts`: The host of each rank of the run. `args`: The arguments of
     `add_answer_options`.
-
-    Raises:
-        InputError: The file cannot be written.
     """
     answer = answer.read()
     terminal = args.output is None and sys.stdout.isatty()

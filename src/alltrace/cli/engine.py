@@ -39,8 +39,7 @@ def add_engine_options(group: argparse._ActionsContainer) -> None:
 def start_engine(args: argparse.Namespace) -> None:
     """Use the engine that `args` name until the command ends.
 
-    Raises:
-        UsageError: Options contradict each other, or the cluster is not available.
+    Raises `UsageError`: options contradict each other, or the cluster is not available.
     """
     system = next((s for s in ("slurm", "pbs") if getattr(args, s, None) is not None), None)
     address = getattr(args, "dask", None)

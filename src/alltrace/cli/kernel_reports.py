@@ -26,9 +26,7 @@ def read_reports(
 
     `paths`: The reports. `detail`: Whether sections, results of rules and values of instances are read too. `listings`:
     Lists the instructions of each launch, which needs `detail`; None if they are not wanted.
-
-    Raises:
-        InputError: A file is not a report, or cannot be read.
+    Raises `InputError`: a file is not a report, or cannot be read.
     """
     from alltrace.readers.ncu.read import read_report
     from alltrace.recipes.ncu.tables import Profiled

@@ -36,8 +36,8 @@ _GROUP_ROWS = 1 << 16  # at least in a row group of Parquet
 def check_output(args: argparse.Namespace) -> None:
     """Check that an answer can be written as `args` say, before the work is done.
 
-    Raises:
-        UsageError: Parquet without a file to write to, units of a format without them, or an output that is not a file.
+    Raises `UsageError`: Parquet without a file to write to, units of a format without them, or an output that is
+    not a file.
     """
     check_csv_safe(args, [args.format])
     if args.units == "auto" and args.format not in ("table", "cards"):
@@ -53,8 +53,7 @@ def check_output(args: argparse.Namespace) -> None:
 def check_csv_safe(args: argparse.Namespace, kinds: Sequence[str]) -> None:
     """Whether `--csv-safe` has a meaning for answers of these forms.
 
-    Raises:
-        UsageError: It was given, but no file is CSV.
+    Raises `UsageError`: it was given, but no file is CSV.
     """
     if args.csv_safe and "csv" not in kinds:
         raise UsageError(f"--csv-safe works with CSV, and the format is {args.format}; add --format csv")
@@ -63,8 +62,7 @@ def check_csv_safe(args: argparse.Namespace, kinds: Sequence[str]) -> None:
 def check_drawable(what: str, chart: Chart | None, args: argparse.Namespace) -> None:
     """Check that the answer has a chart if `args` request one, before the work is done.
 
-    Raises:
-        UsageError: It has none.
+    Raises `UsageError`: it has none.
     """
     if args.picture is not None and chart is None:
         raise UsageError(f"{what} has no chart; leave out --picture")
@@ -79,10 +77,8 @@ def write_answer(verb: str, answer: Answer, facts: Mapping[str, int], args: argp
 
     `verb`: The verb that was run. `facts`: What the run is: ranks, hosts, devices, span_ns. `args`: The arguments of
     `add_answer_options`.
-
-    Raises:
-        UsageError: Parquet without a file to write to, an output that is not a file, or a picture of what has none.
-        InputError: The file cannot be written.
+    Raises `UsageError`: Parquet without a file to write to, an output that is not a file, or a picture of what has
+    none.
     """
     check_output(args)
     check_drawable(verb, answer.chart, args)
@@ -184,11 +180,7 @@ class _Csv:
 
 
 def write_picture(verb: str, answer: Answer, path: Path) -> None:
-    """Draw `answer` into the file `path`.
-
-    Raises:
-        InputError: The file cannot be written.
-    """
+    """Draw `answer` into the file `path`."""
     from alltrace.charts import draw, picture_bytes
 
     picture = picture_bytes(draw(answer, title=verb), path.suffix.lower().lstrip("."))
@@ -305,10 +297,7 @@ def save_tables(
     `verb`: The verb that was run. `facts`: What the run is. `files`: A file for each of some forms: `csv`, `json`,
     `md`, `parquet`. `limit`: The most rows to write; None for all. `csv_safe`: CSV has no cells that a spreadsheet
     takes for formulas.
-
-    Raises:
-        InputError: A file cannot be written.
-        UsageError: The table cannot be written as Parquet.
+    Raises `InputError`: a file cannot be written. Raises `UsageError`: the table cannot be written as Parquet.
     """
     schema, tables = _main_rows(answer, limit)
     rows = 0
@@ -395,11 +384,7 @@ def _worded(table: Any) -> list[str]:
 
 
 def emit(pieces: Iterable[str], path: Path | None) -> None:
-    """Write text to `path`, completely or not at all, or to standard output if it is None.
-
-    Raises:
-        InputError: The file cannot be written.
-    """
+    """Write text to `path`, completely or not at all, or to standard output if it is None."""
     if path is not None:
         # a path from a trace may hold bytes that are not UTF-8
         save(path, lambda place: _write_text(place, pieces))
@@ -418,11 +403,7 @@ def _write_text(path: Path, pieces: Iterable[str]) -> None:
 
 
 def save(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` make a file that replaces `path` once it is whole; what is not a regular file, such as a pipe, is written to.
-
-    Raises:
-        InputError: The file cannot be written.
-    """
+    """Let `write` make a file that replaces `path` once it is whole; a pipe or other special file is written to."""
     with _replaced(path) as place, _named(path):
         write(place)
 

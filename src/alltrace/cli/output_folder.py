@@ -28,9 +28,7 @@ class Folder:
 
     `place`: A path or a URL. `kinds`: The forms of each table: `csv`, `json`, `md`, `parquet`. `csv_safe`: CSV has no
     cells that a spreadsheet takes for formulas.
-
-    Raises:
-        UsageError: Nothing can be written there.
+    Raises `UsageError`: nothing can be written there.
     """
 
     def __init__(self, place: str, kinds: tuple[str, ...], *, csv_safe: bool = False) -> None:
@@ -58,9 +56,7 @@ class Folder:
         """Write every table of `answer`; returns `table`, `file`, `rows` and `columns` of each file.
 
         `verb`: The verb that was run. `facts`: What the run is. `within`: The folder inside this one.
-
-        Raises:
-            InputError: A file cannot be written.
+        Raises `InputError`: a file cannot be written.
         """
         from alltrace.cli.output import save_tables
 
@@ -76,11 +72,7 @@ class Folder:
         return written
 
     def write_text(self, file: str, text: str) -> None:
-        """Write a text file.
-
-        Raises:
-            InputError: It cannot be written.
-        """
+        """Write a text file. Raises `InputError`: it cannot be written."""
         with self._place(file) as path:
             _replace(path, text)
 

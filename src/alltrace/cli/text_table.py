@@ -48,11 +48,7 @@ def to_text(answer: Answer, table: Any, cut: int = 0, form: TableForm = PLAIN) -
 
 
 def streamed_text(answer: Answer, stream: RowStream, form: TableForm = PLAIN) -> Iterator[str]:
-    """`to_text` with all rows of a stream; cells wait in a file until all widths are known.
-
-    Raises:
-        InputError: The file cannot be written.
-    """
+    """`to_text` with all rows of a stream; cells wait in a file until all widths are known."""
     longest = [0] * len(stream.schema)
     try:
         with tempfile.TemporaryFile(prefix="alltrace-table-") as file:
@@ -123,9 +119,6 @@ class _Lines:
     """The lines of a text table.
 
     `longest`: How long the longest cell of each column is. `form`: How it is written.
-
-    Attributes:
-        dropped: The names of the columns that do not fit.
     """
 
     def __init__(self, schema: Any, longest: Sequence[int], form: TableForm) -> None:
@@ -140,6 +133,7 @@ class _Lines:
         self._places = list(range(len(limits)))
         if form.width:
             self._places = _fitting(limits, self._right, longest, form.width)
+        # the names of the columns that do not fit
         self.dropped = [printable(f.name) for i, f in enumerate(schema) if i not in set(self._places)]
         self._right = [self._right[i] for i in self._places]
         self._limits = [limits[i] for i in self._places]

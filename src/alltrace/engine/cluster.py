@@ -40,22 +40,16 @@ LOST_S = 30.0
 class ClusterEngine:
     """Runs tasks on the workers of a Dask scheduler.
 
-    Args:
-        client: The `distributed.Client`.
-        place: The name of the cluster in messages.
-        wait_s: How long to wait for a worker before giving up; None to wait without limit, as a queue may be slow.
-        connect: Reconnects to a lost scheduler within this many seconds; None if it cannot come back.
-
-    Attributes:
-        client: As above.
-        place: As above.
+    `client`: the `distributed.Client`. `place`: the name of the cluster in messages. `wait_s`: how long to wait for
+    a worker before giving up; None to wait without limit, as a queue may be slow. `connect`: reconnects to a lost
+    scheduler within this many seconds; None if it cannot come back.
     """
 
     def __init__(
         self, client: Any, place: str, wait_s: float | None = LOST_S, connect: Callable[[float], Any] | None = None
     ) -> None:
-        self.client: Any = client
-        self.place: str = place
+        self.client: Any = client  # as above
+        self.place: str = place  # as above
         self._wait_s = wait_s
         self._connect = connect
         self._names: dict[str, frozenset[str]] = {}
@@ -74,10 +68,8 @@ class ClusterEngine:
 
         A task with a killed worker goes to another one; a task that has killed several workers is an error. After
         a scheduler has been started again, only the tasks that had not ended run again.
-
-        Raises:
-            UsageError: No worker is on a host that a task needs, or a worker does not see the files that tasks need.
-            AlltraceError: The scheduler or all workers went away.
+        Raises `UsageError`: no worker is on a host that a task needs, or a worker does not see the files that
+        tasks need. Raises `AlltraceError`: the scheduler or all workers went away.
         """
         from distributed.protocol import pickle
 
@@ -190,31 +182,20 @@ class ClusterEngine:
 
 
 class _Handed(NamedTuple):
-    """A task that workers have.
+    """A task that workers have."""
 
-    Attributes:
-        places: The positions of its items, which are of one host.
-        workers: The only workers that may run it; None for any.
-        apart: Whether it has one item, and workers have no more tasks than they can run.
-    """
-
-    places: tuple[int, ...]
-    workers: frozenset[str] | None
-    apart: bool
+    places: tuple[int, ...]  # the positions of its items, which are of one host
+    workers: frozenset[str] | None  # the only workers that may run it; None for any
+    apart: bool  # whether it has one item, and workers have no more tasks than they can run
 
 
 class _Ended(NamedTuple):
-    """A task that has ended.
+    """A task that has ended."""
 
-    Attributes:
-        future: What Dask calls it.
-        found: The outcomes of its items and how many seconds they took, or what was raised instead.
-        failed: Whether the task raised that, and not the way to the cluster.
-    """
-
-    future: Any
+    future: Any  # what Dask calls it
+    # the outcomes of its items and how many seconds they took, or what was raised instead
     found: tuple[list[Outcome[Any]], float] | BaseException
-    failed: bool
+    failed: bool  # whether the task raised that, and not the way to the cluster
 
 
 class _Running:

@@ -23,26 +23,15 @@ PATIENCE_S = 3.0
 
 
 class Call(NamedTuple):
-    """What all tasks of one call of the engine share.
+    """What all tasks of one call of the engine share."""
 
-    Attributes:
-        topic: The name of the call, under which progress is reported.
-        function: A pickled function of an item and `advance(n)`, which a worker loads once for all tasks of a call.
-        needs: The files that a worker must see as the caller does.
-    """
-
-    topic: str
-    function: bytes
-    needs: tuple[Mark, ...] = ()
+    topic: str  # the name of the call, under which progress is reported
+    function: bytes  # a pickled function of an item and `advance(n)`, which a worker loads once for all tasks of a call
+    needs: tuple[Mark, ...] = ()  # the files that a worker must see as the caller does
 
 
 class UnseenError(Exception):
-    """A worker does not see files of the caller.
-
-    Args:
-        host: The worker's machine.
-        paths: The files.
-    """
+    """A worker does not see files of the caller. `host`: the worker's machine."""
 
     def __init__(self, host: str, paths: list[str]) -> None:
         super().__init__(host, paths)
@@ -53,15 +42,8 @@ class UnseenError(Exception):
 def on_worker(call: Call, items: list[tuple[int, Any]]) -> tuple[list[Outcome[Any]], float]:
     """One task: one item after another.
 
-    Args:
-        call: What it shares with the others.
-        items: The items, with their positions.
-
-    Returns:
-        Their outcomes, and how many seconds they took.
-
-    Raises:
-        UnseenError: This machine does not see a file that the task needs.
+    `call`: what it shares with the others. `items`: the items, with their positions. Returns their outcomes, and
+    how many seconds they took. Raises `UnseenError`: this machine does not see a file that the task needs.
     """
     worker = get_worker()
     function = _loaded(call)

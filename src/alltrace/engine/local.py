@@ -28,18 +28,12 @@ def run_tasks(
 ) -> Iterator[Outcome[_Result]]:
     """`function(item, advance)` for each item; outcomes come as they are ready.
 
-    Args:
-        function: A module-level function of an item and `advance(n)`, which it may call to report n units of work done. It is
-            pickled once for each process, with the arguments of a `functools.partial`: use these for data that all items need.
-        items: The items; each is pickled to its process, so keep them small.
-        jobs: The most processes; None for the number of processors. One item, or one job, runs in this process.
-        progress: Called in this process with what the tasks report.
-
-    Yields:
-        An `Outcome` for each item, in order of completion.
-
-    Raises:
-        AlltraceError: A worker process was killed (out of memory, most often).
+    `function`: a module-level function of an item and `advance(n)`, which it may call to report n units of work
+    done. It is pickled once for each process, with the arguments of a `functools.partial`: use these for data that
+    all items need. `items`: the items; each is pickled to its process, so keep them small. `jobs`: the most
+    processes; None for the number of processors. One item, or one job, runs in this process. `progress`: called in
+    this process with what the tasks report. Yields an `Outcome` for each item, in order of completion. Raises
+    `AlltraceError`: a worker process was killed (out of memory, most often).
     """
     jobs = min(default_jobs() if jobs is None else max(1, jobs), len(items))
     advance = progress or (lambda _n: None)

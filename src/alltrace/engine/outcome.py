@@ -16,17 +16,11 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Outcome(Generic[_Result]):
-    """What became of one item: its result, or the error that was raised on purpose.
+    """What became of one item: its result, or the error that was raised on purpose."""
 
-    Attributes:
-        index: The item's position.
-        result: What the function returned, or None.
-        error: The `AlltraceError` it raised, or None.
-    """
-
-    index: int
-    result: _Result | None
-    error: AlltraceError | None
+    index: int  # the item's position
+    result: _Result | None  # what the function returned, or None
+    error: AlltraceError | None  # the `AlltraceError` it raised, or None
 
     def get(self) -> _Result:
         """The result; raises the error if there is one."""

@@ -15,25 +15,15 @@ _POLL_S = 0.2
 
 
 class Mark(NamedTuple):
-    """What shows that two processes see the same file.
+    """What shows that two processes see the same file."""
 
-    Attributes:
-        path: The file or folder, absolute.
-        size_bytes: The size of a file; None for a folder.
-        written_s: When a file was last written, s since the epoch; None for a folder.
-    """
-
-    path: str
-    size_bytes: int | None
-    written_s: int | None
+    path: str  # the file or folder, absolute
+    size_bytes: int | None  # the size of a file; None for a folder
+    written_s: int | None  # when a file was last written, s since the epoch; None for a folder
 
 
 def mark_of(path: str | Path) -> Mark:
-    """The mark of a file or folder as it is now.
-
-    Raises:
-        OSError: It cannot be seen from here.
-    """
+    """The mark of a file or folder as it is now. Raises `OSError`: it cannot be seen from here."""
     place = Path(path).absolute()
     found = place.stat()
     if place.is_dir():
@@ -44,9 +34,8 @@ def mark_of(path: str | Path) -> Mark:
 def unseen(marks: Iterable[Mark], patience_s: float = 0.0) -> list[str]:
     """The paths that this process does not see, or sees with other contents.
 
-    Args:
-        marks: What another process sees.
-        patience_s: How long to look: a new file on a shared file system can appear late.
+    `marks`: what another process sees. `patience_s`: how long to look: a new file on a shared file system can
+    appear late.
     """
     until = time.monotonic() + patience_s
     left = list(marks)

@@ -44,11 +44,8 @@ def remote() -> bool:
 def sharing(paths: Sequence[Path]) -> Iterator[None]:
     """A block whose tasks need files that this process sees: no worker runs one that does not see the same.
 
-    Args:
-        paths: Files and folders that are there.
-
-    Raises:
-        UsageError: A worker that is there does not see them; the message names the paths.
+    `paths`: files and folders that are there. Raises `UsageError`: a worker that is there does not see them; the
+    message names the paths.
     """
     if _engine is None:
         yield
@@ -68,21 +65,15 @@ def run_tasks(
 ) -> Iterator[Outcome[_Result]]:
     """`function(item, advance)` for each item, by the engine in use; outcomes come as they are ready.
 
-    Args:
-        function: A module-level function of an item and `advance(n)`, which it may call to report n units of work done. It is
-            pickled once for each worker, with the arguments of a `functools.partial`: use these for data that all items need.
-        items: The items; each is pickled to where it runs, so keep them small.
-        jobs: The most processes of this machine; a cluster has as many as it has, but with 1 all runs in this process.
-        progress: Called in this process with what the tasks report.
-        hosts: For each item the only host of a cluster that may work on it; None for any.
-        needs: Files and folders that a worker of a cluster must see as this process does.
-
-    Yields:
-        An `Outcome` for each item, in order of completion.
-
-    Raises:
-        UsageError: No worker is on a host, or one does not see what is needed.
-        AlltraceError: Workers were killed again and again, or the cluster went away.
+    `function`: a module-level function of an item and `advance(n)`, which it may call to report n units of work
+    done. It is pickled once for each worker, with the arguments of a `functools.partial`: use these for data that
+    all items need. `items`: the items; each is pickled to where it runs, so keep them small. `jobs`: the most
+    processes of this machine; a cluster has as many as it has, but with 1 all runs in this process. `progress`:
+    called in this process with what the tasks report. `hosts`: for each item the only host of a cluster that may
+    work on it; None for any. `needs`: files and folders that a worker of a cluster must see as this process does.
+    Yields an `Outcome` for each item, in order of completion. Raises `UsageError`: no worker is on a host, or one
+    does not see what is needed. Raises `AlltraceError`: workers were killed again and again, or the cluster went
+    away.
     """
     engine = _engine
     if engine is None or jobs == 1:

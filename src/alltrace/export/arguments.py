@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.export.columns import UNKNOWN, numbers
-from alltrace.trace.arrays import integers
+from alltrace.export.record_bytes import Pool
+from alltrace.export.selection import Selection
+from alltrace.export.tracks import Tracks
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.grouping import group
 from alltrace.trace.schema import TABLES
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.export.record_bytes import Pool
-    from alltrace.export.selection import Selection
-    from alltrace.export.tracks import Tracks
-    from alltrace.trace.arrays import Int64
-
-    Value = int | str | list[int]
+Value = int | str | list[int]
 
 
 class Form(Protocol):
@@ -81,15 +76,10 @@ _OPERATION_MANY = {"sequence": "sequence", "bytes": "bytes", "elements": "count"
 
 
 class Arguments(NamedTuple):
-    """The arguments of n slices.
+    """The arguments of n slices."""
 
-    Attributes:
-        few: int64 array of n numbers in the pool, -1 for none.
-        many: For each name int64 values of n, and which slices have it.
-    """
-
-    few: Int64
-    many: dict[str, tuple[Int64, NDArray[np.bool_]]]
+    few: Int64  # n numbers in the pool, -1 for none
+    many: dict[str, tuple[Int64, NDArray[np.bool_]]]  # for each name int64 values of n, and which slices have it
 
 
 def columns_of(table: str) -> list[str]:
@@ -99,17 +89,14 @@ def columns_of(table: str) -> list[str]:
 
 
 class Operations:
-    """The communication operations of a rank that are on a device, to be found by the kernels that do them.
-
-    Attributes:
-        rows: A `pyarrow.Table` of n operations.
-    """
+    """The communication operations of a rank that are on a device, to be found by the kernels that do them."""
 
     def __init__(self, selection: Selection, tracks: Tracks) -> None:
         import pyarrow as pa
 
         columns = ["start", "device", "stream", *_OPERATION.values(), *_OPERATION_MANY.values()]
         parts = list(selection.batches(tracks.rank, "collectives", columns))
+        # a `pyarrow.Table` of n operations
         self.rows: Any = pa.concat_tables(parts).combine_chunks() if parts else None
         if self.rows is not None:
             starts = numbers(self.rows, "start") - selection.zero_ns
@@ -124,12 +111,7 @@ class Operations:
 
 
 class Places:
-    """Rows by track and start.
-
-    Args:
-        tracks: int64 array of n tracks, -1 for none.
-        starts: int64 array of n starts, ns.
-    """
+    """Rows by track and start. `tracks`: int64 array of n tracks, -1 for none."""
 
     def __init__(self, tracks: Int64, starts: Int64) -> None:
         # one number for a start and a track, which together may need more than 64 bits
@@ -155,13 +137,8 @@ def arguments_of(
 ) -> Arguments:
     """The arguments of the rows of a table.
 
-    Args:
-        selection: What is exported.
-        table: The table.
-        rows: Its rows, with `columns_of(table)`.
-        pool: Where the arguments are put.
-        form: How they are written.
-        of: Communication operations, and for each row its place among them, -1 for none.
+    `rows`: its rows, with `columns_of(table)`. `pool`: where the arguments are put. `form`: how they are written.
+    `of`: communication operations, and for each row its place among them, -1 for none.
     """
     import pyarrow as pa
 

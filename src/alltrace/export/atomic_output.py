@@ -6,14 +6,11 @@ import os
 import shutil
 import zlib
 from io import FileIO
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from alltrace.trace.errors import InputError, UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
 
 _FAST = 1
 _GZIP = 31
@@ -22,11 +19,8 @@ _GZIP = 31
 class Draft:
     """A folder next to the output; its files are renamed into place when the block succeeds, and it is removed in any case.
 
-    Args:
-        path: The output; further outputs from `file` are next to it.
-
-    Raises:
-        InputError: On leaving the block, when something could not be written; nothing is left then.
+    `path`: the output; further outputs from `file` are next to it. Raises `InputError`: on leaving the block, when
+    something could not be written; nothing is left then.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,11 +63,7 @@ class Draft:
 
 
 def check_folder(path: Path) -> None:
-    """Refuse an output folder that holds something.
-
-    Raises:
-        UsageError: It is a file, or not empty.
-    """
+    """Refuse an output folder that holds something. Raises `UsageError`: it is a file, or not empty."""
     if path.is_dir() and not any(path.iterdir()):
         path.rmdir()
     if path.exists():
@@ -83,9 +73,7 @@ def check_folder(path: Path) -> None:
 class Output:
     """A binary file that may be compressed on the fly.
 
-    Args:
-        path: The file.
-        gzip: Whether to compress, at zlib's fastest level: text of numbers shrinks nearly as much as at the slowest.
+    `gzip`: whether to compress, at zlib's fastest level: text of numbers shrinks nearly as much as at the slowest.
     """
 
     def __init__(self, path: Path, *, gzip: bool) -> None:

@@ -7,31 +7,25 @@ Threads are numbered from 1, as 0 is the idle thread in viewers.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from alltrace.align.aligned import Aligned
+from alltrace.export.arguments import Value
 from alltrace.export.atomic_output import Draft
 from alltrace.export.names import NameCodes
 from alltrace.export.parts import piece_of, write_parts
-from alltrace.export.rank_records import Made, rank_records
+from alltrace.export.rank_records import Made, RankRecords, rank_records
 from alltrace.export.record_bytes import INT, MICROSECONDS, TEXT, Pool, Template, rows_alike
-from alltrace.export.slices import SliceMaker, Written, base_labels, counters_of
+from alltrace.export.selection import Selection
+from alltrace.export.slices import Flow, SliceMaker, Slices, Written, base_labels, counters_of
 from alltrace.export.sorted_records import Sorter
-from alltrace.export.tracks import launches_of
+from alltrace.export.tracks import Tracks, launches_of
 from alltrace.export.viewer_tracks import ViewerTracks, process_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from alltrace.align.aligned import Aligned
-    from alltrace.export.arguments import Value
-    from alltrace.export.rank_records import RankRecords
-    from alltrace.export.selection import Selection
-    from alltrace.export.slices import Flow, Slices
-    from alltrace.export.tracks import Tracks
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64
 
 _HEAD = b'{"displayTimeUnit":"ns","traceEvents":['
 _TAIL = b"\n]}\n"
@@ -48,18 +42,10 @@ def export_chrome(
 ) -> Written:
     """Write the trace, in the order of time.
 
-    Args:
-        selection: What to write.
-        path: The file; compressed when its name ends in `.gz`.
-        aligned: The alignment, for arrows between the members of a collective; None for none.
-        most_bytes: The size (uncompressed) after which another file is begun; None for one file.
-        jobs: The most processes; None lets the number of rows decide.
-
-    Returns:
-        The files, and how many slices there are.
-
-    Raises:
-        InputError: The run is damaged, or a file cannot be written; nothing is left then.
+    `path`: the file; compressed when its name ends in `.gz`. `aligned`: the alignment, for arrows between the
+    members of a collective; None for none. `most_bytes`: the size (uncompressed) after which another file is begun;
+    None for one file. Returns the files, and how many slices there are. Raises `InputError`: the run is damaged, or
+    a file cannot be written; nothing is left then.
     """
     with Draft(path) as draft, Sorter(draft.folder / "records") as sorter:
         pids = process_ids(selection)

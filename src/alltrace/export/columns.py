@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from alltrace.trace.arrays import integers
-
-if TYPE_CHECKING:
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64, integers
 
 HOST_TABLES = ("api", "ranges", "marks", "mpi", "ucx", "osrt", "syscalls", "openacc", "openmp")
 GPU_TABLES = ("kernels", "copies", "graphs")

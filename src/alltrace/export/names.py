@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from alltrace.export.record_bytes import Pool
-    from alltrace.run.store import Run
-    from alltrace.trace.arrays import Int64
+from alltrace.export.record_bytes import Pool
+from alltrace.run.store import Run
+from alltrace.trace.arrays import Int64
 
 
 class NameCodes:
     """Numbers in a pool for ids of names.
 
-    Args:
-        run: The run of the names.
-        pool: Where the text is put.
-        written: How a name is written; a null id is `?`.
+    `pool`: where the text is put. `written`: how a name is written; a null id is `?`.
     """
 
     def __init__(self, run: Run, pool: Pool, written: Callable[[str], str | bytes]) -> None:

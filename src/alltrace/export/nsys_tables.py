@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from alltrace.readers.nsys.source import RawSource
 from alltrace.readers.nsys.sqlite import open_sqlite
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from alltrace.readers.nsys.source import RawSource
 
 Kind = Literal["parquetdir", "arrowdir", "arrow"]
 ENDINGS: Mapping[str, str] = {"parquetdir": "parquet", "arrowdir": "arrow"}
@@ -31,13 +28,9 @@ _PLAIN = frozenset("+?|(){}")
 class NsysTables:
     """The tables of an export.
 
-    Args:
-        path: An SQLite export.
-        patterns: Basic regular expressions; a table is written if its whole name matches one, in any case. None for all.
-
-    Raises:
-        InputError: The file cannot be read, or is not an export.
-        UsageError: A pattern cannot be understood.
+    `path`: an SQLite export. `patterns`: basic regular expressions; a table is written if its whole name matches
+    one, in any case. None for all. Raises `InputError`: the file cannot be read, or is not an export. Raises
+    `UsageError`: a pattern cannot be understood.
     """
 
     def __init__(self, path: Path, patterns: Sequence[str] = ()) -> None:
@@ -58,11 +51,7 @@ class NsysTables:
         return pa.schema(fields, metadata={"table_name": table})
 
     def batches(self, table: str) -> Iterator[pa.RecordBatch]:
-        """The rows of a table.
-
-        Raises:
-            InputError: The file is damaged.
-        """
+        """The rows of a table. Raises `InputError`: the file is damaged."""
         schema = self.schema(table)
         columns = {name: _TYPES[kind] for name, kind in self._source.tables[table].items()}
         for batch in self._source.batches(table, columns, _ROWS):
@@ -72,12 +61,9 @@ class NsysTables:
     def write(self, kind: Kind, place: Path) -> None:
         """Write the tables.
 
-        Args:
-            kind: `parquetdir` or `arrowdir`, a folder with a file for each table; `arrow`, one file with a stream after the other.
-            place: The folder, which is there, or the file.
-
-        Raises:
-            InputError: The export is damaged.
+        `kind`: `parquetdir` or `arrowdir`, a folder with a file for each table; `arrow`, one file with a stream
+        after the other. `place`: the folder, which is there, or the file. Raises `InputError`: the export is
+        damaged.
         """
         if kind == "arrow":
             with place.open("wb") as file:

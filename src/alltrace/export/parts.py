@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain, groupby
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from alltrace.export.atomic_output import Output
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from alltrace.export.atomic_output import Draft
-
+from alltrace.export.atomic_output import Draft, Output
 
 _PIECES = 16
 
@@ -33,16 +27,10 @@ def write_parts(
 ) -> list[Path]:
     """Write blocks of whole records; every part has the same head and tail.
 
-    Args:
-        draft: The draft that the files belong to.
-        path: The first file; the others have `-2`, `-3` before its suffixes. It is compressed when its name ends in `.gz`.
-        blocks: The records.
-        head: What every part begins with.
-        tail: What every part ends with.
-        most_bytes: The uncompressed size after which a part is full; None for one part.
-
-    Returns:
-        The files.
+    `draft`: the draft that the files belong to. `path`: the first file; the others have `-2`, `-3` before its
+    suffixes. It is compressed when its name ends in `.gz`. `head`: what every part begins with. `tail`: what every
+    part ends with. `most_bytes`: the uncompressed size after which a part is full; None for one part. Returns the
+    files.
     """
     bare = len(head) + len(tail)
     part, size = 0, bare

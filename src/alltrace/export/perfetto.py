@@ -10,37 +10,31 @@ import io
 import json
 import re
 import tarfile
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from alltrace.align.aligned import Aligned
 from alltrace.export.atomic_output import Draft
 from alltrace.export.columns import GPU_TABLES, numbers
 from alltrace.export.names import NameCodes
 from alltrace.export.parts import piece_of, write_parts
 from alltrace.export.perfetto_gpu import GpuEvents, gpu_info
 from alltrace.export.perfetto_messages import BEGIN, COUNTER, END, FLOW_BITS, INSTANT, Event, PerfettoForm, field, packet, utf8
-from alltrace.export.rank_records import Made, rank_records
+from alltrace.export.rank_records import Made, RankRecords, rank_records
 from alltrace.export.record_bytes import Pool, Template, rows_alike
-from alltrace.export.slices import COUNTER_SCALE, SliceMaker, Written, base_labels, counters_of
+from alltrace.export.selection import Selection
+from alltrace.export.slices import COUNTER_SCALE, Flow, SliceMaker, Slices, Written, base_labels, counters_of
 from alltrace.export.sorted_records import Sorter
 from alltrace.export.tracks import Launches, Tracks, launches_of
 from alltrace.export.viewer_tracks import ViewerTracks, process_ids, thread_ids
+from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import UsageError, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from alltrace.align.aligned import Aligned
-    from alltrace.export.rank_records import RankRecords
-    from alltrace.export.selection import Selection
-    from alltrace.export.slices import Flow, Slices
-    from alltrace.trace.arrays import Int64
 
 _END_FIRST, _NO_LENGTH, _BEGIN_LATER = 0, 1, 2
 _PLACES = 64
@@ -63,19 +57,11 @@ def export_perfetto(
 ) -> Written:
     """Write the trace, in the order of time.
 
-    Args:
-        selection: What to write.
-        path: The file; compressed when its name ends in `.gz`.
-        aligned: The alignment, for flows between the members of a collective; None for none.
-        most_bytes: The size (uncompressed) after which another file is begun; None for one file.
-        jobs: The most processes; None lets the number of rows decide.
-        gpu_events: Whether the work of GPUs is written as Perfetto's GPU events (`perfetto_gpu`) and not as slices of tracks.
-
-    Returns:
-        The files, and how many slices there are.
-
-    Raises:
-        InputError: The run is damaged, or a file cannot be written; nothing is left then.
+    `path`: the file; compressed when its name ends in `.gz`. `aligned`: the alignment, for flows between the
+    members of a collective; None for none. `most_bytes`: the size (uncompressed) after which another file is begun;
+    None for one file. `gpu_events`: whether the work of GPUs is written as Perfetto's GPU events (`perfetto_gpu`)
+    and not as slices of tracks. Returns the files, and how many slices there are. Raises `InputError`: the run is
+    damaged, or a file cannot be written; nothing is left then.
     """
     with Draft(path) as draft:
         return _export(selection, draft, path, aligned, most_bytes, jobs, gpu_events=gpu_events)
@@ -111,20 +97,9 @@ def export_by_host(
 
     All times are on the run's aligned clock already, and the manifest states it: version 1 of `perfetto_manifest`, which Perfetto
     reads since 58.2. Flows go between tracks of one host.
-
-    Args:
-        selection: What to write.
-        path: The archive, `NAME.tar`.
-        aligned: As in `export_perfetto`.
-        jobs: Likewise.
-        gpu_events: Likewise.
-
-    Returns:
-        The archive, and how many slices there are.
-
-    Raises:
-        UsageError: The name does not end so.
-        InputError: The run is damaged, or a file cannot be written; nothing is left then.
+    `path`: the archive, `NAME.tar`. `aligned`: as in `export_perfetto`. `jobs`: likewise. `gpu_events`: likewise.
+    Returns the archive, and how many slices there are. Raises `UsageError`: the name does not end so. Raises
+    `InputError`: the run is damaged, or a file cannot be written; nothing is left then.
     """
     if path.suffix != ".tar":
         raise UsageError(f"-o is {path}; expected a name that ends in .tar, because each host's trace goes into an archive")

@@ -8,25 +8,20 @@ Field numbers are from Perfetto's `gpu_render_stage_event.proto`, `gpu_info.prot
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from alltrace.export.columns import numbers
+from alltrace.export.names import NameCodes
 from alltrace.export.perfetto_messages import FLOW_BITS, field, sizes, utf8, varint
-from alltrace.export.record_bytes import VARINT, Template, rows_alike
-from alltrace.export.slices import base_labels
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.export.names import NameCodes
-    from alltrace.export.record_bytes import Pool, Records
-    from alltrace.export.selection import Selection
-    from alltrace.export.slices import Slices
-    from alltrace.export.tracks import Tracks
-    from alltrace.run.manifest import Device
-    from alltrace.trace.arrays import Int64
+from alltrace.export.record_bytes import VARINT, Pool, Records, Template, rows_alike
+from alltrace.export.selection import Selection
+from alltrace.export.slices import Slices, base_labels
+from alltrace.export.tracks import Tracks
+from alltrace.run.manifest import Device
+from alltrace.trace.arrays import Int64
 
 SEQUENCE = 2
 """The sequence of packets of rank 0; the sequences of the other ranks follow."""
@@ -51,12 +46,7 @@ DETAILS = (*_GRID, *_BLOCK, *(column for column, _ in _ARGUMENTS))
 class GpuEvents:
     """The GPU events of a rank, on a separate sequence of packets.
 
-    Args:
-        selection: What is exported.
-        tracks: The tracks of the rank.
-        pid: Its process id.
-        pool: Where texts are.
-        names: Where names are looked up.
+    `pid`: its process id. `pool`: where texts are. `names`: where names are looked up.
     """
 
     def __init__(self, selection: Selection, tracks: Tracks, pid: int, pool: Pool, names: NameCodes) -> None:

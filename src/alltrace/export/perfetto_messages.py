@@ -6,18 +6,14 @@ Field numbers are from Perfetto's `trace_packet.proto`, `track_descriptor.proto`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from alltrace.export.record_bytes import FIXED64, TEXT, VARINT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from alltrace.export.arguments import Value
-    from alltrace.export.record_bytes import Pool
-    from alltrace.trace.arrays import Int64
+from alltrace.export.arguments import Value
+from alltrace.export.record_bytes import FIXED64, TEXT, VARINT, Pool
+from alltrace.trace.arrays import Int64
 
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 SEQUENCE = 1
@@ -83,27 +79,16 @@ def sizes(numbers: Any) -> Int64:
 
 
 class Event(NamedTuple):
-    """What n track events have in common.
+    """What n track events have in common."""
 
-    Attributes:
-        kind: `BEGIN`, `END`, `INSTANT` or `COUNTER`.
-        names: int64 array of n numbers in the pool, or None.
-        categories: As `names`.
-        flows: Int64 arrays of n flows.
-        few: int64 array of n numbers in the pool of annotations, or None.
-        many: Values of n by the names of further annotations.
-        values: int64 array of n, the bits of the values of a counter, or None.
-        work: int64 array of n ids of GPU events that these calls launched, or None.
-    """
-
-    kind: int
-    names: Int64 | None = None
-    categories: Int64 | None = None
-    flows: tuple[Int64, ...] = ()
-    few: Int64 | None = None
-    many: tuple[tuple[str, Int64], ...] = ()
-    values: Int64 | None = None
-    work: Int64 | None = None
+    kind: int  # `BEGIN`, `END`, `INSTANT` or `COUNTER`
+    names: Int64 | None = None  # int64 array of n numbers in the pool, or None
+    categories: Int64 | None = None  # as `names`
+    flows: tuple[Int64, ...] = ()  # Int64 arrays of n flows
+    few: Int64 | None = None  # int64 array of n numbers in the pool of annotations, or None
+    many: tuple[tuple[str, Int64], ...] = ()  # values of n by the names of further annotations
+    values: Int64 | None = None  # int64 array of n, the bits of the values of a counter, or None
+    work: Int64 | None = None  # int64 array of n ids of GPU events that these calls launched, or None
 
     def shape(self) -> tuple[Any, ...]:
         """What events have that are written alike."""

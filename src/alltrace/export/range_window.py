@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
 from alltrace.export.columns import GPU_TABLES, UNKNOWN, call_keys, numbers
+from alltrace.run.manifest import RankRecord
+from alltrace.run.rank import Rank
+from alltrace.run.store import Run
+from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.run.manifest import RankRecord
-    from alltrace.run.rank import Rank
-    from alltrace.run.store import Run
-    from alltrace.trace.arrays import Int64
-    from alltrace.trace.range_selector import RangeName
+from alltrace.trace.range_selector import RangeName
 
 
 def window_of(run: Run, ranks: Sequence[RankRecord], wanted: RangeName) -> tuple[int, int]:
     """From the first start of the ranges to the last end of them, or of work that calls of their threads launched in them.
 
-    Args:
-        run: The run.
-        ranks: The ranks; one without such a range counts for nothing.
-        wanted: Which ranges; an index counts the ranges of each rank.
-
-    Returns:
-        Start and end, ns on the run's aligned clock.
-
-    Raises:
-        UsageError: No rank has such a range.
+    `ranks`: the ranks; one without such a range counts for nothing. `wanted`: which ranges; an index counts the
+    ranges of each rank. Returns start and end, ns on the run's aligned clock. Raises `UsageError`: no rank has such
+    a range.
     """
     firsts, lasts = [], []
     for rank in ranks:

@@ -4,41 +4,28 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
-from alltrace.export.selection import SentSelection
-from alltrace.export.slices import flow_of, members_across
+from alltrace.align.aligned import Aligned
+from alltrace.export.selection import Selection, SentSelection
+from alltrace.export.slices import Flow, Members, flow_of, members_across
 from alltrace.export.sorted_records import Sorter
 from alltrace.export.tasks import results_of
-from alltrace.export.tracks import tracks_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from alltrace.align.aligned import Aligned
-    from alltrace.export.selection import Selection
-    from alltrace.export.slices import Flow, Members
-    from alltrace.export.tracks import Tracks
-    from alltrace.export.viewer_tracks import Track, ViewerTracks
-    from alltrace.run.sorted_runs import KeptRuns
+from alltrace.export.tracks import Tracks, tracks_of
+from alltrace.export.viewer_tracks import Track, ViewerTracks
+from alltrace.run.sorted_runs import KeptRuns
 
 
 class Made(NamedTuple):
-    """The result of a writer for a rank.
+    """The result of a writer for a rank."""
 
-    Attributes:
-        placed: The viewer's tracks.
-        slices: How many slices there are.
-        counters: The counters by label, with their numbers among the tracks.
-        head: What the file has of the rank ahead of its records.
-    """
-
-    placed: ViewerTracks
-    slices: int
-    counters: dict[str, int]
-    head: bytes = b""
+    placed: ViewerTracks  # the viewer's tracks
+    slices: int  # how many slices there are
+    counters: dict[str, int]  # the counters by label, with their numbers among the tracks
+    head: bytes = b""  # what the file has of the rank ahead of its records
 
 
 class RankWriter(Protocol):
@@ -49,25 +36,15 @@ class RankWriter(Protocol):
 
 
 class RankRecords(NamedTuple):
-    """The records of a rank.
-
-    Attributes:
-        tracks: Its tracks.
-        placed: The viewer's tracks by number, in the order in which they are shown.
-        slices: How many slices there are.
-        beside: How many of them crossed others.
-        counters: As in `Made`.
-        runs: Where the records are.
-        head: As in `Made`.
-    """
+    """The records of a rank."""
 
     tracks: Tracks
-    placed: list[tuple[int, Track]]
-    slices: int
-    beside: int
-    counters: dict[str, int]
+    placed: list[tuple[int, Track]]  # the viewer's tracks by number, in the order in which they are shown
+    slices: int  # how many slices there are
+    beside: int  # how many of them crossed others
+    counters: dict[str, int]  # as in `Made`
     runs: list[KeptRuns]
-    head: bytes
+    head: bytes  # as in `Made`
 
 
 def rank_records(
@@ -79,15 +56,9 @@ def rank_records(
 ) -> list[RankRecords]:
     """The records of each rank, by rank.
 
-    Args:
-        selection: What is exported.
-        writer: Makes a writer, once in each process; a class, or a `functools.partial` of one.
-        folder: Where to put the records; workers of a cluster must see it.
-        aligned: The alignment, for what connects ranks; None for none.
-        jobs: The most processes; None lets the number of rows decide.
-
-    Raises:
-        InputError: A rank cannot be read, or its records cannot be written.
+    `writer`: makes a writer, once in each process; a class, or a `functools.partial` of one. `folder`: where to put
+    the records; workers of a cluster must see it. `aligned`: the alignment, for what connects ranks; None for none.
+    Raises `InputError`: a rank cannot be read, or its records cannot be written.
     """
     members = {} if aligned is None else members_across(selection, aligned)
     sent = SentSelection(selection)

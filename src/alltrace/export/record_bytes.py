@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.core.text import FIXED64, INT, MICROSECONDS, TEXT, VARINT, write_records
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64
 
 __all__ = ["FIXED64", "INT", "MICROSECONDS", "TEXT", "VARINT", "Pool", "Records", "Template", "rows_alike"]
 
@@ -21,15 +17,10 @@ _WIDEST = np.array([0, 20, 24, 10, 8])  # the most bytes of each kind of field, 
 
 
 class Records(NamedTuple):
-    """n records of bytes, one after the other.
+    """n records of bytes, one after the other."""
 
-    Attributes:
-        data: uint8 array of all bytes.
-        lengths: int64 array of n.
-    """
-
-    data: NDArray[np.uint8]
-    lengths: Int64
+    data: NDArray[np.uint8]  # uint8 array of all bytes
+    lengths: Int64  # int64 array of n
 
 
 class Pool:
@@ -77,9 +68,8 @@ class Pool:
 class Template:
     """The form of a record.
 
-    Args:
-        pool: Where its text is kept.
-        fields: Literal text, or a kind of field (such as `INT` or `TEXT`) that takes its values from a column.
+    `pool`: where its text is kept. `fields`: literal text, or a kind of field (such as `INT` or `TEXT`) that takes
+    its values from a column.
     """
 
     def __init__(self, pool: Pool, fields: Sequence[Any]) -> None:
@@ -90,9 +80,7 @@ class Template:
     def records(self, count: int, *columns: Any) -> Records:
         """`count` records.
 
-        Args:
-            count: How many.
-            columns: For each field that is not literal an int64 array of that length, or one number for all.
+        `columns`: for each field that is not literal an int64 array of that length, or one number for all.
         """
         pool, offsets = self._pool.arrays()
         sources, constants = np.full(len(self._kinds), -1, np.int64), np.zeros(len(self._kinds), np.int64)
@@ -121,11 +109,8 @@ class Template:
 def rows_alike(present: Sequence[Any]) -> list[tuple[tuple[bool, ...], Int64]]:
     """Rows by what they have.
 
-    Args:
-        present: Boolean arrays of n: which rows have each thing.
-
-    Returns:
-        For each combination that occurs: what of `present` it has, and its rows, ascending.
+    `present`: boolean arrays of n: which rows have each thing. Returns for each combination that occurs: what of
+    `present` it has, and its rows, ascending.
     """
     codes = np.zeros(len(present[0]), np.int64)
     for place, there in enumerate(present):

@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 
+from alltrace.align.aligned import Aligned
 from alltrace.export.range_window import window_of
+from alltrace.run.manifest import RankRecord
 from alltrace.run.sent_run import SentRun
+from alltrace.run.store import Run
 from alltrace.trace.errors import UsageError
+from alltrace.trace.range_selector import RangeName
 from alltrace.trace.schema import EVENT_TABLES, TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-    from pathlib import Path
-
-    from alltrace.align.aligned import Aligned
-    from alltrace.run.manifest import RankRecord
-    from alltrace.run.store import Run
-    from alltrace.trace.range_selector import RangeName
-    from alltrace.trace.spans import Span
+from alltrace.trace.spans import Span
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What of a run is exported.
-
-    Attributes:
-        run: The run.
-        ranks: Its ranks wanted, ascending.
-        tables: The event tables wanted.
-        window_ns: Start and end on the run's aligned clock, which events are clipped to. None for the whole run.
-    """
+    """What of a run is exported."""
 
     run: Run
-    ranks: tuple[RankRecord, ...]
-    tables: frozenset[str]
+    ranks: tuple[RankRecord, ...]  # its ranks wanted, ascending
+    tables: frozenset[str]  # the event tables wanted
+    # start and end on the run's aligned clock, which events are clipped to. None for the whole run
     window_ns: tuple[int, int] | None = None
 
     @property
@@ -53,8 +44,7 @@ class Selection:
     def distinct(self, rank: RankRecord, table: str, columns: Sequence[str]) -> Iterator[Any]:
         """The values of columns of whole numbers in the wanted rows of a rank's table.
 
-        Yields:
-            `pyarrow.Table`s, as `batches`; a piece with only identical, selected rows is reduced to one row.
+        Yields `pyarrow.Table`s, as `batches`; a piece with only identical, selected rows is reduced to one row.
         """
         import pyarrow as pa
 
@@ -125,8 +115,7 @@ class Selection:
 class SentSelection:
     """A selection that is sent to other processes, where its run is opened once (see `SentRun`).
 
-    Args:
-        selection: The selection in this process.
+    `selection`: the selection in this process.
     """
 
     def __init__(self, selection: Selection) -> None:
@@ -169,19 +158,12 @@ def select(
 ) -> Selection:
     """A selection of a run.
 
-    Args:
-        run: The run.
-        ranks: The ranks wanted; None for all.
-        only: The event tables wanted; None for all.
-        window_ns: Start and end, relative to the first event of the run.
-        steps: The selected steps; the window goes from their first start on any rank to the last end, including the work
-            launched in them.
-        aligned: The alignment, for `steps`.
-        within: The NVTX range wanted, instead of `window_ns` and `steps`: from its first start on any rank to the last end, that
-            of the work launched in it among them.
-
-    Raises:
-        UsageError: The rank, table, step or range does not exist, or the window is empty.
+    `ranks`: the ranks wanted; None for all. `only`: the event tables wanted; None for all. `window_ns`: start and
+    end, relative to the first event of the run. `steps`: the selected steps; the window goes from their first start
+    on any rank to the last end, including the work launched in them. `aligned`: the alignment, for `steps`.
+    `within`: the NVTX range wanted, instead of `window_ns` and `steps`: from its first start on any rank to the
+    last end, that of the work launched in it among them. Raises `UsageError`: the rank, table, step or range does
+    not exist, or the window is empty.
     """
     for number in ranks or ():
         run.rank(number)

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from alltrace.export.arguments import Operations, Places, arguments_of, columns_of
+from alltrace.align.aligned import Aligned
+from alltrace.export.arguments import Arguments, Form, Operations, Places, arguments_of, columns_of
 from alltrace.export.columns import GPU_TABLES, HOST_TABLES, UNKNOWN, numbers, words
-from alltrace.export.tracks import Intervals, Tracks, intervals_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from alltrace.align.aligned import Aligned
-    from alltrace.export.arguments import Arguments, Form
-    from alltrace.export.names import NameCodes
-    from alltrace.export.record_bytes import Pool
-    from alltrace.export.selection import Selection
-    from alltrace.export.tracks import Launches
-    from alltrace.export.viewer_tracks import ViewerTracks
-    from alltrace.trace.arrays import Int64
+from alltrace.export.names import NameCodes
+from alltrace.export.record_bytes import Pool
+from alltrace.export.selection import Selection
+from alltrace.export.tracks import Intervals, Launches, Tracks, intervals_of
+from alltrace.export.viewer_tracks import ViewerTracks
+from alltrace.trace.arrays import Int64
 
 COUNTER_SCALE = 1000
 """A counter's value is a whole number of this fraction."""
@@ -40,50 +34,30 @@ _RANGES, _STARTEND = "ranges", "start/end ranges"
 
 
 class Written(NamedTuple):
-    """What was written for a viewer.
-
-    Attributes:
-        files: The files.
-        slices: How many slices they have.
-        beside: How many of these crossed others and are on a further track.
-    """
+    """What was written for a viewer."""
 
     files: list[Path]
-    slices: int
-    beside: int
+    slices: int  # how many slices they have
+    beside: int  # how many of these crossed others and are on a further track
 
 
 @dataclass(frozen=True)
 class Slices:
-    """n slices of one table, or n marks.
-
-    Attributes:
-        table: The table.
-        bases: int64 array of n threads or streams, by their numbers in the rank's tracks.
-        tracks: int64 array of n numbers of the viewer's tracks.
-        starts: int64 array of n starts, ns from the zero of the selection.
-        ends: int64 array of n ends.
-        orders: int64 array of n: how many slices of the track that start with this one hold it.
-        names: int64 array of n numbers in the pool.
-        categories: int64 array of n numbers in the pool.
-        arguments: Their arguments.
-        launches: int64 array of n rows of the rank's launches, -1 for none: a call's own, or the launch of the work's call.
-        instant: Whether these are marks.
-        rows: The rows of the kernels' slices.
-    """
+    """n slices of one table, or n marks."""
 
     table: str
-    bases: Int64
-    tracks: Int64
-    starts: Int64
+    bases: Int64  # n threads or streams, by their numbers in the rank's tracks
+    tracks: Int64  # n numbers of the viewer's tracks
+    starts: Int64  # n starts, ns from the zero of the selection
     ends: Int64
-    orders: Int64
-    names: Int64
-    categories: Int64
+    orders: Int64  # int64 array of n: how many slices of the track that start with this one hold it
+    names: Int64  # n numbers in the pool
+    categories: Int64  # n numbers in the pool
     arguments: Arguments
+    # int64 array of n rows of the rank's launches, -1 for none: a call's own, or the launch of the work's call
     launches: Int64 | None = None
-    instant: bool = False
-    rows: Any = None
+    instant: bool = False  # whether these are marks
+    rows: Any = None  # the rows of the kernels' slices
 
 
 def base_labels(tracks: Tracks) -> list[str]:
@@ -99,14 +73,8 @@ def base_labels(tracks: Tracks) -> list[str]:
 class SliceMaker:
     """Makes the slices and marks of a rank.
 
-    Args:
-        selection: What is exported.
-        tracks: The rank's tracks.
-        placed: The viewer's tracks, which are filled.
-        launches: The rank's calls.
-        names: Where names are looked up.
-        pool: Where texts are put that are not names.
-        form: How text and arguments are written into the pool.
+    `placed`: the viewer's tracks, which are filled. `launches`: the rank's calls. `names`: where names are looked
+    up. `pool`: where texts are put that are not names. `form`: how text and arguments are written into the pool.
     """
 
     def __init__(
@@ -220,26 +188,17 @@ def _in_order(part: Intervals) -> Intervals:
 
 @dataclass(frozen=True)
 class Counters:
-    """n samples of metrics of a GPU.
+    """n samples of metrics of a GPU."""
 
-    Attributes:
-        times: int64 array of n times, ns from the zero of the selection.
-        names: int64 array of n numbers in the pool.
-        values: int64 array of n values times `COUNTER_SCALE`.
-    """
-
-    times: Int64
-    names: Int64
-    values: Int64
+    times: Int64  # n times, ns from the zero of the selection
+    names: Int64  # n numbers in the pool
+    values: Int64  # n values times `COUNTER_SCALE`
 
 
 def counters_of(selection: Selection, tracks: Tracks, name: Callable[[str], int]) -> Iterator[Counters]:
     """The metrics of a rank's GPUs; samples without a number are left out.
 
-    Args:
-        selection: What is exported.
-        tracks: The rank's tracks.
-        name: The number of a counter, by its label.
+    `name`: the number of a counter, by its label.
     """
     import pyarrow as pa
 
@@ -257,47 +216,29 @@ def counters_of(selection: Selection, tracks: Tracks, name: Callable[[str], int]
 
 @dataclass(frozen=True)
 class Flow:
-    """One rank's members of matched collectives: n.
+    """One rank's members of matched collectives: n."""
 
-    Attributes:
-        instances: int64 array of n instances.
-        places: Finds a member by its stream and start.
-        first: Boolean array of n: the first member to arrive.
-        last: Boolean array of n: the last member.
-    """
-
-    instances: Int64
-    places: Places
-    first: NDArray[np.bool_]
-    last: NDArray[np.bool_]
+    instances: Int64  # n instances
+    places: Places  # finds a member by its stream and start
+    first: NDArray[np.bool_]  # boolean array of n: the first member to arrive
+    last: NDArray[np.bool_]  # boolean array of n: the last member
 
 
 class Members(NamedTuple):
-    """One rank's members of collectives, on a device: n.
+    """One rank's members of collectives, on a device: n."""
 
-    Attributes:
-        instances: int64 array of n instances.
-        devices: int64 array of n devices.
-        streams: int64 array of n streams.
-        starts: int64 array of n starts, ns on the aligned clock.
-        first: Boolean array of n: the first member to arrive.
-        last: Boolean array of n: the last member.
-    """
-
-    instances: Int64
-    devices: Int64
-    streams: Int64
-    starts: Int64
-    first: NDArray[np.bool_]
-    last: NDArray[np.bool_]
+    instances: Int64  # n instances
+    devices: Int64  # n devices
+    streams: Int64  # n streams
+    starts: Int64  # n starts, ns on the aligned clock
+    first: NDArray[np.bool_]  # boolean array of n: the first member to arrive
+    last: NDArray[np.bool_]  # boolean array of n: the last member
 
 
 def members_across(selection: Selection, aligned: Aligned) -> dict[int, Members]:
     """For each rank its members of collectives of several; a flow goes along them in the order of arrival.
 
-    Args:
-        selection: What is exported.
-        aligned: The alignment.
+    `aligned`: the alignment.
     """
     if "kernels" not in selection.tables:
         return {}
@@ -328,13 +269,7 @@ def members_across(selection: Selection, aligned: Aligned) -> dict[int, Members]
 
 
 def flow_of(members: Members, tracks: Tracks, zero_ns: int) -> Flow:
-    """The members of a rank that are on its tracks.
-
-    Args:
-        members: The members.
-        tracks: The rank's tracks.
-        zero_ns: The zero of the selection.
-    """
+    """The members of a rank that are on its tracks. `zero_ns`: the zero of the selection."""
     places = tracks.of_streams(members.devices, members.streams)
     on = places >= 0
     found = Places(places[on], members.starts[on] - zero_ns)

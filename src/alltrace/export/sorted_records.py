@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.core.text import gather_records
+from alltrace.export.record_bytes import Records
 from alltrace.run.sorted_runs import DiskSorter, Form, read_bytes
+from alltrace.trace.arrays import Int64
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from alltrace.export.record_bytes import Records
-    from alltrace.trace.arrays import Int64
-
-    _Block = tuple[Int64, NDArray[np.int32], NDArray[np.uint8]]  # keys, lengths, bytes
-    _Place = tuple[int, int, int, int]  # records in all, records read, start of the keys, start of the bytes to come
+_Block = tuple[Int64, NDArray[np.int32], NDArray[np.uint8]]  # keys, lengths, bytes
+_Place = tuple[int, int, int, int]  # records in all, records read, start of the keys, start of the bytes to come
 
 _HELD_BYTES = 8 << 20
 _ALONE_RECORDS = 1 << 13
@@ -48,8 +44,7 @@ class Sorter(DiskSorter):
     def blocks(self, most_bytes: int | None = None) -> Iterator[memoryview]:
         """The bytes of all records, in order, in blocks of whole records.
 
-        Args:
-            most_bytes: The greatest size of a block of more than one record; None for as many as come at once.
+        `most_bytes`: the greatest size of a block of more than one record; None for as many as come at once.
         """
         for _, lengths, data in self._in_order():
             if most_bytes is None or len(data) <= most_bytes:

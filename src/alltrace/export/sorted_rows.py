@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import bisect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from alltrace.core.text import columns_in_order
 from alltrace.run.sorted_runs import DiskSorter, Form, read_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64
 
 _HELD_ROWS = 1 << 18
 _ALONE_ROWS = 1 << 13
@@ -24,9 +21,7 @@ _FEW_EQUAL = 32
 class RowSorter(DiskSorter):
     """Takes rows of integers, and returns them in the order of their first one; equal ones stay in input order.
 
-    Args:
-        path: As in `DiskSorter`.
-        columns: The numbers of a row, two or more.
+    `path`: as in `DiskSorter`. `columns`: the numbers of a row, two or more.
     """
 
     def __init__(self, path: Path, columns: int) -> None:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from alltrace.export.atomic_output import Draft, check_folder
-from alltrace.export.selection import SentSelection
+from alltrace.export.selection import Selection, SentSelection
 from alltrace.export.tasks import results_of
-from alltrace.trace.schema import DICTIONARIES, TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from alltrace.export.selection import Selection
-    from alltrace.trace.schema import Table
+from alltrace.trace.schema import DICTIONARIES, TABLES, Table
 
 FORMATS = ("parquet", "csv", "arrow")
 
@@ -25,19 +20,10 @@ def export_tables(selection: Selection, path: Path, form: str, *, jobs: int | No
 
     Each file has `rank` and `host` before the table's columns; names are text, times ns on the run's aligned clock from its time 0.
     CSV is RFC 4180 with LF line ends; null is empty, an empty text is `""`. Arrow is the IPC file format.
-
-    Args:
-        selection: What to write; the dictionaries of its ranks are always whole.
-        path: The folder to make; it must not exist, or be empty.
-        form: One of `FORMATS`.
-        jobs: The most processes, a table each; None lets the number of rows decide.
-
-    Returns:
-        The rows of each table.
-
-    Raises:
-        UsageError: The folder holds something.
-        InputError: The run is damaged, or the folder cannot be written; nothing is left then.
+    `selection`: what to write; the dictionaries of its ranks are always whole. `path`: the folder to make; it must
+    not exist, or be empty. `form`: one of `FORMATS`. `jobs`: the most processes, a table each; None lets the number
+    of rows decide. Raises `UsageError`: the folder holds something. Raises `InputError`: the run is damaged, or the
+    folder cannot be written; nothing is left then.
     """
     check_folder(path)
     names = [name for name in (*sorted(selection.tables), *DICTIONARIES) if name != "names"]

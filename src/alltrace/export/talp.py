@@ -10,57 +10,42 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from alltrace.export.atomic_output import Draft
 from alltrace.export.columns import numbers
-from alltrace.export.selection import SentSelection
+from alltrace.export.selection import Selection, SentSelection
 from alltrace.export.tasks import results_of
+from alltrace.run.manifest import RankRecord
+from alltrace.trace.arrays import Int64
 from alltrace.trace.intervals import Merged, intersection, merge
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from alltrace.export.selection import Selection
-    from alltrace.run.manifest import RankRecord
-    from alltrace.trace.arrays import Int64
 
 REGION = "Global"
 
 
 @dataclass(frozen=True)
 class RankTimes:
-    """What one rank spent, in ns.
+    """What one rank spent, in ns."""
 
-    Attributes:
-        gpus: Its devices.
-        useful: Time of its devices in kernels.
-        communication: Time of its devices in copies alone.
-        mpi: Time of the host in MPI.
-        runtime: Time of the host in CUDA calls outside of MPI.
-        mpi_calls: MPI calls that start in the time.
-        runtime_calls: CUDA calls that do.
-    """
-
-    gpus: int
-    useful: int
-    communication: int
-    mpi: int
-    runtime: int
-    mpi_calls: int
-    runtime_calls: int
+    gpus: int  # its devices
+    useful: int  # time of its devices in kernels
+    communication: int  # time of its devices in copies alone
+    mpi: int  # time of the host in MPI
+    runtime: int  # time of the host in CUDA calls outside of MPI
+    mpi_calls: int  # MPI calls that start in the time
+    runtime_calls: int  # CUDA calls that do
 
 
 def export_talp(selection: Selection, path: Path, *, jobs: int | None = None) -> dict[str, Any]:
     """Write the file; returns what it holds. `jobs` is the most processes; None lets the number of rows decide.
 
-    Raises:
-        InputError: The run is damaged, or the file cannot be written; nothing is left then.
+    Raises `InputError`: the run is damaged, or the file cannot be written; nothing is left then.
     """
     found = summary(selection, jobs=jobs)
     with Draft(path) as draft:
@@ -125,10 +110,7 @@ def _gpus(ranks: list[RankRecord], times: Mapping[int, RankTimes]) -> int:
 def region(nodes: list[list[RankTimes]], elapsed: int, gpus: int) -> dict[str, Any]:
     """The fields of a region.
 
-    Args:
-        nodes: For each node its ranks.
-        elapsed: The length of the region, ns.
-        gpus: The devices.
+    `nodes`: for each node its ranks. `elapsed`: the length of the region, ns. `gpus`: the devices.
     """
     ranks = [t for n in nodes for t in n]
     wall = elapsed * len(ranks)

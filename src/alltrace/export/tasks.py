@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from alltrace.export.selection import Selection, SentSelection
+from alltrace.export.selection import Selection, SentSelection
 
 _Result = TypeVar("_Result")
 _ROWS_WORTH_A_PROCESS = 1_000_000
@@ -26,15 +23,9 @@ def results_of(
 ) -> list[_Result]:
     """`work(item, advance)` of each item, in order.
 
-    Args:
-        work: A module-level function, or an object, that is sent to each process once.
-        items: The items.
-        sent: What is exported.
-        jobs: The most processes; None lets the number of rows decide.
-        folder: Where the tasks write; workers of a cluster must see it.
-
-    Raises:
-        InputError: A rank cannot be read, or something cannot be written.
+    `work`: a module-level function, or an object, that is sent to each process once. `sent`: what is exported.
+    `folder`: where the tasks write; workers of a cluster must see it. Raises `InputError`: a rank cannot be read,
+    or something cannot be written.
     """
     needs = list(sent.needs)
     if folder is not None:

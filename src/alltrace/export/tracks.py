@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from alltrace.export.columns import GPU_TABLES, HOST_TABLES, UNKNOWN, call_keys, numbers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alltrace.export.selection import Selection
-    from alltrace.run.manifest import Device, RankRecord
-    from alltrace.trace.arrays import Int64
+from alltrace.export.selection import Selection
+from alltrace.run.manifest import Device, RankRecord
+from alltrace.trace.arrays import Int64
 
 
 @dataclass
 class Tracks:
-    """The tracks of a rank that have rows in the selection, by number: the threads, the streams, the devices' metrics.
-
-    Attributes:
-        rank: The rank.
-        threads: Rows of `threads`, ascending; `UNKNOWN` if a row does not say.
-        streams: (device, stream), ascending; the stream is `UNKNOWN` if streams are folded.
-        metered: Devices with metrics, rows of `devices`.
-        ordinals: For each device of the rank its CUDA ordinal, or its row if not known.
-        names: Names of the threads.
-        thread_ids: The system's ids of the threads, if known.
-        folded: Whether the streams of a device are one track.
-        role: What the rank does in a program of several groups of ranks; None if that is not known.
-    """
+    """The tracks of a rank with rows in the selection, by number: threads, streams, metrics of devices."""
 
     rank: RankRecord
-    threads: list[int]
-    streams: list[tuple[int, int]]
-    metered: list[int]
-    ordinals: dict[int, int]
+    threads: list[int]  # rows of `threads`, ascending; `UNKNOWN` if a row does not say
+    streams: list[tuple[int, int]]  # (device, stream), ascending; the stream is `UNKNOWN` if streams are folded
+    metered: list[int]  # devices with metrics, rows of `devices`
+    ordinals: dict[int, int]  # for each device of the rank its CUDA ordinal, or its row if not known
     names: dict[int, str] = field(default_factory=dict)
-    thread_ids: dict[int, int] = field(default_factory=dict)
-    folded: bool = False
-    role: str | None = None
+    thread_ids: dict[int, int] = field(default_factory=dict)  # the system's ids of the threads, if known
+    folded: bool = False  # whether the streams of a device are one track
+    role: str | None = None  # what the rank does in a program of several groups of ranks; None if that is not known
 
     @property
     def process_name(self) -> str:
@@ -95,11 +80,7 @@ def _places(known: Int64, wanted: Int64) -> Int64:
 def tracks_of(selection: Selection, rank: RankRecord, *, fold_streams: bool = False, metrics: bool = True) -> Tracks:
     """The tracks of a rank that have rows.
 
-    Args:
-        selection: What is exported.
-        rank: The rank.
-        fold_streams: Make one track of all streams of a device.
-        metrics: Look for the devices' metrics too.
+    `fold_streams`: make one track of all streams of a device. `metrics`: look for the devices' metrics too.
     """
     threads: set[int] = set()
     for table in HOST_TABLES:
@@ -134,17 +115,11 @@ def tracks_of(selection: Selection, rank: RankRecord, *, fold_streams: bool = Fa
 
 @dataclass
 class Launches:
-    """The calls of a rank that can have launched work: sorted by (process, correlation).
+    """The calls of a rank that can have launched work: sorted by (process, correlation)."""
 
-    Attributes:
-        keys: int64 array of n keys.
-        tracks: int64 array of n tracks.
-        starts: int64 array of n starts, ns on the aligned clock.
-    """
-
-    keys: Int64
-    tracks: Int64
-    starts: Int64
+    keys: Int64  # n keys
+    tracks: Int64  # n tracks
+    starts: Int64  # n starts, ns on the aligned clock
 
     def find(self, processes: Int64, correlations: Int64) -> Int64:
         """For each piece of work the row of the call that launched it, -1 for none; of nested calls, the outermost."""
@@ -167,19 +142,12 @@ def launches_of(selection: Selection, tracks: Tracks) -> Launches:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Rows of a table on tracks: n of them.
+    """Rows of a table on tracks: n of them."""
 
-    Attributes:
-        rows: The rows, with the requested columns.
-        tracks: int64 array of n tracks, -1 for none.
-        starts: int64 array of n starts, ns from the zero of the selection.
-        ends: int64 array of n ends; never before the start.
-    """
-
-    rows: Any
-    tracks: Int64
-    starts: Int64
-    ends: Int64
+    rows: Any  # the rows, with the requested columns
+    tracks: Int64  # n tracks, -1 for none
+    starts: Int64  # n starts, ns from the zero of the selection
+    ends: Int64  # n ends; never before the start
 
 
 def intervals_of(selection: Selection, tracks: Tracks, table: str, columns: list[str]) -> Iterator[Intervals]:

@@ -6,18 +6,15 @@ Slices of one track nest. A slice that crosses another one goes to a further tra
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from alltrace.core.intervals import lanes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.export.selection import Selection
-    from alltrace.export.tracks import Tracks
-    from alltrace.trace.arrays import Int64
+from alltrace.export.selection import Selection
+from alltrace.export.tracks import Tracks
+from alltrace.trace.arrays import Int64
 
 MOST_TOGETHER = 60
 """The most slices that start together on a track, each within the one before it."""
@@ -27,30 +24,19 @@ _ROOM = 64
 
 
 class Track(NamedTuple):
-    """A track of a viewer.
+    """A track of a viewer."""
 
-    Attributes:
-        base: The thread or stream, a number in the rank's tracks.
-        label: What it shows; empty for a stream's kernels.
-        lane: Its number among the tracks of that name, from 0.
-    """
-
-    base: int
-    label: str
-    lane: int
+    base: int  # the thread or stream, a number in the rank's tracks
+    label: str  # what it shows; empty for a stream's kernels
+    lane: int  # its number among the tracks of that name, from 0
 
 
 class ViewerTracks:
-    """The tracks of a rank, numbered as they are first used.
-
-    Attributes:
-        tracks: The tracks, by number.
-        beside: How many slices crossed another one and are on a further track.
-    """
+    """The tracks of a rank, numbered as they are first used."""
 
     def __init__(self) -> None:
-        self.tracks: list[Track] = []
-        self.beside: int = 0
+        self.tracks: list[Track] = []  # the tracks, by number
+        self.beside: int = 0  # how many slices crossed another one and are on a further track
         self._numbers: dict[Track, int] = {}
         self._groups: dict[tuple[int, str, int], int] = {}
         self._lanes: dict[tuple[int, int], int] = {}
@@ -81,17 +67,9 @@ class ViewerTracks:
 
         Slices of one base, label and owner come in the order of their starts, here and from call to call; of those that start
         together the longest first.
-
-        Args:
-            bases: int64 array of n threads or streams.
-            kinds: int64 array of n places in `labels`.
-            labels: What the places show.
-            owners: int64 array of n processes, with separate tracks for each.
-            starts: int64 array of n starts.
-            ends: int64 array of n ends.
-
-        Returns:
-            Two int64 arrays of n: numbers of tracks; and how many slices that start with this one hold it.
+        `bases`: int64 array of n threads or streams. `kinds`: int64 array of n places in `labels`. `labels`:
+        what the places show. `owners`: int64 array of n processes, with separate tracks for each. Returns two
+        int64 arrays of n: numbers of tracks; and how many slices that start with this one hold it.
         """
         keys, inverse = np.unique(np.stack((bases, kinds, owners)), axis=1, return_inverse=True)
         inverse = inverse.reshape(-1)
@@ -146,9 +124,7 @@ def process_ids(selection: Selection) -> dict[int, int]:
 def thread_ids(tracks: Tracks, taken: set[int]) -> list[int]:
     """A thread id for each thread: its own, or an unused one if it has none or another thread in `taken` has it.
 
-    Args:
-        tracks: The rank's tracks.
-        taken: The ids that other ranks' threads have; these are added.
+    `taken`: the ids that other ranks' threads have; these are added.
     """
     found = []
     for thread in tracks.threads:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from alltrace.history.questions import LEAST_CHANGE, job_names
 from alltrace.history.run_rows import rows_of, run_id
 from alltrace.history.spread import LEAST_VALUES, SPREADS, usual
+from alltrace.history.store import History
+from alltrace.recipes.base import Answer
 from alltrace.recipes.questions.check import judgement
+from alltrace.run.store import Run
 from alltrace.trace.errors import AlltraceError, UsageError, printable
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    from alltrace.history.store import History
-    from alltrace.recipes.base import Answer
-    from alltrace.run.store import Run
 
 
 class Judged(NamedTuple):
@@ -39,19 +37,10 @@ JUDGED = (
 def judge_against(run: Run, history: History, *, job: str | None = None, jobs: int | None = None) -> Answer:
     """Whether `run` is no worse than the spread of the runs of its job that began before it.
 
-    Args:
-        run: The run; if the history has it, it is not compared with itself.
-        history: The history.
-        job: The job that it is compared with; None for its own.
-        jobs: The most processes.
-
-    Returns:
-        A row, like those of `check`, for each number that the run or an earlier one has.
-
-    Raises:
-        UsageError: The history has no run of the given job.
-        AlltraceError: Neither the run nor an earlier one has any of them.
-        DamageError: A file of the run is damaged.
+    `run`: the run; if the history has it, it is not compared with itself. `job`: the job that it is compared with;
+    None for its own. Returns a row, like those of `check`, for each number that the run or an earlier one has.
+    Raises `UsageError`: the history has no run of the given job. Raises `AlltraceError`: neither the run nor an
+    earlier one has any of them. Raises `DamageError`: a file of the run is damaged.
     """
     known = job_names(history.ask("SELECT job FROM runs"))
     if job is not None and job not in known:

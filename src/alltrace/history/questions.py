@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 import statistics
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.history.run_rows import CLASSES
 from alltrace.history.spread import LEAST_VALUES, usual
+from alltrace.history.store import History
 from alltrace.recipes.base import Answer, Chart
 from alltrace.trace import columns as col
 from alltrace.trace.errors import UsageError
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from alltrace.history.store import History
 
 QUESTIONS = ("run", "host", "finding")
 LEAST_CHANGE = 0.01
@@ -82,14 +79,8 @@ BREAKDOWN_CHART = Chart("stacked_bars", "run", tuple(f"{c}_percent" for c in CLA
 def ask_history(history: History, by: str = "run", *, job: str | None = None, tag: str | None = None) -> Answer:
     """The answer to a question.
 
-    Args:
-        history: The history.
-        by: What a row is, one of `QUESTIONS`.
-        job: Only runs of this job; None for all.
-        tag: Only runs with this tag; None for all.
-
-    Raises:
-        UsageError: No run has the job or the tag.
+    `by`: what a row is, one of `QUESTIONS`. `job`: only runs of this job; None for all. `tag`: only runs with this
+    tag; None for all. Raises `UsageError`: no run has the job or the tag.
     """
     chosen = _chosen(_runs(history), job, tag)
     ids = {r["run_id"] for r in chosen}

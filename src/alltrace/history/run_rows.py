@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.history.store import RunRows
 from alltrace.run.code_version import code_version
+from alltrace.run.manifest import Manifest
+from alltrace.run.store import Run
 from alltrace.trace.errors import AlltraceError, DamageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.run.manifest import Manifest
-    from alltrace.run.store import Run
 
 CLASSES = ("compute", "exposed_communication", "exposed_copy", "idle")
 _LEAST_UTC_NS = 10**18  # 2001: before it a stamp is none
@@ -29,12 +26,7 @@ def run_id(manifest: Manifest) -> str:
 def rows_of(run: Run, *, jobs: int | None = None) -> RunRows:
     """What history stores of `run`; values are null if their tables were not imported.
 
-    Args:
-        run: The run.
-        jobs: The most processes.
-
-    Raises:
-        DamageError: A file of the run is damaged.
+    Raises `DamageError`: a file of the run is damaged.
     """
     manifest = run.manifest
     steps = [row["duration_ns"] for row in _asked(run, "steps", jobs) if row["kind"] == "step"]

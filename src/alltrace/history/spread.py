@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 LEAST_VALUES = 5
 """With fewer values the spread is unknown."""
@@ -31,11 +29,8 @@ def usual(values: Sequence[float], least_margin: float, spreads: float = SPREADS
 
     The spread is the median distance from the median (MAD), scaled to the standard deviation of normal values, with the factors of
     Croux and Rousseeuw (1992), Time-efficient algorithms for two highly robust estimators of scale, for few values.
-
-    Args:
-        values: Earlier values.
-        least_margin: How far the bounds are from the median at least.
-        spreads: How many spreads they are away otherwise.
+    `values`: earlier values. `least_margin`: how far the bounds are from the median at least. `spreads`: how many
+    spreads they are away otherwise.
     """
     count = len(values)
     if count < LEAST_VALUES:

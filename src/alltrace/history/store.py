@@ -6,14 +6,12 @@ database with other tables than expected is refused.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from alltrace.trace.errors import InputError, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
 HISTORY_VERSION = 1
 """Version of the tables below."""
@@ -136,8 +134,8 @@ class History:
 def open_history(path: Path | None, *, write: bool = False) -> Iterator[History]:
     """The history in the file `path`; with `write` it is made if there is none. Without a path, an empty one in memory.
 
-    Raises:
-        InputError: It does not exist, is not a history file, is of another version, is damaged, or another process has it open.
+    Raises `InputError`: it does not exist, is not a history file, is of another version, is damaged, or another
+    process has it open.
     """
     import duckdb
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from alltrace.history.run_rows import rows_of, run_id
-from alltrace.history.store import Kept
+from alltrace.history.store import History, Kept
 from alltrace.run.checksums import checksum
 from alltrace.run.manifest import MANIFEST, is_run, read_manifest
 from alltrace.run.report_hash import file_stamps
@@ -16,35 +17,22 @@ from alltrace.run.store import Run
 from alltrace.trace.errors import AlltraceError, InputError, path_text, printable
 from alltrace.trace.number_text import counted
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from alltrace.history.store import History
-
 _MOST_NAMED = 10
 
 
 class Update(NamedTuple):
-    """What came of an update.
+    """What came of an update."""
 
-    Attributes:
-        read: The runs that were read, by path.
-        unchanged: How many were already there.
-        unread: Of each run that could not be read one sentence.
-        notes: What else a reader must know.
-    """
-
-    read: tuple[str, ...]
-    unchanged: int
-    unread: tuple[str, ...]
-    notes: tuple[str, ...]
+    read: tuple[str, ...]  # the runs that were read, by path
+    unchanged: int  # how many were already there
+    unread: tuple[str, ...]  # of each run that could not be read one sentence
+    notes: tuple[str, ...]  # what else a reader must know
 
 
 def find_runs(places: Sequence[str]) -> list[Path]:
     """The run directories that `places` are or hold, at any depth, by path.
 
-    Raises:
-        InputError: A place does not exist or is not a folder, or there is no run in any of them.
+    Raises `InputError`: a place does not exist or is not a folder, or there is no run in any of them.
     """
     found: set[Path] = set()
     for place in places:
@@ -76,11 +64,8 @@ def update(
 ) -> Update:
     """Read those of `runs` that the history lacks, or that have changed since.
 
-    Args:
-        history: The history, opened to be written.
-        runs: Run directories, as `find_runs` returns them.
-        jobs: The most processes for one run.
-        reading: Called with the path of each run before it is read.
+    `history`: the history, opened to be written. `runs`: run directories, as `find_runs` returns them. `jobs`: the
+    most processes for one run. `reading`: called with the path of each run before it is read.
     """
     known = {kept.path: kept for kept in history.kept()}
     of_id = {kept.run_id: kept for kept in known.values()}
@@ -131,8 +116,7 @@ def _as_before(kept: Kept | None) -> str:
 def kept_of(run: Path) -> Kept:
     """What identifies a run, from its current manifest.
 
-    Raises:
-        InputError: The manifest is damaged or of another version, or the import has not finished.
+    Raises `InputError`: the manifest is damaged or of another version, or the import has not finished.
     """
     path = path_text(str(run))
     stamps = _stamps(run)  # before the manifest is read, so that one that is written meanwhile is read again

@@ -173,11 +173,7 @@ class FileAccessSum(SqlNsysRecipe):
     chart = Chart("bars", "Function", ("Total Time",))
 
     def prepared(self, options: Options, run: RunFacts) -> Options:
-        """The options.
-
-        Raises:
-            UsageError: What is to be ignored is not a valid regular expression.
-        """
+        """The options. Raises `UsageError`: what is to be ignored is not a valid regular expression."""
         pattern_of("--ignore", options["ignore"])
         return super().prepared(options, run)
 

@@ -7,31 +7,27 @@ span at its edge passes, as in nsys. Dictionaries are whole. A rank's tables are
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.nvidia.report import Options, Report
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS, close_ends, projection
 from alltrace.recipes.base import Answer, Clock, Column, Option, OptionValue, Part, RunFacts
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.recipes.execution.window import DEVICE_TABLES
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import integers
 from alltrace.trace.errors import UsageError
 from alltrace.trace.grouping import group
 from alltrace.trace.range_selector import RangeName, parse_range
 from alltrace.trace.schema import TABLES
 from alltrace.trace.user_pattern import UserPattern
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.rank import Rank
 
 FARTHEST_NS = 1 << 62
 """No filter names a time farther away: no event is, and lengths up to there fit into 64 bits."""
@@ -90,8 +86,7 @@ class Filters(NamedTuple):
 def given_filters(options: Mapping[str, Any]) -> Filters:
     """The filters among the options of a recipe.
 
-    Raises:
-        UsageError: A time or a range cannot be understood, or nothing could pass.
+    Raises `UsageError`: a time or a range cannot be understood, or nothing could pass.
     """
     names = ("start", "end", "filter_time", "filter_nvtx", "nvtx", "filter_projected_nvtx")
     given = {name: options[name] for name in names if options.get(name) is not None}
@@ -116,8 +111,7 @@ def given_filters(options: Mapping[str, Any]) -> Filters:
 def pattern_of(flag: str, text: str | None) -> UserPattern | None:
     """The regular expression of an option; None for none.
 
-    Raises:
-        UsageError: The text is not a valid regular expression.
+    Raises `UsageError`: the text is not a valid regular expression.
     """
     return None if text is None else UserPattern(flag, text)
 
@@ -125,8 +119,7 @@ def pattern_of(flag: str, text: str | None) -> UserPattern | None:
 def parse_times(text: str) -> tuple[int | None, int | None]:
     """`1s/2s500ms` as two times in ns; an end that is left out is None.
 
-    Raises:
-        UsageError: The text names no times.
+    Raises `UsageError`: the text names no times.
     """
     first, slash, last = text.partition("/")
     if not slash or not (first.strip() or last.strip()):
@@ -274,8 +267,7 @@ def _in_spans(
 class FilteredReport(Report):
     """The rows of another report that pass filters: `filter_time`, and `nvtx` for the first range of a name (see `given_filters`).
 
-    Raises:
-        UsageError: A filter cannot be understood.
+    Raises `UsageError`: a filter cannot be understood.
     """
 
     def __init__(self, report: Report, filters: Mapping[str, OptionValue]) -> None:

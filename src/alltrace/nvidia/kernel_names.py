@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.lookups import as_text, column
 from alltrace.recipes.analysis.nvtx_projection import innermost_ranges
 from alltrace.recipes.base import Option
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import integers
 from alltrace.trace.grouping import group
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.run.rank import Rank
-
 
 NVTX_NAME = Option(
     "nvtx_name", bool, default=False, help="Put the innermost NVTX range around the launch in front of a kernel's name."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,14 +29,10 @@ from alltrace.recipes.analysis.distribution import COUNT
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS, Line, Projection, Spans, close_ends, projection
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
 from alltrace.recipes.base import Answer, Chart, Part, RunFacts
-from alltrace.recipes.row_stream import merged_spilled, spilled_parts
+from alltrace.recipes.row_stream import StreamedRank, merged_spilled, spilled_parts
 from alltrace.recipes.sql_recipe import Statements
-from alltrace.trace.arrays import integers
-
-if TYPE_CHECKING:
-    from alltrace.recipes.row_stream import StreamedRank
-    from alltrace.run.rank import Rank
-    from alltrace.trace.arrays import Int64
+from alltrace.run.rank import Rank
+from alltrace.trace.arrays import Int64, integers
 
 PROJECTION_NEEDS: tuple[str | tuple[str, ...], ...] = ("api", ("kernels", "copies"))
 NO_RANGES = {"ranges": "all GPU work lies outside of ranges"}

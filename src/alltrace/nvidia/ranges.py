@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,15 +11,12 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import VALUE
 from alltrace.recipes.analysis.nvtx_projection import projection
+from alltrace.recipes.base import Part, RunFacts
 from alltrace.recipes.execution.shared_tables import once
-from alltrace.trace.arrays import integers
+from alltrace.run.rank import Rank
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.errors import UsageError
 from alltrace.trace.grouping import group
-
-if TYPE_CHECKING:
-    from alltrace.recipes.base import Part, RunFacts
-    from alltrace.run.rank import Rank
-    from alltrace.trace.arrays import Int64
 
 _MOST_BYTES = 8 << 30
 RANGE_NAME = "coalesce(text_of(domain) || ':', '') || text_of(name)"
@@ -118,8 +115,7 @@ def children(parent: Int64, length: Int64) -> tuple[Int64, Int64]:
 def stacks(level: Int64, parent: Int64, number: Int64) -> Any:
     """The numbers of each range and its ancestors, outermost first: `:1:5:9`, a chunked array.
 
-    Raises:
-        UsageError: The texts would need more than 8 GiB.
+    Raises `UsageError`: the texts would need more than 8 GiB.
     """
     count = len(level)
     by_level = np.argsort(level, kind="stable")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.nvidia.cells import cells, stack
 from alltrace.nvidia.kernel_names import (
@@ -25,12 +26,8 @@ from alltrace.nvidia.report import BY_RANK, Options, Trace
 from alltrace.nvidia.report_sums import DIM_CELLS, KERNEL_OPTIONS
 from alltrace.recipes.analysis.lookups import as_text, column, look_up
 from alltrace.recipes.base import Option
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import integers
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.run.rank import Rank
 
 
 def _durations(table: Any) -> Any:

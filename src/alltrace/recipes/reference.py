@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from alltrace.recipes.base import Question
+from alltrace.recipes.base import Question
 
 _WIDTH = 80
 _INDENT = "    "

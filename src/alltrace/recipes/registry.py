@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from alltrace.recipes import load
+from alltrace.recipes.base import Question
 from alltrace.trace.errors import AlltraceError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.recipes.base import Question
 
 ENTRY_POINTS = "alltrace.recipes"
 
@@ -104,9 +101,7 @@ def names() -> list[str]:
 def find(name: str) -> Question:
     """The recipe called `name`; `stats:NAME` is the report of nsys of that name.
 
-    Raises:
-        UsageError: There is none.
-        AlltraceError: Another package's recipe cannot be loaded.
+    Raises `UsageError`: there is none. Raises `AlltraceError`: another package's recipe cannot be loaded.
     """
     if name.startswith("stats:"):
         return find_report(name.partition(":")[2])
@@ -127,9 +122,7 @@ def find_report(spec: str) -> Question:
 
     `spec`: Such as `cuda_gpu_kern_sum`, `cuda_gpu_kern_sum:nvtx-name:base` or `um_sum:rows=20`. Returns the report; the
     options named in `spec` are its defaults.
-
-    Raises:
-        UsageError: The report or option does not exist, or a value is not of the option's type.
+    Raises `UsageError`: the report or option does not exist, or a value is not of the option's type.
     """
     name, *arguments = spec.split(":")
     if name not in REPORTS:

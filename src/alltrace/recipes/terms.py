@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from alltrace.recipes.base import Answer
 from alltrace.trace import columns as col
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KIND_MEANINGS = {
     "straggler": "a rank takes longer for the same work, or arrives last, and the others wait for it",
@@ -59,8 +56,7 @@ COLUMNS = (
 def explain(term: str) -> Answer:
     """The meaning of a word, for all places where alltrace uses it.
 
-    Raises:
-        UsageError: The term is unknown; the message has similar terms.
+    Raises `UsageError`: the term is unknown; the message has similar terms.
     """
     wanted = term.strip().lower()
     rows = [row for row in _all_terms() if row[0].lower() == wanted]

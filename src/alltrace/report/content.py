@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from alltrace.api import OpenRun
 from alltrace.charts import draw, figure
 from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.execution.ask import ask
+from alltrace.recipes.questions.diagnose.cards import Diagnosis
 from alltrace.recipes.registry import find
 from alltrace.trace import columns as col
 from alltrace.trace.errors import AlltraceError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from alltrace.api import OpenRun
-    from alltrace.recipes.questions.diagnose.cards import Diagnosis
 
 _RANK_ROWS = 100
 _ROWS = 20
@@ -33,28 +30,18 @@ _CLOCKS = (
 
 @dataclass(frozen=True)
 class Ask:
-    """A section to make.
+    """A section to make."""
 
-    Attributes:
-        key: Its anchor.
-        title: Its heading.
-        recipe: The recipe to run.
-        options: Its options.
-        shown: The columns of its table, in this order; empty for no table.
-        rows: The most rows of its table.
-        views: Columns of which the chart shows one at a time; empty for the recipe's own chart.
-        drawn: Options for a second run of the recipe for the chart; None for the same answer.
-        only_with: The section is left out if this column has no value in any row; empty for a section that is always there.
-    """
-
-    key: str
-    title: str
-    recipe: str
+    key: str  # its anchor
+    title: str  # its heading
+    recipe: str  # the recipe to run
     options: Mapping[str, Any] = field(default_factory=dict)
-    shown: tuple[str, ...] = ()
-    rows: int = _ROWS
-    views: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()  # the columns of its table, in this order; empty for no table
+    rows: int = _ROWS  # the most rows of its table
+    views: tuple[str, ...] = ()  # columns of which the chart shows one at a time; empty for the recipe's own chart
+    # options for a second run of the recipe for the chart; None for the same answer
     drawn: Mapping[str, Any] | None = None
+    # the section is left out if this column has no value in any row; empty for a section that is always there
     only_with: str = ""
 
 
@@ -193,20 +180,13 @@ ASKS: tuple[Ask, ...] = (
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a report.
+    """A section of a report."""
 
-    Attributes:
-        ask: The section's question.
-        answer: The answer, or None if there is none.
-        problem: Why there is none, or empty.
-        notes: What a reader must know, without those of earlier sections.
-        figures: Pictures in plotly's format, by what they show.
-    """
-
-    ask: Ask
-    answer: Answer | None
-    problem: str = ""
-    notes: tuple[str, ...] = ()
+    ask: Ask  # the section's question
+    answer: Answer | None  # the answer, or None if there is none
+    problem: str = ""  # why there is none, or empty
+    notes: tuple[str, ...] = ()  # what a reader must know, without those of earlier sections
+    # pictures in plotly's format, by what they show
     figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
@@ -224,21 +204,13 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """A report, not yet written.
+    """A report, not yet written."""
 
-    Attributes:
-        name: The name of the run.
-        facts: Ranks, hosts, devices and span of the run.
-        selection: The selected steps and ranks, in words; empty for all.
-        sections: Its sections.
-        diagnosis: What `diagnose` found, in readable form; None if it has no answer.
-    """
-
-    name: str
-    facts: Mapping[str, int]
-    selection: str
+    name: str  # the name of the run
+    facts: Mapping[str, int]  # ranks, hosts, devices and span of the run
+    selection: str  # the selected steps and ranks, in words; empty for all
     sections: tuple[Section, ...]
-    diagnosis: Diagnosis | None = None
+    diagnosis: Diagnosis | None = None  # what `diagnose` found, in readable form; None if it has no answer
 
 
 def gather(
@@ -254,18 +226,10 @@ def gather(
 ) -> Report:
     """Ask all that a report holds. A recipe that cannot answer costs its section alone, which says why.
 
-    Args:
-        run: The run.
-        name: Its name.
-        ranks: The ranks to ask; None for all.
-        steps: The steps to count (see `alltrace.recipes.execution.window.select`); None for the whole run.
-        skip_warmup: Leave out warm-up steps.
-        jobs: The most processes; None lets the number of rows decide.
-        pictures: Whether figures are wanted.
-        progress: Called with the title of each section before it is computed.
-
-    Raises:
-        UsageError: The rank or step does not exist.
+    `ranks`: the ranks to ask; None for all. `steps`: the steps to count (see
+    `alltrace.recipes.execution.window.select`); None for the whole run. `skip_warmup`: leave out warm-up steps.
+    `pictures`: whether figures are wanted. `progress`: called with the title of each section before it is computed.
+    Raises `UsageError`: the rank or step does not exist.
     """
     from alltrace.recipes.execution.window import select
 

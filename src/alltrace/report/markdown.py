@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import html
 import re
-from typing import TYPE_CHECKING
 
+from alltrace.recipes.questions.diagnose.cards import Diagnosis
+from alltrace.report.content import Report, Section
 from alltrace.report.words import FACTORS, cell, facts, heading
 from alltrace.trace.errors import printable
-
-if TYPE_CHECKING:
-    from alltrace.recipes.questions.diagnose.cards import Diagnosis
-    from alltrace.report.content import Report, Section
 
 _ROWS = 10
 _TABLES = ("stragglers", "breakdown", "steps", "kernels", "kernel-origins", "memory", "collectives")

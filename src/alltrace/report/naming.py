@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
+from alltrace.run.manifest import Manifest
 from alltrace.trace.errors import path_text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.run.manifest import Manifest
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LEAST_UTC_NS = 10**18  # 2001: before it a stamp is none
@@ -20,9 +16,8 @@ _LEAST_UTC_NS = 10**18  # 2001: before it a stamp is none
 def run_title(manifest: Manifest, given: Sequence[str]) -> str:
     """A title for a run, such as `pretrain, job 4711 · 2026-03-01 12:30 UTC · node01 and 3 more`.
 
-    Args:
-        manifest: The run's.
-        given: The reports or the run directory as a user named them; used as the job's name if no report has one.
+    `manifest`: the run's. `given`: the reports or the run directory as a user named them; used as the job's name if
+    no report has one.
     """
     ids = {i for r in manifest.reports if (i := r.environment.get("SLURM_JOB_ID"))}
     told = [manifest.labels.job] if manifest.labels.job is not None else []

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+from alltrace.recipes.base import Question
 from alltrace.recipes.execution.ask import wants_alignment
 from alltrace.recipes.execution.availability import not_imported
 from alltrace.report.markdown import literal
 from alltrace.report.words import described
+from alltrace.run.store import Run
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from alltrace.recipes.base import Question
-    from alltrace.run.store import Run
 
 FIRST = (
     "diagnose",
@@ -79,11 +76,8 @@ _SQL = """run.connect().sql(
 def notebook(inputs: Sequence[str], name: str, recipes: Iterable[Question], cache_dir: str | None = None) -> str:
     """The text of a notebook (format 4.5).
 
-    Args:
-        inputs: What `alltrace.open` opens; written into the notebook as Python literals, with any characters.
-        name: The name of the run.
-        recipes: The recipes that it runs, in this order.
-        cache_dir: Where imported reports are kept; None for the user's cache folder.
+    `inputs`: what `alltrace.open` opens; written into the notebook as Python literals, with any characters. `name`:
+    the name of the run. `recipes`: the recipes that it runs, in this order.
     """
     given = [repr(i) for i in inputs] + ([f"cache_dir=Path({cache_dir!r})"] if cache_dir is not None else [])
     cells = [
@@ -111,12 +105,8 @@ def notebook(inputs: Sequence[str], name: str, recipes: Iterable[Question], cach
 def recipes_for(run: Run, wanted: Sequence[str] | None = None) -> list[Question]:
     """The recipes that a notebook of the run uses: those with tables that some rank has and without required options.
 
-    Args:
-        run: The run.
-        wanted: Names of recipes; None for all possible ones.
-
-    Raises:
-        UsageError: The recipe does not exist, or it needs an option.
+    `wanted`: names of recipes; None for all possible ones. Raises `UsageError`: the recipe does not exist, or it
+    needs an option.
     """
     from alltrace.recipes.registry import find, names
 

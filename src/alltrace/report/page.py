@@ -10,24 +10,20 @@ import json
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alltrace import __version__
 from alltrace.charts.html_cards import cards_html
 from alltrace.charts.timeline_links import PAGE, places_of
+from alltrace.recipes.questions.diagnose.cards import Diagnosis
 from alltrace.report import words
+from alltrace.report.content import Report, Section
 from alltrace.trace.errors import UsageError, printable
-
-if TYPE_CHECKING:
-    from alltrace.recipes.questions.diagnose.cards import Diagnosis
-    from alltrace.report.content import Report, Section
 
 
 def check_plotly() -> Path:
     """The script of the installed plotly, which draws the charts; checked before the work is done.
 
-    Raises:
-        UsageError: plotly is not installed.
+    Raises `UsageError`: plotly is not installed.
     """
     spec = find_spec("plotly")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
@@ -42,13 +38,8 @@ def to_html(report: Report, page: str = PAGE) -> str:
 
     The browser loads nothing from anywhere: a content security policy in the page forbids it, and allows two scripts only, the
     page's own by its hash and plotly's from the page. Names from a trace are text in tables and in charts.
-
-    Args:
-        report: The report.
-        page: Where that page is served at first; a reader can change it.
-
-    Raises:
-        UsageError: plotly is not installed.
+    `page`: where that page is served at first; a reader can change it. Raises `UsageError`: plotly is not
+    installed.
     """
     plotly = check_plotly().read_bytes()
     style, script = (_asset(n) for n in ("page.css", "page.js"))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.charts.words import label
+from alltrace.recipes.base import Column, Question
 from alltrace.recipes.registry import find
+from alltrace.report.content import Report, Section
 from alltrace.trace.amounts import amount
 from alltrace.trace.amounts import text as shortened
-
-if TYPE_CHECKING:
-    from alltrace.recipes.base import Column, Question
-    from alltrace.report.content import Report, Section
 
 FACTORS: dict[str, tuple[tuple[int, str], ...]] = {
     "device": (

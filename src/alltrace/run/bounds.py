@@ -55,15 +55,7 @@ _WRONG = (UNREACHABLE_TEXT, _NO_SIZE, _ENDLESS, _NO_NUMBER)
 
 
 class Bounds:
-    """Checks the batches of one table of one rank.
-
-    Args:
-        path: The report.
-        table: The table.
-
-    Attributes:
-        unreachable: The rows that were left out for their times.
-    """
+    """Checks the batches of one table of one rank."""
 
     def __init__(self, path: str, table: Table) -> None:
         self._path = path
@@ -72,15 +64,14 @@ class Bounds:
         self._values = [c.name for c in table.columns if c.type == "float64"]
         self._sums: dict[str, float] = {}
         self._rows = 0
-        self.unreachable: list[pa.RecordBatch] = []
+        self.unreachable: list[pa.RecordBatch] = []  # the rows that were left out for their times
         self._empty = set(table.column_names)
         self._wrong = dict.fromkeys(_WRONG, 0)
 
     def checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch, without the values that are not numbers.
 
-        Raises:
-            InputError: Most times are too far away, or durations or sizes are too large to be added up.
+        Raises `InputError`: most times are too far away, or durations or sizes are too large to be added up.
         """
         self._empty = {c for c in self._empty if batch.column(c).null_count == batch.num_rows}
         batch = self._reachable(batch)
@@ -124,8 +115,7 @@ class Bounds:
     def warnings(self) -> tuple[ReportWarning, ...]:
         """What is wrong with rows, or was left out, once all are checked; nothing if nothing is.
 
-        Raises:
-            InputError: Most rows were left out for their times.
+        Raises `InputError`: most rows were left out for their times.
         """
         self._refuse_most()
         name = self._table.name

@@ -64,10 +64,9 @@ def imported_once(
 ) -> Path:
     """The run directory in the cache that is made from the reports that `inputs` name; see `alltrace.run.resolve.resolve`.
 
-    Raises:
-        InputError: An input does not exist, no report can be read, or the cache cannot be written or is not the user's.
-        StrictError: A report cannot be read, with `strict`.
-        UsageError: A run directory is among the inputs.
+    Raises `InputError`: an input does not exist, no report can be read, or the cache cannot be written or is not
+    the user's. Raises `StrictError`: a report cannot be read, with `strict`. Raises `UsageError`: a run directory
+    is among the inputs.
     """
     folder = cache_dir or default_folder()
     with shared_place(folder):
@@ -117,9 +116,7 @@ def fetch_all(urls: Sequence[str], folder: Path) -> list[Path]:
     """Bring the reports, or folders of reports, at `urls` into the cache and return their paths.
 
     Files of one remote folder are in one folder here too: reports of one process are recognized by that.
-
-    Raises:
-        InputError: Nothing is there, fsspec lacks what it takes to open it, or the cache cannot be used.
+    Raises `InputError`: nothing is there, fsspec lacks what it takes to open it, or the cache cannot be used.
     """
     with shared_place(own_folder(folder)):
         outcomes = run_tasks(partial(_fetched, folder), urls, jobs=None if remote() else 1)
@@ -164,8 +161,7 @@ def _in_one_folder(files: Sequence[Path], folder: Path) -> list[Path]:
 def fetch(url: str, folder: Path) -> Path:
     """Bring the report, or folder of reports, at `url` into the cache and return its path.
 
-    Raises:
-        InputError: Nothing is there, fsspec lacks what it takes to open it, or the cache cannot be used.
+    Raises `InputError`: nothing is there, fsspec lacks what it takes to open it, or the cache cannot be used.
     """
     import fsspec
 

@@ -33,28 +33,21 @@ _CHANGED = "it is damaged: its checksum does not match"
 def checksums(folder: Path, record: str) -> dict[str, str]:
     """The checksum of each file in a folder and the folders in it but its `record`, by its path relative to the folder.
 
-    Raises:
-        InputError: A file cannot be read.
+    Raises `InputError`: a file cannot be read.
     """
     files = {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
     return {name: checksum(path) for name, path in files.items() if name != record}
 
 
 def checksum(path: Path) -> str:
-    """The checksum of a file.
-
-    Raises:
-        InputError: It cannot be read.
-    """
+    """The checksum of a file. Raises `InputError`: it cannot be read."""
     return content_hash(path)[1]
 
 
 class CheckedFiles:
     """The files of a folder, each of which is compared with its checksum before it is first read.
 
-    Args:
-        folder: The folder.
-        expected: The checksum of each file by its path relative to the folder.
+    `expected`: the checksum of each file by its path relative to the folder.
     """
 
     def __init__(self, folder: Path, expected: Mapping[str, str]) -> None:
@@ -69,8 +62,8 @@ class CheckedFiles:
     def path(self, name: str) -> Path:
         """The path of a file that is as it was written.
 
-        Raises:
-            DamageError: The file is not as it was written, cannot be read, or was not written with the folder.
+        Raises `DamageError`: the file is not as it was written, cannot be read, or was not written with the
+        folder.
         """
         path = self.folder / name
         if name not in self._checked:
@@ -93,32 +86,20 @@ class CheckedFiles:
 
 
 class RankFiles:
-    """The files of each rank of an opened run, and those of its logs; each record is read once.
-
-    Args:
-        run: The run directory.
-    """
+    """The files of each rank of an opened run, and those of its logs; each record is read once."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
         self._folders: dict[str, CheckedFiles] = {}
 
     def of(self, record: RankRecord) -> CheckedFiles:
-        """The files of a rank.
-
-        Raises:
-            DamageError: Its record is damaged, or not there.
-        """
+        """The files of a rank. Raises `DamageError`: its record is damaged, or not there."""
         if record.folder not in self._folders:
             self._folders[record.folder] = recorded(self._run / record.folder, RANK_RECORD)
         return self._folders[record.folder]
 
     def logs(self) -> CheckedFiles | None:
-        """What is kept of the job's logs; None if there are no logs.
-
-        Raises:
-            DamageError: Their record is damaged.
-        """
+        """What is kept of the job's logs; None if there are no logs. Raises `DamageError`: their record is damaged."""
         if LOGS not in self._folders:
             found = log_files(self._run)
             if found is None:
@@ -130,9 +111,7 @@ class RankFiles:
 def append_checksum(path: Path) -> None:
     """Append the checksum of a file to its content, for files that no record lists; `checked_content` reads it.
 
-    Raises:
-        InputError: The file cannot be read.
-        OSError: It cannot be written.
+    Raises `OSError`: it cannot be written.
     """
     found = bytes.fromhex(checksum(path))
     with path.open("ab") as file:
@@ -142,8 +121,7 @@ def append_checksum(path: Path) -> None:
 def checked_content(path: Path) -> memoryview:
     """The content of a file when `append_checksum` appended its checksum.
 
-    Raises:
-        DamageError: The file is not as it was written, or cannot be read.
+    Raises `DamageError`: the file is not as it was written, or cannot be read.
     """
     import xxhash
 
@@ -160,11 +138,8 @@ def checked_content(path: Path) -> memoryview:
 def write_rank_record(folder: Path, rank: RankRecord, signature: Mapping[str, Any], files: Mapping[str, str] | None = None) -> None:
     """Write the record of a rank next to its complete files; it must not survive a power cut without them.
 
-    Args:
-        folder: Where the rank's files are.
-        rank: Its facts.
-        signature: What it was made from.
-        files: The checksums of its files, if known.
+    `folder`: where the rank's files are. `rank`: its facts. `signature`: what it was made from. `files`: the
+    checksums of its files, if known.
     """
     found = checksums(folder, RANK_RECORD) if files is None else dict(files)
     write_json(folder / RANK_RECORD, {"signature": dict(signature), "rank": plain(rank), FILES: found})
@@ -173,8 +148,7 @@ def write_rank_record(folder: Path, rank: RankRecord, signature: Mapping[str, An
 def recorded(folder: Path, record: str) -> CheckedFiles:
     """The files that the record of a folder, called `record`, lists.
 
-    Raises:
-        DamageError: The record is damaged, or not there.
+    Raises `DamageError`: the record is damaged, or not there.
     """
     path = folder / record
     try:
@@ -188,18 +162,13 @@ def recorded(folder: Path, record: str) -> CheckedFiles:
 def log_files(run: Path) -> CheckedFiles | None:
     """The files that are kept of the job's logs; None if there are no logs.
 
-    Raises:
-        DamageError: Their record is damaged.
+    Raises `DamageError`: their record is damaged.
     """
     return recorded(run / LOGS, LOGS_RECORD) if (run / LOGS).is_dir() else None
 
 
 def files_of(record: Mapping[str, Any], path: Path) -> dict[str, str]:
-    """The checksums that a record lists.
-
-    Raises:
-        DamageError: It lists none.
-    """
+    """The checksums that a record lists. Raises `DamageError`: it lists none."""
     found = record.get(FILES)
     if not isinstance(found, dict):
         raise DamageError(path, found="it lists no files", expected="the checksum of each file in its folder", advice=REPAIR)

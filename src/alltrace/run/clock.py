@@ -22,17 +22,11 @@ if TYPE_CHECKING:
 
 
 class ClockMap(NamedTuple):
-    """t_run = u - round(drift * u) - origin_ns with u = t_file + shift_ns.
+    """t_run = u - round(drift * u) - origin_ns with u = t_file + shift_ns."""
 
-    Attributes:
-        shift_ns: What is added to a time in the file.
-        drift: Relative rate error of the host's clock (1e-6 is 1 ppm).
-        origin_ns: The time that becomes 0, counted from the session's start.
-    """
-
-    shift_ns: int
-    drift: float = 0.0
-    origin_ns: int = 0
+    shift_ns: int  # what is added to a time in the file
+    drift: float = 0.0  # relative rate error of the host's clock (1e-6 is 1 ppm)
+    origin_ns: int = 0  # the time that becomes 0, counted from the session's start
 
     def apply(self, times: Any) -> Any:
         """The run's time of `times`, an int64 NumPy array of file times; a new array."""

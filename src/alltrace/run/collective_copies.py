@@ -41,10 +41,7 @@ _OPEN = np.iinfo(np.int64).max
 def mark_collective_copies(folder: Path, rows: Mapping[str, int], scratch: Path) -> None:
     """Fill `collective` of the copies in a rank's folder, if NCCL launched any.
 
-    Args:
-        folder: The rank's tables.
-        rows: Row count of each.
-        scratch: A folder for temporary files.
+    `folder`: the rank's tables. `scratch`: a folder for temporary files.
     """
     marked = collective_copies(folder, rows)
     if marked is None:

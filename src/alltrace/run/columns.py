@@ -18,20 +18,13 @@ if TYPE_CHECKING:
 
 
 class HeldColumns:
-    """Turns batches of a table into held batches and back.
-
-    Args:
-        table: The table.
-
-    Attributes:
-        schema: The table's own schema.
-        plain: The schema of complete held batches.
-    """
+    """Turns batches of a table into held batches and back."""
 
     def __init__(self, table: Table) -> None:
-        self.schema: pa.Schema = table.arrow_schema()
+        self.schema: pa.Schema = table.arrow_schema()  # the table's own schema
         self._table = table
         self._enums = [i for i, c in enumerate(table.columns) if c.type == "enum"]
+        # the schema of complete held batches
         self.plain: pa.Schema = pa.schema(
             [f.with_type(pa.int32()) if c.type == "enum" else f for f, c in zip(self.schema, table.columns, strict=True)]
         )
@@ -40,11 +33,7 @@ class HeldColumns:
         self._nulls: dict[pa.DataType, pa.Array] = {}
 
     def hold(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The held form of a batch.
-
-        Raises:
-            ValueError: The batch has not the columns of the table.
-        """
+        """The held form of a batch. Raises `ValueError`: the batch has not the columns of the table."""
         if batch.schema.names != self.schema.names:
             raise ValueError(f"{self._table.name}: expected columns {self.schema.names}, got {batch.schema.names}")
         arrays = []

@@ -43,35 +43,21 @@ def derived(
 ) -> _Value:
     """A value that is derived from a run: the one that is kept, or a new one; two processes do not make it at once.
 
-    Args:
-        run: The run.
-        name: Where it is in the run directory, such as `tiles`.
-        inputs: What it is made from, as JSON can hold it.
-        read: Gets a place and the signature; returns the value, or None if what is there is not whole or of another signature.
-        make: Gets the same, writes the value there, and returns it.
-        what: What it is, as the subject of a sentence in the plural.
-        folder: Where to keep it instead.
-
-    Raises:
-        InputError: It cannot be written.
+    `name`: where it is in the run directory, such as `tiles`. `inputs`: what it is made from, as JSON can hold it.
+    `read`: gets a place and the signature; returns the value, or None if what is there is not whole or of another
+    signature. `make`: gets the same, writes the value there, and returns it. `what`: what it is, as the subject of
+    a sentence in the plural. `folder`: where to keep it instead. Raises `InputError`: it cannot be written.
     """
     return place_of(run, name, inputs, folder=folder).get(read, make, what)
 
 
 class Place(NamedTuple):
-    """Where a derived value is kept.
+    """Where a derived value is kept."""
 
-    Attributes:
-        path: The place with the run, or that the caller named.
-        signature: What the value is made from.
-        in_cache: Its place below the cache folder; None if it is never there.
-        writable: Whether `path` can be written.
-    """
-
-    path: Path
-    signature: str
-    in_cache: Path | None = None
-    writable: bool = True
+    path: Path  # the place with the run, or that the caller named
+    signature: str  # what the value is made from
+    in_cache: Path | None = None  # its place below the cache folder; None if it is never there
+    writable: bool = True  # whether `path` can be written
 
     def find(self, read: Callable[[Path, str], _Value | None]) -> _Value | None:
         """The value that is kept; None if it must be made."""
@@ -133,12 +119,8 @@ def digest(inputs: Any) -> str:
 def locked(lock: Path, *, wait: bool = True) -> Iterator[bool]:
     """Holds a lock file; the lock goes with the process.
 
-    Args:
-        lock: The file, in a folder that exists.
-        wait: Whether to wait while another process has the lock.
-
-    Yields:
-        Whether this process has it; a file system without locks gives none.
+    `lock`: the file, in a folder that exists. `wait`: whether to wait while another process has the lock. Yields
+    whether this process has it; a file system without locks gives none.
     """
     with lock.open("w") as handle:
         holds = False
@@ -163,9 +145,7 @@ def draft_of(place: Path) -> Iterator[Path]:
 def remove_drafts(place: Path, *, all_of_them: bool = False) -> None:
     """Remove the drafts of `place` of processes of this host that are gone.
 
-    Args:
-        place: Where a value is or will be.
-        all_of_them: Also those of other hosts: nobody else makes the value now.
+    `place`: where a value is or will be. `all_of_them`: also those of other hosts: nobody else makes the value now.
     """
     for draft in place.parent.iterdir():
         host, _, number = draft.name.removeprefix(f".{place.name}.").removesuffix(".tmp").rpartition("-")

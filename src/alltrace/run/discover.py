@@ -34,14 +34,9 @@ def find_reports(inputs: Sequence[str], fetch: Fetch | None = None) -> list[Path
     A folder means the reports in it and below it; a text with `*`, `?` or `[` that is not a file means the paths it matches; a
     URL goes through `fetch`, and `HOST:/PATH` is looked up by a worker of the cluster on that host. Of a report and its own export
     side by side one is taken: the export, if it is whole.
-
-    Args:
-        inputs: Paths, patterns and URLs.
-        fetch: Brings what is at URLs onto this machine and returns the paths.
-
-    Raises:
-        InputError: An input does not exist, or no report is found.
-        UsageError: An input is a run directory, or on a host without a worker.
+    `inputs`: paths, patterns and URLs. `fetch`: brings what is at URLs onto this machine and returns the paths.
+    Raises `InputError`: an input does not exist, or no report is found. Raises `UsageError`: an input is a run
+    directory, or on a host without a worker.
     """
     found: dict[Path, None] = {}
     urls = [text for text in inputs if is_url(text)]

@@ -61,8 +61,7 @@ _WRITTEN_NS = 60 * 10**9
 def parse_utc_offset(text: str, option: str = "--gpu-log-utc-offset") -> int:
     """How far a local time is ahead of UTC, ns, of a text such as `+01:00`, `-0730` or `Z`.
 
-    Raises:
-        UsageError: The text is not an offset.
+    Raises `UsageError`: the text is not an offset.
     """
     if text.strip() in ("Z", "UTC"):
         return 0
@@ -85,19 +84,10 @@ def import_gpu_logs(
 ) -> tuple[list[tuple[str, int]], tuple[str, ...]]:
     """Write the samples of the run's GPUs into `folder`.
 
-    Args:
-        folder: Where to write.
-        manifest: The run's facts.
-        paths: The logs.
-        offset_ns: How far their local times are ahead of UTC, ns; None to use a file next to each, or the times.
-        jobs: The most processes.
-
-    Returns:
-        Each log with how many samples were taken of it, and what a reader must know.
-
-    Raises:
-        InputError: A log cannot be read, or nothing of it can be joined with the reports.
-        UsageError: A log's local times could be of several zones.
+    `manifest`: the run's facts. `offset_ns`: how far their local times are ahead of UTC, ns; None to use a file
+    next to each, or the times. Returns each log with how many samples were taken of it, and what a reader must
+    know. Raises `InputError`: a log cannot be read, or nothing of it can be joined with the reports. Raises
+    `UsageError`: a log's local times could be of several zones.
     """
     import pyarrow.parquet as pq
 
@@ -165,8 +155,7 @@ class _Users:
     def of(self, log: GpuLog) -> list[tuple[int, RankRecord, Device]]:
         """For each GPU of the log, by row, the ranks that use it, with the device.
 
-        Raises:
-            InputError: None of the log's GPUs is one of the run's.
+        Raises `InputError`: None of the log's GPUs is one of the run's.
         """
         found = []
         for row, gpu in enumerate(log.gpus):
@@ -224,8 +213,7 @@ def _by_index(here: Sequence[tuple[RankRecord, Device]], indices: set[int | None
 def _ahead_ns(log: GpuLog, owners: Sequence[tuple[int, RankRecord, Device]], given: int | None) -> tuple[int, str]:
     """How far the log's times are ahead of UTC, ns, and a note where that was inferred.
 
-    Raises:
-        UsageError: Several time zones match, or the file next to the log has none.
+    Raises `UsageError`: several time zones match, or the file next to the log has none.
     """
     if not log.local:
         return 0, ""

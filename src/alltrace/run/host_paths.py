@@ -17,14 +17,9 @@ _HOSTED = re.compile(r"(?P<host>[A-Za-z0-9][A-Za-z0-9._-]*):(?P<path>/(?!/).*)",
 
 
 class HostPath(NamedTuple):
-    """Where a report is.
+    """Where a report is."""
 
-    Attributes:
-        host: The only host that has it; None if all of them see it.
-        path: Its path there.
-    """
-
-    host: str | None
+    host: str | None  # the only host that has it; None if all of them see it
     path: Path
 
 
@@ -39,8 +34,7 @@ def host_path(text: str) -> HostPath:
 def reachable(text: str) -> HostPath:
     """As `host_path`, for an input: without a cluster only this machine's own disk can be read.
 
-    Raises:
-        UsageError: It is on another host, and no cluster was chosen.
+    Raises `UsageError`: it is on another host, and no cluster was chosen.
     """
     at = host_path(text)
     if at.host is None or remote():

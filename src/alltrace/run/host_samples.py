@@ -25,14 +25,9 @@ def samplers(manifest: Manifest, record: RankRecord) -> list[RankRecord]:
 def samples_of_host(own: Any, others: Sequence[RankRecord], opened: Callable[[RankRecord], Any], columns: Sequence[str]) -> Any:
     """The rank's own samples, and samples of its other GPUs from the reports of other ranks of its host.
 
-    Args:
-        own: The rank's tables (`Rank`).
-        others: Ranks of its host that have samples, in the order in which they are believed; the rank itself is passed over.
-        opened: The tables of such a rank.
-        columns: The columns wanted, in order.
-
-    Returns:
-        A `pyarrow.Table` as of `gpu_metrics`; `device` is the row in the rank's own `devices`.
+    `own`: the rank's tables (`Rank`). `others`: ranks of its host that have samples, in the order in which they are
+    believed; the rank itself is passed over. `opened`: the tables of such a rank. `columns`: the columns wanted, in
+    order. Returns a `pyarrow.Table` as of `gpu_metrics`; `device` is the row in the rank's own `devices`.
     """
     import numpy as np
     import pyarrow as pa
@@ -69,14 +64,9 @@ def sample_sources(
 ) -> list[tuple[Any, dict[int, int]]]:
     """Where a rank's samples are: samples of its GPUs, and in its own report samples of GPUs that no rank uses.
 
-    Args:
-        own: The rank's tables (`Rank`).
-        manifest: The run's.
-        others: As from `samplers`.
-        opened: The tables of such a rank.
-
-    Returns:
-        The tables of a rank of its host, and for each device there the row in the rank's own `devices`.
+    `own`: the rank's tables (`Rank`). `manifest`: the run's. `others`: as from `samplers`. `opened`: the tables of
+    such a rank. Returns the tables of a rank of its host, and for each device there the row in the rank's own
+    `devices`.
     """
     if not others:
         return []

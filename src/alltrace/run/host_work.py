@@ -62,11 +62,7 @@ class Recorded(Protocol):
 
 
 class HostWork:
-    """Rows in place of the device work of one rank, in the time of its files; made when they are first read.
-
-    Args:
-        rank: The rank.
-    """
+    """Rows in place of the device work of one rank, in the time of its files; made when they are first read."""
 
     def __init__(self, rank: Recorded) -> None:
         self._rank = rank

@@ -105,23 +105,14 @@ class Source(NamedTuple):
 
 
 class RankPlan(NamedTuple):
-    """One rank to import.
-
-    Attributes:
-        rank: Its number.
-        local_rank: Its number on its host.
-        host: Its host.
-        pids: Its processes' ids, the one that computes first.
-        source: How its number was found.
-        sources: Its parts of reports, in time order.
-    """
+    """One rank to import."""
 
     rank: int
-    local_rank: int
+    local_rank: int  # its number on its host
     host: str
-    pids: tuple[int, ...]
-    source: str
-    sources: tuple[Source, ...]
+    pids: tuple[int, ...]  # its processes' ids, the one that computes first
+    source: str  # how its number was found
+    sources: tuple[Source, ...]  # its parts of reports, in time order
 
 
 class Plan(NamedTuple):

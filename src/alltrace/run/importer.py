@@ -98,23 +98,14 @@ class _Probe(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """A first look that is to be taken at a report.
-
-    Attributes:
-        path: The report.
-        wanted: The tables with rows to estimate.
-        known: What the report holds, where it was found out already.
-        scratch: A folder for reusable intermediate files, if there is space for all reports; empty for none.
-        reports: How many reports there are.
-        stays: Whether its reader stays open.
-    """
+    """A first look that is to be taken at a report."""
 
     path: str
-    wanted: tuple[str, ...]
-    known: Content | None
-    scratch: str
-    reports: int
-    stays: bool
+    wanted: tuple[str, ...]  # the tables with rows to estimate
+    known: Content | None  # what the report holds, where it was found out already
+    scratch: str  # a folder for reusable intermediate files, if there is space for all reports; empty for none
+    reports: int  # how many reports there are
+    stays: bool  # whether its reader stays open
 
 
 def import_reports(
@@ -139,32 +130,20 @@ def import_reports(
 ) -> Manifest:
     """Make the run directory `output` from the reports that `inputs` name, or bring it up to date.
 
-    Args:
-        inputs: Files, folders, patterns and URLs; none for the reports that `import_part` has imported into `output`.
-        output: The run directory; made where it does not exist. A folder that holds anything else is refused.
-        tables: The canonical event tables wanted; None for all.
-        jobs: The most processes.
-        strict: Whether a report that cannot be read is an error.
-        rules: The kernel rules that `kernels.kind` is made with.
-        fetch: Brings what is at URLs onto this machine.
-        watcher: Gets progress.
-        nccl_logs: Logs of NCCL of the same job, to join with the reports: files, folders and patterns.
-        training_logs: Its training logs, likewise.
-        training_patterns: Regular expressions for their lines of steps (`alltrace.readers.training_log.formats.own_pattern`).
-        gpu_logs: Logs of its GPUs, likewise.
-        gpu_log_offset_ns: How far their local times are ahead of UTC, ns; None if unknown.
-        inspector_logs: Files of NCCL Inspector, likewise.
-        known: What reports hold, by path, where it was found out already.
-        labels: What identifies the run; missing labels come from the reports.
-        rank_from: A regular expression with a group `rank` that finds the rank of a report in its path; None without one.
-
-    Returns:
-        The run's facts, as written to `manifest.json`.
-
-    Raises:
-        InputError: No report can be read, or `output` cannot be written.
-        StrictError: A report cannot be read, with `strict`.
-        UsageError: `rank_from` is not such an expression, or the reports are of several jobs.
+    `inputs`: files, folders, patterns and URLs; none for the reports that `import_part` has imported into `output`.
+    `output`: the run directory; made where it does not exist. A folder that holds anything else is refused.
+    `tables`: the canonical event tables wanted; None for all. `strict`: whether a report that cannot be read is an
+    error. `rules`: the kernel rules that `kernels.kind` is made with. `fetch`: brings what is at URLs onto this
+    machine. `nccl_logs`: logs of NCCL of the same job, to join with the reports: files, folders and patterns.
+    `training_logs`: its training logs, likewise. `training_patterns`: regular expressions for their lines of steps
+    (`alltrace.readers.training_log.formats.own_pattern`). `gpu_logs`: logs of its GPUs, likewise.
+    `gpu_log_offset_ns`: how far their local times are ahead of UTC, ns; None if unknown. `inspector_logs`: files of
+    NCCL Inspector, likewise. `known`: what reports hold, by path, where it was found out already. `labels`: what
+    identifies the run; missing labels come from the reports. `rank_from`: a regular expression with a group `rank`
+    that finds the rank of a report in its path; None without one. Returns the run's facts, as written to
+    `manifest.json`. Raises `InputError`: no report can be read, or `output` cannot be written. Raises
+    `StrictError`: a report cannot be read, with `strict`. Raises `UsageError`: `rank_from` is not such an
+    expression, or the reports are of several jobs.
     """
     watcher = watcher or Watcher()
     rules = rules or built_in_rules()
@@ -213,19 +192,9 @@ def import_part(
     """Commit the ranks of some reports of a job to the run directory `output`, while others do so with other reports.
 
     `import_reports` finishes the run. It reads a report again only if those of other parts show that it belongs to another rank.
-
-    Args:
-        inputs: All reports of one rank, or of several.
-        output: The run directory.
-        tables: As later passed to `import_reports`.
-        jobs: The most processes.
-        rules: As later passed to `import_reports`.
-        fetch: Brings what is at URLs onto this machine.
-        watcher: Gets progress.
-        rank_from: As later passed to `import_reports`.
-
-    Raises:
-        InputError: A report cannot be read, or `output` cannot be written.
+    `inputs`: all reports of one rank, or of several. `tables`: as later passed to `import_reports`. `rules`: as
+    later passed to `import_reports`. `fetch`: brings what is at URLs onto this machine. `rank_from`: as later
+    passed to `import_reports`. Raises `InputError`: a report cannot be read, or `output` cannot be written.
     """
     watcher = watcher or Watcher()
     rules = rules or built_in_rules()

@@ -76,18 +76,9 @@ def import_inspector(
 ) -> tuple[list[tuple[str, int]], dict[int, str], tuple[str, ...]]:
     """Write the operations of the run's ranks into `folder`, and those that have times as the calls of ranks that have none yet.
 
-    Args:
-        folder: Where to write.
-        manifest: The run's facts.
-        paths: The files.
-        jobs: The most processes.
-
-    Returns:
-        Each file with how many operations were taken of it; for each rank that got calls how its file was found, `process` or
-        `rank`; and what a reader must know.
-
-    Raises:
-        InputError: A file cannot be read, or none is of a rank of the run.
+    `manifest`: the run's facts. Returns each file with how many operations were taken of it; for each rank that got
+    calls how its file was found, `process` or `rank`; and what a reader must know. Raises `InputError`: a file
+    cannot be read, or none is of a rank of the run.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -176,8 +167,7 @@ def _text(value: str) -> str:
 def _owners(files: Sequence[_File], ranks: Sequence[RankRecord]) -> tuple[list[int | None], str, tuple[str, ...]]:
     """The rank of the run that each file is of, how that was found, and what a reader must know.
 
-    Raises:
-        InputError: No file is of a rank.
+    Raises `InputError`: no file is of a rank.
     """
     processes: dict[tuple[str, int], set[int]] = defaultdict(set)
     for rank in ranks:

@@ -26,11 +26,9 @@ _CHECKSUM = "checksum"
 def write_json(path: Path, value: dict[str, Any], *, lasting: bool = True) -> None:
     """Write `value` so that `path` has either its previous content or all of the new one.
 
-    Args:
-        path: The file.
-        value: An object that JSON can hold, without a member `checksum`.
-        lasting: Also after a power cut, for which the disk is waited for. Without, the file may then be damaged; it is one of many
-            that only programs read, so it has no line breaks either, with which Python's encoder takes several times as long.
+    `value`: an object that JSON can hold, without a member `checksum`. `lasting`: also after a power cut, for which
+    the disk is waited for. Without, the file may then be damaged; it is one of many that only programs read, so it
+    has no line breaks either, with which Python's encoder takes several times as long.
     """
     # a path with bytes that are not UTF-8 has lone surrogates in it, which JSON can only hold escaped
     with draft_of(path) as draft, draft.open("w", encoding="utf-8", errors="backslashreplace") as file:
@@ -44,13 +42,8 @@ def write_json(path: Path, value: dict[str, Any], *, lasting: bool = True) -> No
 def read_json(path: Path, expected: str = "a JSON object") -> dict[str, Any]:
     """The JSON object that `write_json` wrote to `path`, without its checksum.
 
-    Args:
-        path: The file.
-        expected: What should be there, for the message.
-
-    Raises:
-        InputError: There is no file.
-        DamageError: It holds something else than what was written.
+    `expected`: what should be there, for the message. Raises `InputError`: there is no file. Raises `DamageError`:
+    it holds something else than what was written.
     """
     value = read_unchecked(path, expected)
     if value.pop(_CHECKSUM, None) != _checksum(value):
@@ -61,9 +54,7 @@ def read_json(path: Path, expected: str = "a JSON object") -> dict[str, Any]:
 def read_unchecked(path: Path, expected: str = "a JSON object") -> dict[str, Any]:
     """The JSON object in `path` as it is, for what versions without checksums wrote.
 
-    Raises:
-        InputError: There is no file.
-        DamageError: There is no object in it.
+    Raises `InputError`: there is no file. Raises `DamageError`: there is no object in it.
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))

@@ -18,8 +18,7 @@ _LONGEST = 200
 def checked_labels(job: str | None, revision: str | None, tags: Sequence[str]) -> Labels:
     """The labels that a user gave; each tag once.
 
-    Raises:
-        UsageError: One is empty, longer than 200 characters, or cannot be printed.
+    Raises `UsageError`: one is empty, longer than 200 characters, or cannot be printed.
     """
     for flag, text in (("--job", job), ("--revision", revision), *(("--tag", tag) for tag in tags)):
         if text is not None and not (text.strip() and len(text) <= _LONGEST and text.isprintable()):

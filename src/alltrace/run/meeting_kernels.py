@@ -54,9 +54,7 @@ _ARGUMENTS = re.compile(r"[<(].*", re.DOTALL)
 def keep_unknown_kernels(folder: Path, rows: Mapping[str, int]) -> None:
     """Write `UNKNOWN_KERNELS` into the folder of a rank, if it has kernels that no rule names.
 
-    Args:
-        folder: The rank's tables.
-        rows: Row count of each.
+    `folder`: the rank's tables.
     """
     if not rows.get("kernels"):
         return
@@ -82,9 +80,7 @@ def keep_unknown_kernels(folder: Path, rows: Mapping[str, int]) -> None:
 def find_meeting_kernels(run: Path, manifest: Manifest) -> tuple[MeetingKernel, ...]:
     """The kernels without a rule in which all ranks of a host meet, those of most instances first.
 
-    Args:
-        run: The run directory.
-        manifest: Its facts, with all ranks.
+    `manifest`: its facts, with all ranks.
     """
     of_host: dict[str, list[Any]] = defaultdict(list)
     for record in manifest.ranks:
@@ -112,9 +108,7 @@ def find_meeting_kernels(run: Path, manifest: Manifest) -> tuple[MeetingKernel, 
 def with_meeting_kind(kernels: pa.Table, meeting: Sequence[MeetingKernel]) -> pa.Table:
     """Rows of `kernels` with `kind` `meeting` for those in which ranks meet.
 
-    Args:
-        kernels: A `pyarrow.Table` or record batch with `kind`, `name` and `short_name`.
-        meeting: The kernels in which ranks meet.
+    `kernels`: a `pyarrow.Table` or record batch with `kind`, `name` and `short_name`.
     """
     ids = pa.array([m.name for m in meeting], pa.int64())
     mine = is_one_of(kernels.column("kind"), (UNCLASSIFIED,))
@@ -134,9 +128,7 @@ def with_meeting_kind(kernels: pa.Table, meeting: Sequence[MeetingKernel]) -> pa
 def meeting_notes(meeting: Sequence[MeetingKernel], texts: Callable[[pa.Array], pa.Array]) -> list[str]:
     """What a reader must know of kernels in which ranks meet, with the rule that would name each.
 
-    Args:
-        meeting: The kernels.
-        texts: Gives the strings of name ids.
+    `texts`: gives the strings of name ids.
     """
     names = texts(pa.array([m.name for m in meeting[:_MOST_NAMED]], pa.int64())).to_pylist()
     notes = [_text(name or "", m) for name, m in zip(names, meeting, strict=False)]

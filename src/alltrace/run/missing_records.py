@@ -70,27 +70,16 @@ _LATE_NS = 10_000_000
 
 
 class Missing(NamedTuple):
-    """What is missing in a rank's tables.
+    """What is missing in a rank's tables."""
 
-    Attributes:
-        records: The kinds of missing records.
-        unrecorded: When work of which no record is there may have run: ascending (start, end), in the time of the rank's files.
-        warnings: What answers must say.
-    """
-
-    records: tuple[MissingRecords, ...] = ()
+    records: tuple[MissingRecords, ...] = ()  # the kinds of missing records
+    # when work of which no record is there may have run: ascending (start, end), in the time of the rank's files
     unrecorded: tuple[tuple[int, int], ...] = ()
-    warnings: tuple[ReportWarning, ...] = ()
+    warnings: tuple[ReportWarning, ...] = ()  # what answers must say
 
 
 def missing_records(folder: Path, rows: Mapping[str, int], end_ns: int | None) -> Missing:
-    """What is missing in the tables of a rank.
-
-    Args:
-        folder: Its tables.
-        rows: Row count of each.
-        end_ns: Last end of any event.
-    """
+    """What is missing in the tables of a rank. `end_ns`: last end of any event."""
     if not rows.get("api") or end_ns is None or (rows.get("kernel_counters") and not rows.get("kernels")):
         return Missing()  # a profiler that measures counters has no kernels with them
     named = _Named.of(folder)
@@ -147,20 +136,14 @@ class _Named(NamedTuple):
 
 
 class _Calls(NamedTuple):
-    """Calls that launched kernels or graphs, by start; arrays of n.
+    """Calls that launched kernels or graphs, by start; arrays of n."""
 
-    Attributes:
-        id: Process and correlation id as one number.
-        process, start, end: Of each call.
-        graph: Whether it launched a graph.
-        done: Starts and ends of calls that wait for all work of a process, by process; the starts ascend.
-    """
-
-    id: Int64
+    id: Int64  # process and correlation id as one number
     process: Int64
     start: Int64
     end: Int64
-    graph: Flags
+    graph: Flags  # whether it launched a graph
+    # starts, ascending, and ends of calls that wait for all work of a process, by process
     done: Mapping[int, tuple[Int64, Int64]]
 
     @classmethod

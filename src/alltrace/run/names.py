@@ -24,8 +24,7 @@ _FEW_TEXTS = 1_000
 class Names:
     """The interned strings of a run: looks up the text of ids.
 
-    Args:
-        paths: Returns the files with the names when the first text is needed; a name may be in several.
+    `paths`: returns the files with the names when the first text is needed; a name may be in several.
     """
 
     def __init__(self, paths: Callable[[], Iterable[Path]]) -> None:

@@ -21,44 +21,29 @@ if TYPE_CHECKING:
 
 @dataclass
 class Member:
-    """One rank's end of one communicator.
+    """One rank's end of one communicator."""
 
-    Attributes:
-        host, pid: Its process.
-        pointer: The pointer that the process prints.
-        communicator: The name of the communicator: its commId, or one that is made up, see `identified`.
-        rank: Its rank in the communicator, from INIT, or None.
-        nranks: The number of ranks, or None.
-        global_rank: The rank of its process in the job, or None.
-        rank_source: Where `global_rank` is from: `init`, `globalrank`, `prefix` or None.
-        identified: How ends were matched: `commId`, `only one of this size`, or `alone`.
-        nodes, local_ranks, device, bus_id, function, parent: As in INIT.
-        from_start: Whether its INIT is in the log, so that its first call there is its first call.
-        calls: Its calls by operation.
-        log: The log's position in the job's logs.
-        container: The same, where processes of several logs have one host's name and one process id, as in containers; else -1.
-    """
-
-    host: str
-    pid: int
-    pointer: int
-    log: int
-    rank: int | None = None
-    nranks: int | None = None
+    host: str  # that of its process
+    pid: int  # that of its process
+    pointer: int  # the pointer that the process prints
+    log: int  # the log's position in the job's logs
+    rank: int | None = None  # its rank in the communicator, from INIT, or None
+    nranks: int | None = None  # the number of ranks, or None
     comm_id: str | None = None
-    communicator: str = ""
-    identified: str = "alone"
-    global_rank: int | None = None
-    rank_source: str | None = None
-    nodes: int | None = None
+    communicator: str = ""  # the name of the communicator: its commId, or one that is made up, see `identified`
+    identified: str = "alone"  # how ends were matched: `commId`, `only one of this size`, or `alone`
+    global_rank: int | None = None  # the rank of its process in the job, or None
+    rank_source: str | None = None  # where `global_rank` is from: `init`, `globalrank`, `prefix` or None
+    nodes: int | None = None  # as in INIT, like `local_ranks`, `device`, `bus_id`, `function` and `parent`
     local_ranks: int | None = None
     device: int | None = None
     bus_id: str | None = None
     function: str | None = None
     parent: str | None = None
-    from_start: bool = False
+    from_start: bool = False  # whether its INIT is in the log, so that its first call there is its first call
     begin_line: int | None = None
-    calls: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)  # its calls by operation
+    # `log`, where processes of several logs have one host's name and one process id, as in containers; else -1
     container: int = -1
 
     @property
@@ -74,27 +59,18 @@ class Member:
 
 @dataclass
 class NcclLogs:
-    """The logs of a job.
-
-    Attributes:
-        paths: The files.
-        parts: What each holds.
-        members: The ends of communicators, over all logs.
-        member_of: For each log, the position in `members` of each of its instances.
-        calls_to: The folder with the calls of each log as Arrow files, or None if they were counted by size.
-        notes: What a reader must know; a question adds its own.
-        step_times: When steps ended, by a training log, for logs without lines of steps; None without one.
-    """
+    """The logs of a job."""
 
     paths: tuple[str, ...]
-    parts: list[LogPart]
-    members: list[Member]
-    member_of: list[list[int]]
-    calls_to: Path | None
-    notes: tuple[str, ...]
+    parts: list[LogPart]  # what each holds
+    members: list[Member]  # the ends of communicators, over all logs
+    member_of: list[list[int]]  # for each log, the position in `members` of each of its instances
+    calls_to: Path | None  # the folder with the calls of each log as Arrow files, or None if they were counted by size
+    notes: tuple[str, ...]  # what a reader must know; a question adds its own
     account: Mapping[str, int]
     unread: Sequence[Mapping[str, Any]]
     uses_calls_of_trace: bool = False
+    # when steps ended, by a training log, for logs without lines of steps; None without one
     step_times: StepTimes | None = None
 
     def calls(self) -> Iterator[tuple[int, Any]]:
@@ -120,8 +96,7 @@ def log_folder(beside: Path | None = None) -> Iterator[Path]:
 def expand(given: Sequence[str]) -> list[Path]:
     """The files that the arguments name: files, folders (all files in them) and patterns.
 
-    Raises:
-        InputError: An argument names nothing.
+    Raises `InputError`: an argument names nothing.
     """
     import glob
 
@@ -153,15 +128,9 @@ def read_nccl_logs(
 ) -> NcclLogs:
     """Read logs in parallel, a file a task.
 
-    Args:
-        paths: The logs.
-        calls_to: An empty folder for the calls, one row each; None to count calls by size, which needs no disk.
-        times: Whether to read the lines' times.
-        time_format: Their format for `strptime`; None tries those that are common.
-        jobs: The most processes.
-
-    Raises:
-        InputError: A file cannot be read, or none has a record of NCCL.
+    `calls_to`: an empty folder for the calls, one row each; None to count calls by size, which needs no disk.
+    `times`: whether to read the lines' times. `time_format`: their format for `strptime`; None tries those that are
+    common. Raises `InputError`: a file cannot be read, or none has a record of NCCL.
     """
     from alltrace.readers.nccl_log.read import Wanted, read_log
     from alltrace.run.log_files import jobs_for

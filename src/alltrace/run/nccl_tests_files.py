@@ -20,15 +20,10 @@ _OPS = {
 def read_tests_table(names: str) -> Any:
     """The rows of all runs in some files of nccl-tests.
 
-    Args:
-        names: Files, folders and patterns, with commas between them.
-
-    Returns:
-        A `pyarrow.Table` with `run`, `op` (null for a program that is not known), `ranks` (of a group), `size_bytes` (as nccl-tests
-        counts it), `datatype`, `time_ns` and `busbw_gb_per_s` (out of place, or in place where only that was measured).
-
-    Raises:
-        InputError: A file cannot be read, or none has a table.
+    `names`: files, folders and patterns, with commas between them. Returns a `pyarrow.Table` with `run`, `op` (null
+    for a program that is not known), `ranks` (of a group), `size_bytes` (as nccl-tests counts it), `datatype`,
+    `time_ns` and `busbw_gb_per_s` (out of place, or in place where only that was measured). Raises `InputError`: a
+    file cannot be read, or none has a table.
     """
     import pyarrow as pa
 

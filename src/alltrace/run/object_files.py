@@ -29,14 +29,9 @@ _KINDS = "biuf"
 def write_object(path: Path, value: Any, signature: str) -> None:
     """Write an object, completely or not at all.
 
-    Args:
-        path: Where to.
-        value: Dataclasses, mappings, lists, tuples, texts, numbers, None and arrays of numbers, nested.
-        signature: What it was made from.
-
-    Raises:
-        OSError: It cannot be written.
-        TypeError: Something in it cannot be kept.
+    `value`: dataclasses, mappings, lists, tuples, texts, numbers, None and arrays of numbers, nested. `signature`:
+    what it was made from. Raises `OSError`: it cannot be written. Raises `TypeError`: something in it cannot be
+    kept.
     """
     arrays: list[np.ndarray[Any, Any]] = []
     tree = json.dumps(_packed(value, arrays))
@@ -48,14 +43,9 @@ def write_object(path: Path, value: Any, signature: str) -> None:
 def read_object(path: Path, signature: str, classes: Sequence[type]) -> Any:
     """An object that `write_object` wrote; None if it was made from something else.
 
-    Args:
-        path: Where it is.
-        signature: What it must have been made from.
-        classes: The dataclasses that may be in it.
-
-    Raises:
-        DamageError: The file is missing or not as it was written.
-        ValueError: It is not such a file, or has another class in it.
+    `signature`: what it must have been made from. `classes`: the dataclasses that may be in it. Raises
+    `DamageError`: the file is missing or not as it was written. Raises `ValueError`: it is not such a file, or has
+    another class in it.
     """
     table = read_signed(path, signature)
     if table is None:

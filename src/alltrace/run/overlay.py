@@ -76,22 +76,13 @@ _VERSION = 4
 
 
 class Overlay(NamedTuple):
-    """A stored alignment of a run.
+    """A stored alignment of a run."""
 
-    Attributes:
-        files: Its files, in `RUN/align`, or in a folder of the cache where the run cannot be written.
-        clocks: One per host.
-        stamp_errors_ns: For each rank how far its UTC stamp is ahead of its host's clock.
-        rows: For each rank the rows of `collectives`.
-        log_matches: How NCCL's logs fit each rank.
-        facts: All of `alignment.json`.
-    """
-
-    files: CheckedFiles
-    clocks: tuple[Clock, ...]
-    stamp_errors_ns: Mapping[int, int]
-    rows: Mapping[int, int]
-    facts: Mapping[str, Any]
+    files: CheckedFiles  # its files, in `RUN/align`, or in a folder of the cache where the run cannot be written
+    clocks: tuple[Clock, ...]  # one per host
+    stamp_errors_ns: Mapping[int, int]  # for each rank how far its UTC stamp is ahead of its host's clock
+    rows: Mapping[int, int]  # for each rank the rows of `collectives`
+    facts: Mapping[str, Any]  # all of `alignment.json`
     log_matches: tuple[LogMatch, ...] = ()
 
     @property
@@ -105,24 +96,15 @@ class Overlay(NamedTuple):
         return replace(manifest.with_ranks(ranks), clocks=self.clocks or manifest.clocks, log_matches=self.log_matches)
 
     def collectives(self, rank: int) -> Path:
-        """The file of one rank's `collectives`, checked.
-
-        Raises:
-            DamageError: It is not as it was written.
-        """
+        """The file of one rank's `collectives`, checked. Raises `DamageError`: it is not as it was written."""
         return self.files.path(collectives_file(rank))
 
 
 def shared_file(files: RankFiles, overlay: Overlay | None, table: str) -> Path | None:
     """The file of one of `SHARED_TABLES`, checked; None if there is none.
 
-    Args:
-        files: The files of the run.
-        overlay: Its alignment, if there is one.
-        table: The name of the table.
-
-    Raises:
-        DamageError: It is not as it was written.
+    `files`: the files of the run. `overlay`: its alignment, if there is one. `table`: the name of the table. Raises
+    `DamageError`: it is not as it was written.
     """
     logged = table in (GPU_LOG.name, INSPECTOR.name)
     held, name = files.logs() if logged else overlay.files if overlay is not None else None, f"{table}.parquet"

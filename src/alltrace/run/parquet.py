@@ -41,11 +41,8 @@ def write_quickly(table: Any, path: Path, row_group_rows: int | None = None) -> 
 def row_group_order(metadata: Any) -> list[int]:
     """The row groups of a file of a run in the order of the table's rows.
 
-    Args:
-        metadata: The file's `pyarrow.parquet.FileMetaData`.
-
-    Raises:
-        pyarrow.ArrowInvalid: The file names row groups that it does not have, or not all of them.
+    `metadata`: the file's `pyarrow.parquet.FileMetaData`. Raises `pyarrow.ArrowInvalid`: the file names row groups
+    that it does not have, or not all of them.
     """
     groups = list(range(metadata.num_row_groups))
     text = (metadata.metadata or {}).get(ORDER_KEY)
@@ -61,11 +58,7 @@ def row_group_order(metadata: Any) -> list[int]:
 
 
 def read_parquet(path: Path, columns: Sequence[str], dictionaries: Sequence[str] = ()) -> Any:
-    """The `columns` of a file of a run as a `pyarrow.Table`, with the columns in `dictionaries` dictionary-encoded.
-
-    Raises:
-        InputError: The file cannot be read.
-    """
+    """The `columns` of a file of a run as a `pyarrow.Table`, with the columns in `dictionaries` dictionary-encoded."""
     try:
         table = _read(path, list(columns), list(dictionaries))
     except (OSError, pa.ArrowException) as error:
@@ -76,14 +69,8 @@ def read_parquet(path: Path, columns: Sequence[str], dictionaries: Sequence[str]
 def read_rows(path: Path, columns: Sequence[str], of: tuple[str, int], dictionaries: Sequence[str] = ()) -> Any:
     """The rows of `read_parquet` in which an integer column has a value; reads only row groups that may have such rows.
 
-    Args:
-        path: The file.
-        columns: The columns to read, including the one in `of`.
-        of: The column, and its value.
-        dictionaries: The columns that are dictionary-encoded.
-
-    Raises:
-        InputError: The file cannot be read.
+    `columns`: the columns to read, including the one in `of`. `of`: the column, and its value. `dictionaries`: the
+    columns that are dictionary-encoded.
     """
     try:
         status = path.stat()
@@ -100,19 +87,13 @@ def read_rows(path: Path, columns: Sequence[str], of: tuple[str, int], dictionar
 
 
 class _Facts(NamedTuple):
-    """Of a file in which rows are looked for by a column of whole numbers.
+    """Of a file in which rows are looked for by a column of whole numbers."""
 
-    Attributes:
-        metadata: The file's `pyarrow.parquet.FileMetaData`.
-        order: Its row groups in the order of the table's rows.
-        low: The least value of the column in each of these; the lowest integer if the file does not state it.
-        high: The highest value, likewise.
-    """
-
-    metadata: Any
-    order: NDArray[np.int64]
+    metadata: Any  # the file's `pyarrow.parquet.FileMetaData`
+    order: NDArray[np.int64]  # its row groups in the order of the table's rows
+    # the least value of the column in each of these; the lowest integer if the file does not state it
     low: NDArray[np.int64]
-    high: NDArray[np.int64]
+    high: NDArray[np.int64]  # the highest value, likewise
 
     def groups(self, value: int) -> list[int]:
         """The row groups that may have a row with a value."""
@@ -168,9 +149,7 @@ def _opened(path: Path, dictionaries: list[str]) -> Any:
 def write_parquet(table: Any, path: Path, **settings: Any) -> None:
     """Write a table to a separate file, compressed.
 
-    Raises:
-        OSError: The file cannot be written.
-        pyarrow.ArrowException: Parquet does not support a type.
+    Raises `OSError`: the file cannot be written. Raises `pyarrow.ArrowException`: Parquet does not support a type.
     """
     codec = "zstd" if table.nbytes > _WORTH_ZSTD_BYTES else quick_codec()
     with pq.ParquetWriter(path, table.schema, compression=codec, **settings) as writer:
@@ -180,14 +159,8 @@ def write_parquet(table: Any, path: Path, **settings: Any) -> None:
 def read_row_groups(path: Path, columns: Sequence[str], dictionaries: Sequence[str] = (), rows: int = 0) -> Iterator[Any]:
     """The row groups of `read_parquet`, one after the other in the order of the table's rows.
 
-    Args:
-        path: The file.
-        columns: The columns wanted.
-        dictionaries: The columns that are dictionary-encoded.
-        rows: Row groups are read together up to this many rows; 0 for each alone.
-
-    Raises:
-        InputError: The file cannot be read.
+    `dictionaries`: the columns that are dictionary-encoded. `rows`: row groups are read together up to this many
+    rows; 0 for each alone.
     """
     try:
         with pq.ParquetFile(path, read_dictionary=list(dictionaries)) as file:
@@ -213,11 +186,7 @@ def _together(metadata: Any, rows: int) -> Iterator[list[int]]:
 
 
 def read_metadata(path: Path) -> Any:
-    """The `pyarrow.parquet.FileMetaData` of a file of a run.
-
-    Raises:
-        InputError: The file cannot be read.
-    """
+    """The `pyarrow.parquet.FileMetaData` of a file of a run."""
     try:
         metadata = pq.read_metadata(path)
         row_group_order(metadata)
@@ -227,11 +196,7 @@ def read_metadata(path: Path) -> Any:
 
 
 def read_row_group(path: Path, metadata: Any, group: int, columns: Sequence[str], dictionaries: Sequence[str] = ()) -> Any:
-    """One row group of a file, by its number in the file, as a `pyarrow.Table`; `metadata` spares reading it again.
-
-    Raises:
-        InputError: The file cannot be read.
-    """
+    """One row group of a file, by its number in the file, as a `pyarrow.Table`; `metadata` spares reading it again."""
     try:
         with pq.ParquetFile(path, metadata=metadata, read_dictionary=list(dictionaries)) as file:
             table = file.read_row_group(group, columns=list(columns), use_threads=False)

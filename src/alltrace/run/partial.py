@@ -26,12 +26,7 @@ class PartialRun(Run):
 
     A rank is renamed into place whole, so what is seen is never half of one. It is a picture of one moment: open it again to see
     ranks that have come since.
-
-    Args:
-        path: The run directory.
-
-    Raises:
-        InputError: `path` is not a run directory, or its manifest is damaged.
+    Raises `InputError`: `path` is not a run directory, or its manifest is damaged.
     """
 
     def __init__(self, path: str | Path) -> None:

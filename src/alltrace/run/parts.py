@@ -23,27 +23,16 @@ PARTS = ".parts"
 
 
 class Part(NamedTuple):
-    """A report that was imported as a part.
+    """A report that was imported as a part."""
 
-    Attributes:
-        content: What it holds.
-        record: What the manifest says of it; its path is absolute.
-        report: Who it is about.
-        rows: About how many rows it has.
-    """
-
-    content: Content
-    record: ReportRecord
-    report: Report
-    rows: int
+    content: Content  # what it holds
+    record: ReportRecord  # what the manifest says of it; its path is absolute
+    report: Report  # who it is about
+    rows: int  # about how many rows it has
 
 
 def write_part(run: Path, part: Part) -> None:
-    """Write the record of a part of the run at `run`, after its ranks.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write the record of a part of the run at `run`, after its ranks. Raises `OSError`: it cannot be written."""
     import xxhash
 
     folder = run / PARTS

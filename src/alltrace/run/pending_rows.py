@@ -29,18 +29,13 @@ _SLACK_ROWS = 1 << 16  # the last batch goes past what is expected
 class Rows:
     """Held rows of one table, copied into one.
 
-    Args:
-        held: The form of the table's rows in memory.
-        expected_bytes: About how many bytes arrive before the rows are taken.
-
-    Attributes:
-        count: The number of rows.
-        nbytes: About what they take.
+    `held`: the form of the table's rows in memory. `expected_bytes`: about how many bytes arrive before the rows
+    are taken.
     """
 
     def __init__(self, held: HeldColumns, expected_bytes: int) -> None:
-        self.count: int = 0
-        self.nbytes: int = 0
+        self.count: int = 0  # the number of rows
+        self.nbytes: int = 0  # about what they take
         self._held = held
         self._expected_bytes = expected_bytes
         self._capacity = 0

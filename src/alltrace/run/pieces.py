@@ -67,13 +67,9 @@ class Sinks:
     """The writers of one group of tables, made as rows come; a table without rows gets no file.
 
     As a context manager it finishes the files where the block ends, and removes them where it fails.
-
-    Args:
-        pieces: What is filled, by number.
-        spill: A folder for temporary files.
-        memory_bytes: What each writer may take.
-        encoder: Where row groups are encoded; None for one thread per file.
-        report: The report of the rows, to check their numbers; empty if they were checked.
+    `pieces`: what is filled, by number. `spill`: a folder for temporary files. `memory_bytes`: what each writer may
+    take. `encoder`: where row groups are encoded; None for one thread per file. `report`: the report of the rows,
+    to check their numbers; empty if they were checked.
     """
 
     def __init__(

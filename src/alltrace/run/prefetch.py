@@ -61,11 +61,8 @@ def in_threads(make: Callable[[_Item], _T], items: Iterable[_Item], threads: int
 
     Twice as many results as threads are kept at most. What `make` raises is raised where its result would have come. Close the
     generator if it is not read to its end: then no more items are taken.
-
-    Args:
-        make: Called by several threads at once.
-        items: Its arguments.
-        threads: How many; with one, nothing is done ahead.
+    `make`: called by several threads at once. `items`: its arguments. `threads`: how many; with one, nothing is
+    done ahead.
     """
     if threads < 2:
         yield from map(make, items)

@@ -27,9 +27,8 @@ _DEPTH_MAX = np.iinfo(np.int16).max
 class Nesting:
     """The sweep, with the state that it carries from row group to row group.
 
-    Args:
-        pushpop: The code of `pushpop` in the dictionary of the `kind` column; None when there are no such ranges.
-        open_end_ns: When open ranges end; None for never.
+    `pushpop`: the code of `pushpop` in the dictionary of the `kind` column; None when there are no such ranges.
+    `open_end_ns`: when open ranges end; None for never.
     """
 
     def __init__(self, pushpop: int | None, open_end_ns: int | None) -> None:

@@ -47,40 +47,28 @@ _ROWS_WORTH_A_THREAD = 200_000
 
 
 class RankTask(NamedTuple):
-    """What one worker imports.
-
-    Attributes:
-        run: The run directory.
-        reports: The reports by their row in the manifest.
-        ranks: The ranks; all their sources are among the reports.
-        signatures: The inputs of each rank.
-        tables: The canonical event tables wanted.
-        rules: The kernel rules.
-        processes: The processes of each report, as opening it found them.
-        owners: For each report, the ranks made from it, including those that need no import, and their processes.
-        scratch: A folder with a folder for each report by its row, with the files made to open it; empty if none.
-        rows: Approximate number of rows of each report.
-        reader: The one report, if it is already open and the task runs in this process; the opener closes it.
-    """
+    """What one worker imports."""
 
     run: str
-    reports: Mapping[int, ReportRecord]
-    ranks: tuple[RankPlan, ...]
-    signatures: Mapping[int, Mapping[str, Any]]
-    tables: tuple[str, ...]
-    rules: tuple[KernelRule, ...]
-    processes: Mapping[int, tuple[ReportProcess, ...]] = {}
+    reports: Mapping[int, ReportRecord]  # the reports by their row in the manifest
+    ranks: tuple[RankPlan, ...]  # the ranks; all their sources are among the reports
+    signatures: Mapping[int, Mapping[str, Any]]  # the inputs of each rank
+    tables: tuple[str, ...]  # the canonical event tables wanted
+    rules: tuple[KernelRule, ...]  # the kernel rules
+    processes: Mapping[int, tuple[ReportProcess, ...]] = {}  # the processes of each report, as opening it found them
+    # for each report, the ranks made from it, including those that need no import, and their processes
     owners: Mapping[int, tuple[tuple[int, tuple[int, ...]], ...]] = {}
+    # a folder with a folder for each report by its row, with the files made to open it; empty if none
     scratch: str = ""
-    rows: Mapping[int, int] = {}
+    rows: Mapping[int, int] = {}  # approximate number of rows of each report
+    # the one report, if it is already open and the task runs in this process; the opener closes it
     reader: ReportReader | None = None
 
 
 def import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[RankRecord]:
     """Read the reports of `task` and commit its ranks; returns their records in the run.
 
-    Raises:
-        InputError: A report is damaged; nothing of its ranks remains.
+    Raises `InputError`: a report is damaged; nothing of its ranks remains.
     """
     run = Path(task.run)
     # workers on several hosts may share a number

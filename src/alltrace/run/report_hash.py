@@ -18,15 +18,10 @@ Stamps = tuple[tuple[int, ...], ...]
 
 
 class Content(NamedTuple):
-    """The content of a report when its files were last checked.
+    """The content of a report when its files were last checked."""
 
-    Attributes:
-        stamps: Size, inode and times of each of its files, in ns.
-        digest: The hash of `content_hash`.
-    """
-
-    stamps: Stamps
-    digest: str
+    stamps: Stamps  # size, inode and times of each of its files, in ns
+    digest: str  # the hash of `content_hash`
 
     @property
     def size_bytes(self) -> int:
@@ -35,11 +30,7 @@ class Content(NamedTuple):
 
 
 def file_stamps(report: Path) -> Stamps:
-    """Size, inode and times of each file of a report.
-
-    Raises:
-        OSError: They cannot be seen.
-    """
+    """Size, inode and times of each file of a report. Raises `OSError`: they cannot be seen."""
     files = sorted(p for p in report.rglob("*") if p.is_file()) if report.is_dir() else [report]
     return tuple((s.st_size, s.st_ino, s.st_mtime_ns, s.st_ctime_ns) for s in (f.stat() for f in files)) or ((0, 0, 0, 0),)
 
@@ -55,8 +46,7 @@ def is_as_it_was(report: Path, content: Content) -> bool:
 def content_hash(path: Path) -> tuple[int, str]:
     """Size in bytes and XXH3-128 of a file, or of a folder's files with their names.
 
-    Raises:
-        InputError: It cannot be read.
+    Raises `InputError`: it cannot be read.
     """
     import xxhash
 

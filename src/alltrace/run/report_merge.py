@@ -34,10 +34,8 @@ _KEY = {"processes": "process", "threads": "thread", "devices": "device"}
 def join_pieces(parts: Sequence[tuple[Path, int, Mapping[str, int]]], output: Path, spill: Path) -> Piece:
     """Join the tables of `parts` into the folder `output`.
 
-    Args:
-        parts: For each report its folder of tables, what its times are shifted by (ns), and its row counts; in time order.
-        output: The folder to make.
-        spill: A folder for temporary files.
+    `parts`: for each report its folder of tables, what its times are shifted by (ns), and its row counts; in time
+    order. `output`: the folder to make. `spill`: a folder for temporary files.
     """
     output.mkdir(parents=True)
     joined = Piece(output)

@@ -12,15 +12,10 @@ if TYPE_CHECKING:
 
 
 class Warned(NamedTuple):
-    """A warning, and who it is of.
+    """A warning, and who it is of."""
 
-    Attributes:
-        warning: The warning, its `number` that of all these ranks.
-        ranks: The ranks with affected answers, by number.
-    """
-
-    warning: ReportWarning
-    ranks: tuple[int, ...]
+    warning: ReportWarning  # the warning, its `number` that of all these ranks
+    ranks: tuple[int, ...]  # the ranks with affected answers, by number
 
 
 def warnings_of(manifest: Manifest, ranks: Iterable[RankRecord]) -> list[Warned]:

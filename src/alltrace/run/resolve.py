@@ -34,19 +34,12 @@ def resolve(
 ) -> Path:
     """The run directory that `inputs` name: itself, or one in the cache made from the reports.
 
-    Args:
-        inputs: One run directory, or reports, folders, patterns and URLs.
-        cache_dir: The cache's folder; None for the user's.
-        jobs: The most processes of an import.
-        strict: Whether a report that cannot be read is an error.
-        rules: The kernel rules.
-        watcher: Gets progress.
-        rank_from: A regular expression with a group `rank` that finds the rank of a report in its path; None without one.
-
-    Raises:
-        InputError: An input does not exist, no report can be read, or the cache cannot be written or is not the user's.
-        StrictError: A report cannot be read, with `strict`.
-        UsageError: There is no input, or a run directory among others.
+    `inputs`: one run directory, or reports, folders, patterns and URLs. `cache_dir`: the cache's folder; None for
+    the user's. `jobs`: the most processes of an import. `strict`: whether a report that cannot be read is an error.
+    `rules`: the kernel rules. `rank_from`: a regular expression with a group `rank` that finds the rank of a report
+    in its path; None without one. Raises `InputError`: an input does not exist, no report can be read, or the cache
+    cannot be written or is not the user's. Raises `StrictError`: a report cannot be read, with `strict`. Raises
+    `UsageError`: there is no input, or a run directory among others.
     """
     if not inputs:
         raise UsageError("no run was given; expected a run directory or reports")

@@ -44,20 +44,12 @@ def one_thread() -> ThreadPoolExecutor:
 class RowGroups:
     """Collects sorted rows and writes them as row groups; one row group is encoded while the next is prepared.
 
-    Args:
-        table: The table.
-        path: The file to write.
-        held: The form of rows in memory.
-        encoder: Where row groups are encoded; None for a separate thread.
-
-    Attributes:
-        nesting: Fills `depth` and `parent` of `ranges` as rows pass; None for other tables.
-        order: The row groups written so far in the order of the rows, as far as it is known.
+    `path`: the file to write. `encoder`: where row groups are encoded; None for a separate thread.
     """
 
     def __init__(self, table: Table, path: Path, held: HeldColumns, encoder: ThreadPoolExecutor | None = None) -> None:
-        self.nesting: Any = None
-        self.order: list[int] = []
+        self.nesting: Any = None  # fills `depth` and `parent` of `ranges` as rows pass; None for other tables
+        self.order: list[int] = []  # the row groups written so far in the order of the rows, as far as it is known
         self._table = table
         self._path = path
         self._held = held

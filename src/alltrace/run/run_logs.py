@@ -52,23 +52,15 @@ _FROM_CALL = 4
 
 
 class JobLogs(NamedTuple):
-    """The logs of a job: files, folders and patterns.
-
-    Attributes:
-        nccl: Logs of NCCL.
-        training: Training logs.
-        gpu: GPU logs.
-        gpu_offset_ns: How far their local times are ahead of UTC; None if unknown.
-        patterns: Regular expressions for the lines of steps in training logs; if there are any, other forms are not searched.
-        inspector: Files of NCCL Inspector.
-    """
+    """The logs of a job: files, folders and patterns."""
 
     nccl: Sequence[str] = ()
     training: Sequence[str] = ()
     gpu: Sequence[str] = ()
-    gpu_offset_ns: int | None = None
+    gpu_offset_ns: int | None = None  # how far their local times are ahead of UTC; None if unknown
+    # regular expressions for the lines of steps in training logs; if there are any, other forms are not searched
     patterns: Sequence[str] = ()
-    inspector: Sequence[str] = ()
+    inspector: Sequence[str] = ()  # files of NCCL Inspector
 
     @property
     def given(self) -> list[str]:
@@ -79,18 +71,9 @@ class JobLogs(NamedTuple):
 def import_logs(output: Path, manifest: Manifest, logs: JobLogs, jobs: int | None) -> tuple[tuple[LogRecord, ...], tuple[str, ...]]:
     """Read the logs of a job and keep in the run at `output` what can be joined with it; what was kept before is replaced.
 
-    Args:
-        output: The run directory.
-        manifest: Its facts: the ranks that calls are given to.
-        logs: The logs.
-        jobs: The most processes.
-
-    Returns:
-        The logs, and what a reader must know.
-
-    Raises:
-        InputError: A log cannot be read, or has nothing of its kind in it.
-        UsageError: The local times of a GPU log could be of several zones.
+    `output`: the run directory. `manifest`: its facts: the ranks that calls are given to. Returns the logs, and
+    what a reader must know. Raises `InputError`: a log cannot be read, or has nothing of its kind in it. Raises
+    `UsageError`: the local times of a GPU log could be of several zones.
     """
     place, draft = output / LOGS, output / "ranks" / f".{LOGS}"
     shutil.rmtree(draft, ignore_errors=True)
@@ -182,13 +165,8 @@ def ranks_of_members(logs: NcclLogs, ranks: Sequence[RankRecord]) -> tuple[dict[
     """The rank of each call: by host and process id, or by the rank's number if the run has no known process.
 
     For containers that share both, the rank's number from the communicators decides.
-
-    Args:
-        logs: The logs of the job.
-        ranks: The ranks of the run.
-
-    Returns:
-        How each rank's log was found; the rank of each of `logs.members`, -1 for none of the run's; and notes.
+    `logs`: the logs of the job. Returns how each rank's log was found; the rank of each of `logs.members`, -1 for
+    none of the run's; and notes.
     """
     owners: dict[tuple[str, int], set[int]] = defaultdict(set)
     for rank in ranks:

@@ -63,9 +63,8 @@ def one_of_each(paths: Sequence[Path], probes: Sequence[_Probe]) -> tuple[list[P
 def plan_of(paths: Sequence[Path], probes: Sequence[_Probe], rank_from: str | None, notes: Sequence[str] = ()) -> Plan:
     """The ranks in reports, by what the user states of them and by what they say of themselves; `notes` come before others.
 
-    Raises:
-        UsageError: The reports are of several jobs, or `rank_from` cannot be used.
-        InputError: A `ranks.csv` cannot be used.
+    Raises `UsageError`: the reports are of several jobs, or `rank_from` cannot be used. Raises `InputError`: a
+    `ranks.csv` cannot be used.
     """
     reports = with_stated_ranks([p.report for p in probes], paths, rank_from)
     check_one_job(reports)
@@ -151,8 +150,7 @@ def _of_two_profilers(one: Report, other: Report) -> bool:
 def check_one_job(reports: Sequence[Report | None]) -> None:
     """See that the reports can be of one job.
 
-    Raises:
-        UsageError: They are of several; with the reports of each and a command for it.
+    Raises `UsageError`: they are of several; with the reports of each and a command for it.
     """
     present = [r for r in reports if r is not None and not r.companion]
     if any(p.rank_hint_source in STATED for r in present for p in r.processes):

@@ -17,9 +17,7 @@ class SentRun:
     """A run that is sent to other processes as its path, and opened once in each of them when a task first needs it.
 
     To open a run takes as long as the run has ranks, so a task for each rank does not do it again.
-
-    Args:
-        run: The run, as this process has opened it.
+    `run`: the run, as this process has opened it.
     """
 
     def __init__(self, run: Run) -> None:
@@ -36,11 +34,7 @@ class SentRun:
 
     @cached_property
     def run(self) -> Run:
-        """The run.
-
-        Raises:
-            InputError: A file of the run is damaged.
-        """
+        """The run. Raises `InputError`: a file of the run is damaged."""
         run = self._kind(self._path) if self._align is None else self._kind(self._path, align=self._align)
         return run.in_session_time() if self._in_session else run
 

@@ -20,14 +20,8 @@ _MOST_LOOKED_AT = 256
 def shared_place(place: Path) -> Iterator[Path | None]:
     """A block in which workers of a cluster write to a place: a new file shows that they see the same place.
 
-    Args:
-        place: A folder, which need not exist yet.
-
-    Yields:
-        The file; None if the work is done on this machine, or no file can be made.
-
-    Raises:
-        UsageError: A worker does not see it.
+    `place`: a folder, which need not exist yet. Yields the file; None if the work is done on this machine, or no
+    file can be made. Raises `UsageError`: a worker does not see it.
     """
     if not remote():
         yield None
@@ -52,8 +46,7 @@ def shared_place(place: Path) -> Iterator[Path | None]:
 def shared_reports(reports: Sequence[Path]) -> Iterator[None]:
     """A block in which workers of a cluster read reports: one per folder is checked, except those on a disk of one host.
 
-    Raises:
-        UsageError: A worker does not see them.
+    Raises `UsageError`: a worker does not see them.
     """
     if not remote():
         yield

@@ -21,14 +21,10 @@ _ROLE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Told(NamedTuple):
-    """The content of a side file.
+    """The content of a side file."""
 
-    Attributes:
-        left_out: The options that the node refused.
-        role: What the report's rank does in a program of several groups of ranks; None if it has no role.
-    """
-
-    left_out: tuple[ReportWarning, ...] = ()
+    left_out: tuple[ReportWarning, ...] = ()  # the options that the node refused
+    # what the report's rank does in a program of several groups of ranks; None if it has no role
     role: str | None = None
 
 

@@ -28,15 +28,10 @@ _FEW_RUNS = 8
 
 
 class KeptRuns(NamedTuple):
-    """A file of sorted runs that its sorter has left there for another one.
-
-    Attributes:
-        path: The file.
-        runs: The first key and the places of each run.
-    """
+    """A file of sorted runs that its sorter has left there for another one."""
 
     path: str
-    runs: list[tuple[Any, list[Any]]]
+    runs: list[tuple[Any, list[Any]]]  # the first key and the places of each run
 
 
 class Form(ABC):
@@ -78,15 +73,11 @@ class Form(ABC):
 class DiskSorter:
     """A container for any number of records: some are in memory, the rest in sorted runs on disk.
 
-    Args:
-        path: A file to keep sorted runs in; it and those that its name is the beginning of are removed at the end of the block.
-        form: How the records are stored and ordered.
-
-    Attributes:
-        most_runs: This many runs are merged into one, which bounds memory.
+    `path`: a file to keep sorted runs in; it and those that its name is the beginning of are removed at the end of
+    the block. `form`: how the records are stored and ordered.
     """
 
-    most_runs: int = 4_000
+    most_runs: int = 4_000  # this many runs are merged into one, which bounds memory
 
     def __init__(self, path: Path, form: Form) -> None:
         self._path = path
@@ -204,21 +195,14 @@ class DiskSorter:
 
 
 class RunFile:
-    """A file of sorted runs.
-
-    Attributes:
-        path: Where it is.
-        file: Its descriptor.
-        runs: For each run its first key and the places of its blocks.
-        end: Bytes that were written.
-    """
+    """A file of sorted runs."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path: Path = path
-        self.file: int = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-        self.runs: list[tuple[Any, list[Any]]] = []
-        self.end: int = 0
+        self.file: int = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)  # its descriptor
+        self.runs: list[tuple[Any, list[Any]]] = []  # for each run its first key and the places of its blocks
+        self.end: int = 0  # bytes that were written
 
     def write(self, data: memoryview) -> None:
         """Append bytes."""
@@ -240,16 +224,11 @@ class RunFile:
 
 
 class Run:
-    """A sorted run, and its records that are in memory.
-
-    Attributes:
-        first: The key of its first record of all.
-        count: How many records are in memory.
-    """
+    """A sorted run, and its records that are in memory."""
 
     def __init__(self, form: Form, file: int | str, first: Any, places: Iterable[Any]) -> None:
-        self.first = first
-        self.count = 0
+        self.first = first  # the key of its first record of all
+        self.count = 0  # how many records are in memory
         self._form, self._file = form, file
         self._places = deque(places)
         self._blocks: deque[Any] = deque()

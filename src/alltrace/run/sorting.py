@@ -40,17 +40,12 @@ class RowOrder:
 
     With that last key an enclosing range comes before the ranges it encloses. An open range (end null) counts as longer than any
     other of its start, and an end before the start counts as the start.
-
-    Attributes:
-        tracks: The track columns.
-        time: The column of time, or None.
-        longest_first: Whether rows of equal start are sorted by descending end.
     """
 
     def __init__(self, table: Table) -> None:
-        self.tracks: tuple[str, ...] = table.track
-        self.time: str | None = table.order
-        self.longest_first: bool = table.name == "ranges"
+        self.tracks: tuple[str, ...] = table.track  # the track columns
+        self.time: str | None = table.order  # the column of time, or None
+        self.longest_first: bool = table.name == "ranges"  # whether rows of equal start are sorted by descending end
 
     @property
     def columns(self) -> list[str]:
@@ -138,10 +133,7 @@ class RowOrder:
 class TableSorter(DiskSorter):
     """Puts sorted batches of rows of a table on disk, and returns all rows in order; equal ones stay in input order.
 
-    Args:
-        path: As in `DiskSorter`.
-        order: The order of the rows.
-        held: The form of rows in memory.
+    `path`: as in `DiskSorter`.
     """
 
     most_runs = 64

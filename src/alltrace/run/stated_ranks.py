@@ -39,10 +39,8 @@ def stated_ranks(reports: Sequence[Path], rank_from: str | None) -> dict[Path, S
     """The ranks that a user states of some reports.
 
     `rank_from`: A regular expression with a group `rank`, searched in the paths; None without one.
-
-    Raises:
-        UsageError: The expression is not valid, has no such group, or matches no report.
-        InputError: A `ranks.csv` cannot be read, or gives a report a rank that cannot be.
+    Raises `UsageError`: the expression is not valid, has no such group, or matches no report. Raises `InputError`:
+    a `ranks.csv` cannot be read, or gives a report a rank that cannot be.
     """
     stated = _in_files(reports)
     if rank_from is not None:

@@ -23,30 +23,21 @@ _NOT_OF_NCCL = ("foreign", "step")
 
 @dataclass(frozen=True)
 class StepTimes:
-    """The ends of a job's steps.
+    """The ends of a job's steps."""
 
-    Attributes:
-        path: The training log.
-        end_ns: When the line of each step was written, ascending, ns since 1970: by its zone, else as if local time were UTC.
-        steps: The steps.
-        zoned: Whether the times have a zone.
-    """
-
-    path: str
+    path: str  # the training log
+    # when the line of each step was written, ascending, ns since 1970: by its zone, else as if local time were
+    # UTC
     end_ns: Int64
     steps: Int64
-    zoned: bool
+    zoned: bool  # whether the times have a zone
 
 
 def read_step_times(path: Path, patterns: Sequence[str] = ()) -> StepTimes:
     """The ends of the steps in a training log.
 
-    Args:
-        path: The log.
-        patterns: A user's own forms of a step's line.
-
-    Raises:
-        InputError: The file cannot be read, has no step's line with a time, or its times go back.
+    `patterns`: a user's own forms of a step's line. Raises `InputError`: the file cannot be read, has no step's
+    line with a time, or its times go back.
     """
     from alltrace.readers.training_log.read import read_training
 
@@ -68,8 +59,7 @@ def read_step_times(path: Path, patterns: Sequence[str] = ()) -> StepTimes:
 def training_log_beside(parts: Sequence[LogPart]) -> StepTimes | None:
     """The ends of the steps in the one file among `parts` that has no record of NCCL, but steps with times; None without one.
 
-    Raises:
-        UsageError: Several files have such steps.
+    Raises `UsageError`: several files have such steps.
     """
     found = []
     for part in parts:

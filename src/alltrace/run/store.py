@@ -35,16 +35,9 @@ class Run:
 
     It is read as imported until an alignment is adopted: an answer must not depend on whether an earlier question
     has stored one.
-
-    Args:
-        path: The run directory.
-        align: The folder of an alignment to read it by, if that is one of this run.
-
-    Raises:
-        InputError: `path` is not a run directory, its import did not finish, or its manifest is damaged.
-
-    Attributes:
-        in_session: Whether times count from the session's start, and not from the run's first event.
+    `align`: the folder of an alignment to read it by, if that is one of this run. Raises `InputError`: `path` is
+    not a run directory, its import did not finish, or its manifest is damaged. `in_session`: whether times count
+    from the session's start, and not from the run's first event.
     """
 
     in_session = False
@@ -132,8 +125,7 @@ class Run:
     def name_files(self) -> Iterator[Path]:
         """The files with the names of the whole run, and those of the alignment; each is checked on first use.
 
-        Raises:
-            DamageError: A file is not as it was written.
+        Raises `DamageError`: a file is not as it was written.
         """
         yield CheckedFiles(self.path, self._manifest.files).path(NAMES)
         if self.overlay is not None and self.overlay.files.has(NAMES):
@@ -192,11 +184,7 @@ class Run:
         return {"ranks": len(self.ranks), "hosts": len(self.hosts), "devices": self.device_count, "span_ns": longest}
 
     def rank(self, rank: int) -> Rank:
-        """The tables of one rank.
-
-        Raises:
-            UsageError: The run has no such rank.
-        """
+        """The tables of one rank. Raises `UsageError`: the run has no such rank."""
         at = bisect_left(self.ranks, rank, key=_number_of)
         if at < len(self.ranks) and self.ranks[at].rank == rank:
             record, recorded = self.ranks[at], self.in_session
@@ -210,17 +198,10 @@ class Run:
     def table(self, table: str, ranks: Sequence[int] | None = None) -> duckdb.DuckDBPyRelation:
         """The canonical `table` of all ranks as a DuckDB relation: `.arrow()`, `.pl()`, `.df()`.
 
-        Args:
-            table: A key of `alltrace.trace.schema.TABLES`.
-            ranks: The ranks wanted; None for all.
-
-        Returns:
-            A `duckdb.DuckDBPyRelation` with `rank` and `host` before the table's columns; names are text, times ns on the aligned
-            clock.
-
-        Raises:
-            UsageError: The table or rank does not exist, or ranks were selected for `names`, which belongs to the whole run.
-            InputError: The table was not imported.
+        `ranks`: the ranks wanted; None for all. Returns a `duckdb.DuckDBPyRelation` with `rank` and `host`
+        before the table's columns; names are text, times ns on the aligned clock. Raises `UsageError`: the
+        table or rank does not exist, or ranks were selected for `names`, which belongs to the whole run. Raises
+        `InputError`: the table was not imported.
         """
         if table not in TABLES:
             raise UsageError.unknown("table", table, TABLES)

@@ -51,11 +51,9 @@ class PieceRoom:
 class TimeSlices:
     """The events of one rank by when they start.
 
-    Args:
-        rank: The rank.
-        tables: The tables of events to read, with their columns.
-        room: Shared by all ranks that are read at the same time.
-        by_call: The tables among these with rows that accompany the rows of `api` with their correlation ids, whenever they start.
+    `tables`: the tables of events to read, with their columns. `room`: shared by all ranks that are read at the
+    same time. `by_call`: the tables among these with rows that accompany the rows of `api` with their correlation
+    ids, whenever they start.
     """
 
     def __init__(self, rank: Rank, tables: Mapping[str, Sequence[str]], room: PieceRoom, by_call: Collection[str] = ()) -> None:
@@ -135,10 +133,7 @@ class TimeSlices:
     def of_calls(self, table: str, columns: Sequence[str], ids: Int64) -> Any:
         """The rows of a table that have one of some correlation ids, in the order of the table, and perhaps others.
 
-        Args:
-            table: The table.
-            columns: The columns wanted.
-            ids: The ids, ascending.
+        `ids`: the ids, ascending.
         """
         wanted = tuple(dict.fromkeys((*columns, _ID)))
         found = [TABLES[table].arrow_schema(wanted).empty_table()]

@@ -48,20 +48,12 @@ class _Lane:
 
 
 class Lanes:
-    """The lanes of one file.
-
-    Args:
-        order: The order of the rows.
-        held: The form of rows in memory.
-
-    Attributes:
-        late: Whether a row came that belongs before one that was written ahead.
-        open: Whether more may be written ahead.
-    """
+    """The lanes of one file. `order`: the order of the rows."""
 
     def __init__(self, order: RowOrder, held: HeldColumns) -> None:
-        self.late: bool = False
+        self.late: bool = False  # whether a row came that belongs before one that was written ahead
         nested = order.longest_first  # the depths of ranges are filled as rows pass in order
+        # whether more may be written ahead
         self.open: bool = bool(order.tracks) and order.time is not None and not nested
         self._order = order
         self._held = held

@@ -26,26 +26,18 @@ FINDINGS = "findings"
 
 
 class Damage(NamedTuple):
-    """A file of a run that is not as it was written.
+    """A file of a run that is not as it was written."""
 
-    Attributes:
-        rank: The rank of the file, or None.
-        file: Its path relative to the run.
-        found: What is wrong with it.
-        repair: How to make it again.
-    """
-
-    rank: int | None
-    file: str
-    found: str
-    repair: str
+    rank: int | None  # the rank of the file, or None
+    file: str  # its path relative to the run
+    found: str  # what is wrong with it
+    repair: str  # how to make it again
 
 
 def verify(run: Path) -> list[Damage]:
     """Read all files of the run at `run`; returns those that are not as they were written.
 
-    Raises:
-        InputError: It is not a run directory, or one of another version.
+    Raises `InputError`: it is not a run directory, or one of another version.
     """
     found = []
     reports: dict[str, str] = {}

@@ -32,19 +32,13 @@ DEFAULT_MEMORY_BYTES = 48 * 1024 * 1024
 
 
 class TableStats(NamedTuple):
-    """What was written.
+    """What was written."""
 
-    Attributes:
-        rows: Rows of the file.
-        bytes: Size of the file.
-        first_start_ns: The earliest point in time of any row, in the file's own time; None without rows or times.
-        last_end_ns: The latest.
-    """
-
-    rows: int
-    bytes: int
+    rows: int  # rows of the file
+    bytes: int  # size of the file
+    # the earliest point in time of any row, in the file's own time; None without rows or times
     first_start_ns: int | None
-    last_end_ns: int | None
+    last_end_ns: int | None  # the latest
 
 
 class TableWriter:
@@ -53,13 +47,10 @@ class TableWriter:
     The sort is stable: rows of equal keys keep the order in which they were appended; nulls sort last. In `ranges`, rows of equal
     start are sorted by descending end, and `depth` and `parent` are filled. As a context manager, the writer is aborted when the
     block is left without `finish`.
-
-    Args:
-        table: The table.
-        path: The Parquet file to write; its folder must exist.
-        spill_folder: Where sorted buffers wait; made when needed. Nothing is left there.
-        memory_bytes: About how much memory rows may take. They are buffered up to half of it, because sorting needs a copy.
-        encoder: Where row groups are encoded, such as `alltrace.run.row_groups.one_thread()`; None for a separate thread.
+    `path`: the Parquet file to write; its folder must exist. `spill_folder`: where sorted buffers wait; made when
+    needed. Nothing is left there. `memory_bytes`: about how much memory rows may take. They are buffered up to half
+    of it, because sorting needs a copy. `encoder`: where row groups are encoded, such as
+    `alltrace.run.row_groups.one_thread()`; None for a separate thread.
     """
 
     def __init__(
@@ -88,11 +79,8 @@ class TableWriter:
     def append(self, batch: pa.RecordBatch) -> None:
         """Add rows.
 
-        Args:
-            batch: Rows with the columns of the table's `arrow_schema`, in that order; every batch may bring its own dictionaries.
-
-        Raises:
-            ValueError: The columns are others, or the writer is closed.
+        `batch`: rows with the columns of the table's `arrow_schema`, in that order; every batch may bring its
+        own dictionaries. Raises `ValueError`: the columns are others, or the writer is closed.
         """
         if self._closed:
             raise ValueError(f"{self._table.name}: the writer is closed")
@@ -108,12 +96,9 @@ class TableWriter:
     def finish(self, open_end_ns: int | None = None) -> TableStats:
         """Write the file.
 
-        Args:
-            open_end_ns: For `ranges`: when ranges that were still open ended, as far as their nesting is concerned; at least the
-                latest time of any row of the table is taken. None means that they never ended.
-
-        Returns:
-            What was written. A table without rows gives a file without rows.
+        `open_end_ns`: for `ranges`: when ranges that were still open ended, as far as their nesting is
+        concerned; at least the latest time of any row of the table is taken. None means that they never ended.
+        Returns what was written. A table without rows gives a file without rows.
         """
         try:
             if self._lanes and self._buffer.count:

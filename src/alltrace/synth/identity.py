@@ -21,39 +21,22 @@ _AUTOGRAD = 41
 
 @dataclass(frozen=True)
 class Identity:
-    """One rank's identity and clock.
-
-    Attributes:
-        rank: The rank.
-        local_rank: Its place on its host.
-        host: Its host, 0-based.
-        host_name: That host's name.
-        pid: Process number; its main thread has the same number.
-        autograd_tid: Number of the second thread.
-        device: The device's index on the host.
-        ordinal: The device's CUDA ordinal inside the process.
-        device_uuids: UUIDs of all devices of the host by index.
-        offset_ns: How far the host's clock is ahead at true time 0.
-        drift_ppm: How much faster it runs.
-        session_start_ns: True time at which the report's time is 0.
-        stamp_error_ns: How far the report's UTC stamp is ahead of the host's clock at that moment.
-        system_clock_ns: The host's monotonic clock at that moment.
-    """
+    """One rank's identity and clock."""
 
     rank: int
-    local_rank: int
-    host: int
+    local_rank: int  # its place on its host
+    host: int  # its host, 0-based
     host_name: str
-    pid: int
-    autograd_tid: int
-    device: int
-    ordinal: int
-    device_uuids: tuple[str, ...]
-    offset_ns: int
-    drift_ppm: float
-    session_start_ns: int
-    stamp_error_ns: int
-    system_clock_ns: int
+    pid: int  # process number; its main thread has the same number
+    autograd_tid: int  # number of the second thread
+    device: int  # the device's index on the host
+    ordinal: int  # the device's CUDA ordinal inside the process
+    device_uuids: tuple[str, ...]  # UUIDs of all devices of the host by index
+    offset_ns: int  # how far the host's clock is ahead at true time 0
+    drift_ppm: float  # how much faster it runs
+    session_start_ns: int  # true time at which the report's time is 0
+    stamp_error_ns: int  # how far the report's UTC stamp is ahead of the host's clock at that moment
+    system_clock_ns: int  # the host's monotonic clock at that moment
 
     @property
     def device_uuid(self) -> str:

@@ -23,11 +23,7 @@ _LOADERS = "at::native::memory::LoadWithCast<(int)2>, at::native::memory::StoreW
 def kernel_names(count: int) -> list[tuple[str, str, str]]:
     """Different kernel names.
 
-    Args:
-        count: How many, up to about 450.
-
-    Returns:
-        The demangled, short and mangled name of each.
+    `count`: how many, up to about 450. Returns the demangled, short and mangled name of each.
     """
     found: list[tuple[str, str, str]] = []
     # one of each family in turn

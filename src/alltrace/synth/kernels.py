@@ -95,12 +95,7 @@ _OTHER_ALGORITHMS = {"AllReduce": "TREE_LL", "AllGather": "NVLS_SIMPLE", "Reduce
 
 
 def nccl_kernel(op: str, algorithm: str = "RING_LL") -> Kernel:
-    """The device kernel of an NCCL operation.
-
-    Args:
-        op: One of `NCCL_OPS`.
-        algorithm: Algorithm and protocol.
-    """
+    """The device kernel of an NCCL operation. `op`: one of `NCCL_OPS`. `algorithm`: algorithm and protocol."""
     reduction = "_Sum_bf16" if op in {"AllReduce", "ReduceScatter"} else ""
     short = f"ncclDevKernel_{op}{reduction}_{algorithm}" if op != "SendRecv" else "ncclDevKernel_SendRecv"
     mangled = f"_Z{len(short)}{short}24ncclDevKernelArgsStorageILm4096EE"
@@ -119,9 +114,7 @@ in the simulator."""
 def nccl_kernel_index(op: str, *, other: bool = False) -> int:
     """The index in `ALL_KERNELS` of an NCCL operation's kernel; an all-to-all consists of sends and receives.
 
-    Args:
-        op: The operation.
-        other: Of another algorithm, where it has one.
+    `other`: of another algorithm, where it has one.
     """
     op = "SendRecv" if op == "AlltoAll" else op
     if other and op in _OTHER_ALGORITHMS:

@@ -18,12 +18,7 @@ def transfer_ns(group: Group, op: Collective | None, layout: Layout, links: Link
     """The time from the last arrival to the end, of a collective or, without `op`, of a barrier of the hosts' threads.
 
     The volume that crosses the slowest link follows the bus bandwidth factors of nccl-tests (PERFORMANCE.md).
-
-    Args:
-        group: The communicator.
-        op: The operation.
-        layout: Where the ranks are.
-        links: How fast the network is.
+    `group`: the communicator. `layout`: where the ranks are. `links`: how fast the network is.
     """
     if op is None:
         return links.latency_ns
@@ -46,16 +41,8 @@ def host_ranges(
 
     Sends and receives that belong together are between `ncclGroupStart` and `ncclGroupEnd`, and the latter launches one
     kernel for all of them.
-
-    Args:
-        op: The operation.
-        group: Its communicator.
-        rank: The calling rank.
-        environment: Determines how all-to-alls are called.
-        begin: When the thread begins.
-
-    Returns:
-        Name, start, end and payload of each range, and when the launching range begins.
+    `group`: its communicator. `environment`: determines how all-to-alls are called. `begin`: when the thread
+    begins. Returns name, start, end and payload of each range, and when the launching range begins.
     """
     if not is_grouped(op, environment):
         return [], begin

@@ -71,11 +71,8 @@ GPU_FACTS: dict[str, object] = {
 class Report:
     """One rank of a simulated run as nsys would report it.
 
-    Args:
-        run: The simulated run.
-        identity: The rank's identity.
-        file_name: The report's file or folder name.
-        recording: What it has of what happened; everything by default.
+    `identity`: the rank's identity. `file_name`: the report's file or folder name. `recording`: what it has of what
+    happened; everything by default.
     """
 
     def __init__(self, run: SimulatedRun, identity: Identity, file_name: str, recording: Recording | None = None) -> None:

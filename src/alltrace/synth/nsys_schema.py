@@ -204,22 +204,14 @@ class Column:
 
 
 def schema(version: str) -> dict[str, tuple[Column, ...]]:
-    """The columns of every table of a schema version, enumerations included.
-
-    Args:
-        version: A key of `PRODUCTS`.
-    """
+    """The columns of every table of a schema version, enumerations included. `version`: a key of `PRODUCTS`."""
     tables = dict(_TABLES_3_7 if version == "3.7.2" else _TABLES_3_25)
     tables.update(dict.fromkeys(enums(version), _ENUM))
     return {table: tuple(map(_column, text.split())) for table, text in tables.items()}
 
 
 def enums(version: str) -> dict[str, tuple[tuple[int, str, str], ...]]:
-    """The enumerations of a schema version.
-
-    Args:
-        version: A key of `PRODUCTS`.
-    """
+    """The enumerations of a schema version. `version`: a key of `PRODUCTS`."""
     return ENUMS if version == "3.7.2" else {**ENUMS, **NEWER_ENUMS}
 
 

@@ -67,11 +67,8 @@ class Table:
 def build_tables(report: Report) -> dict[str, Table]:
     """All tables of one rank's report that have rows, enumerations and metadata included.
 
-    Args:
-        report: The rank within its simulated run.
-
-    Returns:
-        Tables by name; event tables ordered by start unless the scenario wants them in disorder.
+    `report`: the rank within its simulated run. Returns tables by name; event tables ordered by start unless the
+    scenario wants them in disorder.
     """
     events = {
         "CUPTI_ACTIVITY_KIND_KERNEL": _kernels(report),

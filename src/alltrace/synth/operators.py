@@ -26,17 +26,11 @@ _STEP = re.compile(r"(?:step|iteration) \d+|ProfilerStep#\d+")
 
 @dataclass(frozen=True)
 class Operator:
-    """What a kernel is launched by.
+    """What a kernel is launched by."""
 
-    Attributes:
-        names: The operators around the launch, the outermost first.
-        shapes: The inputs of each.
-        flops: Floating-point operations; 0 for what has no formula.
-    """
-
-    names: tuple[str, ...]
-    shapes: tuple[Sequence[Sequence[int]], ...]
-    flops: int = 0
+    names: tuple[str, ...]  # the operators around the launch, the outermost first
+    shapes: tuple[Sequence[Sequence[int]], ...]  # the inputs of each
+    flops: int = 0  # floating-point operations; 0 for what has no formula
 
 
 OPERATORS: dict[int, Operator] = {

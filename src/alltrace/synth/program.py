@@ -33,25 +33,15 @@ class Group:
 
 @dataclass(frozen=True)
 class Compute:
-    """Kernels launched one after the other onto one stream.
+    """Kernels launched one after the other onto one stream."""
 
-    Attributes:
-        kernels: Indices into `alltrace.synth.kernels.KERNELS`, int64, one for each launch.
-        durations_ns: Durations on the device, int64, same length.
-        thread: The launching thread.
-        stream: The stream.
-        part: What part of the model it is: `layer`, `expert` or `optimizer`.
-        gap_ns: Host time between two launches if it is not the scenario's.
-        graph: The kernels are one launch of a CUDA graph with this number, traced as a whole.
-    """
-
-    kernels: NDArray[np.int64]
-    durations_ns: NDArray[np.int64]
+    kernels: NDArray[np.int64]  # indices into `alltrace.synth.kernels.KERNELS`, int64, one for each launch
+    durations_ns: NDArray[np.int64]  # durations on the device, int64, same length
     thread: int = MAIN_THREAD
     stream: int = COMPUTE_STREAM
-    part: str = "layer"
-    gap_ns: int | None = None
-    graph: int | None = None
+    part: str = "layer"  # what part of the model it is: `layer`, `expert` or `optimizer`
+    gap_ns: int | None = None  # host time between two launches if it is not the scenario's
+    graph: int | None = None  # the kernels are one launch of a CUDA graph with this number, traced as a whole
 
 
 @dataclass(frozen=True)
@@ -89,28 +79,18 @@ class Handover:
 
 @dataclass(frozen=True)
 class Collective:
-    """An NCCL collective, launched asynchronously.
+    """An NCCL collective, launched asynchronously."""
 
-    Attributes:
-        group: Index of the communicator.
-        op: Name without prefix, such as `AllReduce`, `AlltoAll`, or `SendRecv` between the two members of a pair.
-        size_bytes: Message size as in NCCL's ranges: the whole for an all-reduce, one rank's part for
-            an all-gather or reduce-scatter, the part that one rank sends to one other for an all-to-all.
-        stream: The communicator's stream.
-        after: The stream with earlier work that must be done first.
-        thread: The launching thread.
-        sends: Of a `SendRecv`, whether this rank sends.
-        receives: Likewise.
-    """
-
-    group: int
-    op: str
+    group: int  # index of the communicator
+    op: str  # name without prefix, such as `AllReduce`, `AlltoAll`, or `SendRecv` between the two members of a pair
+    # message size as in NCCL's ranges: the whole for an all-reduce, one rank's part for an all-gather or
+    # reduce-scatter, the part that one rank sends to one other for an all-to-all
     size_bytes: int
-    stream: int
-    after: int | None = COMPUTE_STREAM
+    stream: int  # the communicator's stream
+    after: int | None = COMPUTE_STREAM  # the stream with earlier work that must be done first
     thread: int = MAIN_THREAD
-    sends: bool = False
-    receives: bool = False
+    sends: bool = False  # of a `SendRecv`, whether this rank sends
+    receives: bool = False  # likewise
 
 
 @dataclass(frozen=True)

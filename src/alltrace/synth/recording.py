@@ -23,15 +23,10 @@ _SHORTEST_NS = 1_000
 
 @dataclass(frozen=True)
 class Recording:
-    """One rank's report before it is written.
+    """One rank's report before it is written."""
 
-    Attributes:
-        timeline: The events that it has; None if there is no report.
-        complaints: What the profiler says about itself in it.
-    """
-
-    timeline: Timeline | None
-    complaints: tuple[str, ...] = ()
+    timeline: Timeline | None  # the events that it has; None if there is no report
+    complaints: tuple[str, ...] = ()  # what the profiler says about itself in it
 
 
 def record(run: SimulatedRun) -> list[Recording]:

@@ -45,22 +45,14 @@ def write_run(
 ) -> Truth:
     """Simulates a run and writes its reports and its truth.
 
-    Args:
-        scenario: A scenario or the name of one in `SCENARIOS`.
-        folder: Where to write; made if missing. The reports and logs of a run that was written there before are
-            removed.
-        format: `sqlite` for `<scenario>_rank<r>.sqlite`, `parquetdir` for `<scenario>_rank<r>_pqtdir/`,
-            `kineto` for `<host>_<process>.<time>.pt.trace.json` as the PyTorch profiler writes it.
-        logs: Whether to write what the job prints too, into `logs/`: a log of NCCL for each rank, `nccl.<host>.<process>.log`,
-            and `train.log`.
-        **overrides: Values of the scenario to change, see `Scenario.override`.
-
-    Returns:
-        The truth, as written to `truth.json` and `truth_collectives.parquet`.
-
-    Raises:
-        UsageError: The scenario, format or value does not exist, or the values do not fit together, or `folder`
-            cannot be written.
+    `scenario`: a scenario or the name of one in `SCENARIOS`. `folder`: where to write; made if missing. The reports
+    and logs of a run that was written there before are removed. `format`: `sqlite` for `<scenario>_rank<r>.sqlite`,
+    `parquetdir` for `<scenario>_rank<r>_pqtdir/`, `kineto` for `<host>_<process>.<time>.pt.trace.json` as the
+    PyTorch profiler writes it. `logs`: whether to write what the job prints too, into `logs/`: a log of NCCL for
+    each rank, `nccl.<host>.<process>.log`, and `train.log`. `**overrides`: values of the scenario to change, see
+    `Scenario.override`. Returns the truth, as written to `truth.json` and `truth_collectives.parquet`. Raises
+    `UsageError`: the scenario, format or value does not exist, or the values do not fit together, or `folder`
+    cannot be written.
     """
     if isinstance(scenario, str):
         scenario = scenario_named(scenario)

@@ -23,30 +23,18 @@ _LEAST_GROWTH, _MOST_GROWTH = 0.5, 4.0
 
 
 class Mode(NamedTuple):
-    """One way of being late.
+    """One way of being late."""
 
-    Attributes:
-        share: Of the instances.
-        systematic_ns: By how much the latest member is always later than the earliest; others are in between.
-        random_ns: Mean of what comes on top, exponential, of each member and instance.
-        grows: Whether a longer transfer makes it longer.
-    """
-
-    share: float
-    systematic_ns: float
-    random_ns: float
-    grows: bool = True
+    share: float  # of the instances
+    systematic_ns: float  # by how much the latest member is always later than the earliest; others are in between
+    random_ns: float  # mean of what comes on top, exponential, of each member and instance
+    grows: bool = True  # whether a longer transfer makes it longer
 
 
 class Law(NamedTuple):
-    """The scatter of an operation on a machine.
+    """The scatter of an operation on a machine."""
 
-    Attributes:
-        transfer_ns: The transfer at which it was measured.
-        modes: The modes.
-    """
-
-    transfer_ns: float
+    transfer_ns: float  # the transfer at which it was measured
     modes: tuple[Mode, ...]
 
 
@@ -85,12 +73,7 @@ def law_of(operation: str, machine: int) -> Law:
 
 
 class Delays:
-    """The delays of all operations of a run; everything follows from its seed.
-
-    Args:
-        seed: The seed.
-        factor: Times what was measured.
-    """
+    """The delays of all operations of a run; everything follows from its seed. `factor`: times what was measured."""
 
     def __init__(self, seed: int, factor: float) -> None:
         self._seed = seed
@@ -101,13 +84,8 @@ class Delays:
     def of(self, communicator: int, number: int, operation: str, transfer_ns: int, members: int, *, across: bool) -> list[int]:
         """How much later than the transfer each member ends, in ns.
 
-        Args:
-            communicator: Number of the communicator.
-            number: Number of the operation in it.
-            operation: What it is.
-            transfer_ns: How long the transfer takes.
-            members: How many there are.
-            across: Whether they are on several hosts.
+        `communicator`: number of the communicator. `number`: number of the operation in it. `transfer_ns`: how
+        long the transfer takes. `members`: how many there are. `across`: whether they are on several hosts.
         """
         law = law_of(operation, self._machine)
         drawn = self._drawn.get((communicator, operation))

@@ -47,23 +47,14 @@ STEP_NAMES = {"step": "step {}", "profiler": "ProfilerStep#{}", "iteration": "it
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the ranks are and how they share the work.
+    """Where the ranks are and how they share the work."""
 
-    Attributes:
-        kind: One of `LAYOUT_KINDS`.
-        hosts: The number of hosts.
-        ranks_per_host: Ranks of one host; ranks are numbered host by host, and each has its own device.
-        tensor_parallel: Ranks of one host that share a layer; 1 for none. Only for `data`.
-        pipeline_stages: Stages of a pipeline. Only for `pipeline`.
-        expert_parallel: Number of neighbouring ranks with the experts of a layer. Only for `expert`.
-    """
-
-    kind: str = "data"
-    hosts: int = 2
-    ranks_per_host: int = 8
-    tensor_parallel: int = 1
-    pipeline_stages: int = 4
-    expert_parallel: int = 8
+    kind: str = "data"  # one of `LAYOUT_KINDS`
+    hosts: int = 2  # the number of hosts
+    ranks_per_host: int = 8  # ranks of one host; ranks are numbered host by host, and each has its own device
+    tensor_parallel: int = 1  # ranks of one host that share a layer; 1 for none. Only for `data`
+    pipeline_stages: int = 4  # stages of a pipeline. Only for `pipeline`
+    expert_parallel: int = 8  # number of neighbouring ranks with the experts of a layer. Only for `expert`
 
     @property
     def ranks(self) -> int:
@@ -81,60 +72,35 @@ class Layout:
 
 @dataclass(frozen=True)
 class Work:
-    """What one rank does in a step, before faults.
+    """What one rank does in a step, before faults."""
 
-    Attributes:
-        layers: Layers of the model.
-        kernels_per_layer: Kernels of a layer's forward pass; the backward pass has twice as many.
-        optimizer_kernels: Kernels of the optimizer.
-        kernel_ns: Mean duration of a kernel.
-        jitter: Standard deviation of the logarithm of a kernel's duration.
-        host_call_ns: Mean duration of one CUDA API call.
-        host_jitter: Standard deviation of the logarithm of a call's duration; 0 for drawn evenly, a fifth around the mean.
-        host_gap_ns: Host time between two calls; at least 1000, which leaves space for ranges around them.
-        extra_calls: Additional API calls per launch that start nothing on the device.
-        kernels_per_range: Launches in a range of the operator level; 0 for no such ranges.
-        data_ns: Host time for the next batch of the data loader.
-        batch_bytes: Bytes of the batch copied to the device.
-        gradient_bytes: Bytes of all gradients of a rank.
-        buckets: All-reduces that the gradients are split into; at most `layers`.
-        activation_bytes: Bytes that a rank shares at a layer's or stage's end: of a tensor parallel all-reduce, of a message
-            between stages, of all that an all-to-all sends.
-        microbatches: Microbatches of a pipeline in each step.
-        kernel_names: Number of kernel names, up to 220, on three streams; 0 for a dozen names on one.
-        warmup_steps: The first steps that are slower: kernels take longer and memory is allocated.
-        warmup_factor: How much longer.
-        checkpoint_every: Steps between checkpoints, which are copied to the host and written; 0 for never.
-        checkpoint_bytes: Bytes of it.
-        checkpoint_ns: Host time to write it.
-        autograd_thread: The backward pass is launched from a second thread; not in a pipeline.
-        nvtx: Ranges of the program are recorded.
-    """
-
-    layers: int = 12
-    kernels_per_layer: int = 10
+    layers: int = 12  # layers of the model
+    kernels_per_layer: int = 10  # kernels of a layer's forward pass; the backward pass has twice as many
     optimizer_kernels: int = 8
-    kernel_ns: int = 60_000
-    jitter: float = 0.03
-    host_call_ns: int = 4_500
+    kernel_ns: int = 60_000  # mean duration of a kernel
+    jitter: float = 0.03  # standard deviation of the logarithm of a kernel's duration
+    host_call_ns: int = 4_500  # mean duration of one CUDA API call
+    # standard deviation of the logarithm of a call's duration; 0 for drawn evenly, a fifth around the mean
     host_jitter: float = 0.0
-    host_gap_ns: int = 2_000
-    extra_calls: int = 0
-    kernels_per_range: int = 0
-    data_ns: int = 300_000
-    batch_bytes: int = 8 << 20
+    host_gap_ns: int = 2_000  # host time between two calls; at least 1000, which leaves space for ranges around them
+    extra_calls: int = 0  # additional API calls per launch that start nothing on the device
+    kernels_per_range: int = 0  # launches in a range of the operator level; 0 for no such ranges
+    data_ns: int = 300_000  # host time for the next batch of the data loader
+    batch_bytes: int = 8 << 20  # bytes of the batch copied to the device
     gradient_bytes: int = 400_000_000
-    buckets: int = 4
+    buckets: int = 4  # all-reduces that the gradients are split into; at most `layers`
+    # bytes that a rank shares at a layer's or stage's end: of a tensor parallel all-reduce, of a message between
+    # stages, of all that an all-to-all sends
     activation_bytes: int = 8 << 20
-    microbatches: int = 8
-    kernel_names: int = 0
-    warmup_steps: int = 0
-    warmup_factor: float = 1.6
-    checkpoint_every: int = 0
+    microbatches: int = 8  # microbatches of a pipeline in each step
+    kernel_names: int = 0  # number of kernel names, up to 220, on three streams; 0 for a dozen names on one
+    warmup_steps: int = 0  # the first steps that are slower: kernels take longer and memory is allocated
+    warmup_factor: float = 1.6  # how much longer
+    checkpoint_every: int = 0  # steps between checkpoints, which are copied to the host and written; 0 for never
     checkpoint_bytes: int = 200_000_000
-    checkpoint_ns: int = 60_000_000
-    autograd_thread: bool = True
-    nvtx: bool = True
+    checkpoint_ns: int = 60_000_000  # host time to write it
+    autograd_thread: bool = True  # the backward pass is launched from a second thread; not in a pipeline
+    nvtx: bool = True  # ranges of the program are recorded
 
 
 @dataclass(frozen=True)
@@ -155,68 +121,45 @@ class Links:
 
 @dataclass(frozen=True)
 class Clocks:
-    """How wrong the clocks are. The first host's clock is true; the others are drawn from these bounds.
+    """How wrong the clocks are. The first host's clock is true; the others are drawn from these bounds."""
 
-    Attributes:
-        offset_ms: Bound of a host's offset, drawn evenly from both sides.
-        drift_ppm: Bound of a host's drift, likewise.
-        stamp_error_ms: Standard deviation of the error of the UTC stamp in each report, independent for each rank.
-        start_spread_s: Profiling starts between 1 and this many seconds before the job, drawn for each rank.
-        outlier_share: The share of collectives' kernels with a wrong recorded end, drawn for each rank.
-        outlier_ms: Bound of that error, drawn evenly from both sides; a kernel keeps a length of 1 microsecond at least.
-    """
-
-    offset_ms: float = 500.0
-    drift_ppm: float = 20.0
+    offset_ms: float = 500.0  # bound of a host's offset, drawn evenly from both sides
+    drift_ppm: float = 20.0  # bound of a host's drift, likewise
+    # standard deviation of the error of the UTC stamp in each report, independent for each rank
     stamp_error_ms: float = 2.0
-    start_spread_s: float = 20.0
-    outlier_share: float = 0.0
+    start_spread_s: float = 20.0  # profiling starts between 1 and this many seconds before the job, drawn for each rank
+    outlier_share: float = 0.0  # the share of collectives' kernels with a wrong recorded end, drawn for each rank
+    # bound of that error, drawn evenly from both sides; a kernel keeps a length of 1 microsecond at least
     outlier_ms: float = 10.0
 
 
 @dataclass(frozen=True)
 class Environment:
-    """How the reports look for the same run.
+    """How the reports look for the same run."""
 
-    Attributes:
-        schema: Version of the export schema, one of `SCHEMAS`.
-        rank_source: The source of the rank: launcher variables in the capture's environment, only the file name, or `MPI_RANKS`.
-        visible_devices: `CUDA_VISIBLE_DEVICES` makes every rank's device 0.
-        shared_pids: Containers: the same process numbers on every host.
-        unordered: Rows come in no order, as newer exports have them.
-        page_bytes: Page size of SQLite files; nsys uses 4096.
-        secrets: Made-up credentials are in the environment and in the captured output.
-        osrt: Calls of the OS runtime are recorded.
-        gpu_metrics_hz: Sampling rate of GPU metrics; 0 for none.
-        gpu_metrics_per_host: Only the first rank of a host samples.
-        step_names: The name of a step's range: `step` (`step 3`), `profiler` (`ProfilerStep#3`), `iteration`
-            (`iteration 3`) or `none` for no such range.
-        grouped_all_to_all: An all-to-all is a group of sends and receives, as before NCCL 2.28, and not one call.
-        operators: Traces of the PyTorch profiler have operators with shapes, modules and frames.
-        payloads: The ranges of NCCL have payloads, which nsys exports only if it is asked to.
-        device_table: The newer schema has a table of the GPU that each CUDA device is; most exports lack it.
-        own_streams: Each rank numbers its streams on its own.
-        own_kernels: NCCL's kernels are named by the algorithm that suits the size, which in some communicators differs by rank.
-        dropped_share: The share of events that is missing from each report, drawn for each event; nothing describes it.
-    """
-
-    schema: str = "3.25.0"
+    schema: str = "3.25.0"  # version of the export schema, one of `SCHEMAS`
+    # the source of the rank: launcher variables in the capture's environment, only the file name, or `MPI_RANKS`
     rank_source: str = "environment"
-    visible_devices: bool = False
-    shared_pids: bool = False
-    unordered: bool = False
-    page_bytes: int = 4096
-    secrets: bool = False
-    osrt: bool = True
-    gpu_metrics_hz: int = 0
-    gpu_metrics_per_host: bool = True
+    visible_devices: bool = False  # `CUDA_VISIBLE_DEVICES` makes every rank's device 0
+    shared_pids: bool = False  # containers: the same process numbers on every host
+    unordered: bool = False  # rows come in no order, as newer exports have them
+    page_bytes: int = 4096  # page size of SQLite files; nsys uses 4096
+    secrets: bool = False  # made-up credentials are in the environment and in the captured output
+    osrt: bool = True  # calls of the OS runtime are recorded
+    gpu_metrics_hz: int = 0  # sampling rate of GPU metrics; 0 for none
+    gpu_metrics_per_host: bool = True  # only the first rank of a host samples
+    # the name of a step's range: `step` (`step 3`), `profiler` (`ProfilerStep#3`), `iteration` (`iteration 3`) or
+    # `none` for no such range
     step_names: str = "step"
+    # an all-to-all is a group of sends and receives, as before NCCL 2.28, and not one call
     grouped_all_to_all: bool = True
-    operators: bool = False
-    payloads: bool = False
-    device_table: bool = False
-    own_streams: bool = True
+    operators: bool = False  # traces of the PyTorch profiler have operators with shapes, modules and frames
+    payloads: bool = False  # the ranges of NCCL have payloads, which nsys exports only if it is asked to
+    device_table: bool = False  # the newer schema has a table of the GPU that each CUDA device is; most exports lack it
+    own_streams: bool = True  # each rank numbers its streams on its own
+    # NCCL's kernels are named by the algorithm that suits the size, which in some communicators differs by rank
     own_kernels: bool = True
+    # the share of events that is missing from each report, drawn for each event; nothing describes it
     dropped_share: float = 0.0
 
 
@@ -233,46 +176,27 @@ AS_RECORDED: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Scenario:
-    """A run to simulate.
+    """A run to simulate."""
 
-    Attributes:
-        name: Short name, also the beginning of the reports' names.
-        about: One line for a person.
-        steps: Training steps, numbered from 0.
-        seed: Everything random follows from this number.
-        layout: Ranks and hosts.
-        work: The work of a step.
-        links: The network.
-        clocks: The clocks' errors.
-        environment: The look of the reports.
-        faults: What is wrong with the run.
-    """
-
-    name: str
-    about: str
-    steps: int = 8
-    seed: int = 1
-    layout: Layout = field(default_factory=Layout)
-    work: Work = field(default_factory=Work)
-    links: Links = field(default_factory=Links)
-    clocks: Clocks = field(default_factory=Clocks)
-    environment: Environment = field(default_factory=Environment)
-    faults: tuple[Fault, ...] = ()
+    name: str  # short name, also the beginning of the reports' names
+    about: str  # one line for a person
+    steps: int = 8  # training steps, numbered from 0
+    seed: int = 1  # everything random follows from this number
+    layout: Layout = field(default_factory=Layout)  # ranks and hosts
+    work: Work = field(default_factory=Work)  # the work of a step
+    links: Links = field(default_factory=Links)  # the network
+    clocks: Clocks = field(default_factory=Clocks)  # the clocks' errors
+    environment: Environment = field(default_factory=Environment)  # the look of the reports
+    faults: tuple[Fault, ...] = ()  # what is wrong with the run
 
     def override(self, **changes: Any) -> Scenario:
         """This scenario with some values changed, checked.
 
-        Args:
-            **changes: A field of the scenario or of one of its parts by its own name (`steps=3`, `hosts=1`, `schema="3.7.2"`),
-                or `ranks`, which keeps the hosts and changes the ranks per host, or `ideal`, which sets the values of `IDEAL` or,
-                if false, of `AS_RECORDED`, unless they are given. Faults move to ranks that exist. New `faults` may be texts, see
-                `alltrace.synth.faults.parse`.
-
-        Returns:
-            A new, valid scenario.
-
-        Raises:
-            UsageError: There is no such field, or the values do not fit together.
+        `**changes`: a field of the scenario or of one of its parts by its own name (`steps=3`, `hosts=1`,
+        `schema="3.7.2"`), or `ranks`, which keeps the hosts and changes the ranks per host, or `ideal`, which
+        sets the values of `IDEAL` or, if false, of `AS_RECORDED`, unless they are given. Faults move to ranks
+        that exist. New `faults` may be texts, see `alltrace.synth.faults.parse`. Returns a new, valid scenario.
+        Raises `UsageError`: there is no such field, or the values do not fit together.
         """
         if "ideal" in changes:
             ideal = changes.pop("ideal")
@@ -318,8 +242,7 @@ class Scenario:
     def check(self) -> None:
         """Nothing, if the values fit together.
 
-        Raises:
-            UsageError: They do not; the message names the value, its bounds and the input.
+        Raises `UsageError`: they do not; the message names the value, its bounds and the input.
         """
         layout, work, environment = self.layout, self.work, self.environment
         for part in (self, layout, work, self.links, self.clocks, environment):

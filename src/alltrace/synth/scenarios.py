@@ -81,11 +81,7 @@ SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in _ALL}
 
 
 def scenario_named(name: str) -> Scenario:
-    """The scenario of this name.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """The scenario of this name. Raises `UsageError`: there is none."""
     if name not in SCENARIOS:
         raise UsageError.unknown("scenario", name, SCENARIOS)
     return SCENARIOS[name]

@@ -43,65 +43,39 @@ _STREAM_WAIT, _STREAM_SYNC, _CONTEXT_SYNC = 2, 3, 4
 
 @dataclass
 class Instance:
-    """One collective on all its members.
+    """One collective on all its members."""
 
-    Attributes:
-        group: Index of the communicator.
-        sequence: Its number among the communicator's collectives, from 0.
-        op: Name of the operation.
-        size_bytes: Message size.
-        step: The step in which its first member came.
-        correlations: Correlation number of the kernel on each rank.
-        launches: Start of the launching API call of each rank that has come so far, true nanoseconds.
-        arrivals: Arrival of each rank that has come so far.
-        ends: End on each member, empty until all have arrived.
-        directions: Of an exchange between two, whether each rank sends and whether it receives.
-    """
-
-    group: int
-    sequence: int
-    op: str
-    size_bytes: int
-    step: int = 0
-    correlations: dict[int, int] = field(default_factory=dict)
+    group: int  # index of the communicator
+    sequence: int  # its number among the communicator's collectives, from 0
+    op: str  # name of the operation
+    size_bytes: int  # message size
+    step: int = 0  # the step in which its first member came
+    correlations: dict[int, int] = field(default_factory=dict)  # correlation number of the kernel on each rank
+    # start of the launching API call of each rank that has come so far, true nanoseconds
     launches: dict[int, int] = field(default_factory=dict)
-    arrivals: dict[int, int] = field(default_factory=dict)
-    ends: dict[int, int] = field(default_factory=dict)
+    arrivals: dict[int, int] = field(default_factory=dict)  # arrival of each rank that has come so far
+    ends: dict[int, int] = field(default_factory=dict)  # end on each member, empty until all have arrived
+    # of an exchange between two, whether each rank sends and whether it receives
     directions: dict[int, tuple[bool, bool]] = field(default_factory=dict)
 
 
 @dataclass
 class SimulatedRun:
-    """What the engine hands on.
+    """What the engine hands on."""
 
-    Attributes:
-        scenario: What was simulated.
-        groups: The communicators; collectives name them by index.
-        timelines: Events by rank.
-        steps: True start and end of each step by rank, int64, shape (ranks, steps, 2).
-        collectives: NCCL collectives by communicator and sequence.
-        faults: The scenario's faults with all their ranks named.
-    """
-
-    scenario: Scenario
-    groups: tuple[p.Group, ...]
-    timelines: list[Timeline]
-    steps: NDArray[np.int64]
-    collectives: list[Instance]
-    faults: tuple[Fault, ...] = ()
+    scenario: Scenario  # what was simulated
+    groups: tuple[p.Group, ...]  # the communicators; collectives name them by index
+    timelines: list[Timeline]  # events by rank
+    steps: NDArray[np.int64]  # true start and end of each step by rank, int64, shape (ranks, steps, 2)
+    collectives: list[Instance]  # NCCL collectives by communicator and sequence
+    faults: tuple[Fault, ...] = ()  # the scenario's faults with all their ranks named
 
 
 def simulate(scenario: Scenario) -> SimulatedRun:
     """The events of every rank of a scenario, in true time.
 
-    Args:
-        scenario: The run; the same values give the same events.
-
-    Returns:
-        All events; memory grows with the number of events, about 50 bytes each.
-
-    Raises:
-        UsageError: The scenario's values do not fit together.
+    `scenario`: the run; the same values give the same events. Returns all events; memory grows with the number of
+    events, about 50 bytes each. Raises `UsageError`: the scenario's values do not fit together.
     """
     scenario.check()
     meeting = _Meeting(scenario, LAYOUTS[scenario.layout.kind](scenario))

@@ -117,8 +117,7 @@ class Timeline:
     def keep(self, chosen: Callable[[str, Rows], NDArray[np.bool_] | None]) -> Timeline:
         """Another timeline with some of the events.
 
-        Args:
-            chosen: Says for a table, by name, which rows stay; None for all.
+        `chosen`: says for a table, by name, which rows stay; None for all.
         """
         kept: dict[str, Any] = {}
         for name, rows in self.tables.items():

@@ -34,43 +34,33 @@ class Truth:
     """What is true of a simulated run; `truth.json` holds the same values by the same names.
 
     True time is in nanoseconds since the job began, which is `job_start_utc_ns` in UTC; the first host's clock shows it.
-
-    Attributes:
-        scenario: The scenario's name.
-        seed: Its seed.
-        schema: The export schema's version.
-        job_start_utc_ns: UTC at true time 0.
-        layout: The values of `Layout`.
-        hosts: For each host `host`, `offset_ns` (how far its clock is ahead of the first host's at true time 0), `drift_ppm`.
-        ranks: For each rank `rank`, `local_rank`, `host`, `pid`, `device_uuid`, `device_ordinal`, `report` (relative to the
-            folder), `session_start_ns` (true), `utc_stamp_ns`, `report_offset_ns` (how far the report's UTC is ahead at true
-            time 0), `start_ns`, `end_ns`, `compute_ns`, `communication_ns`, `exposed_ns` (communication while no compute
-            kernel runs), `copy_ns`, `idle_ns` (nothing of these on the device between its first and last event), and `rows`
-            by table of the report; with `operators` also `operators`: by name `calls`, `gpu_ns` and `flops` of what the report
-            of the PyTorch profiler has. A rank without a report has None for `report` and no rows. Times are true times of the run,
-            independent of the report.
-        groups: For each communicator `name`, `ranks`, `comm_hash`.
-        steps_ns: True start and end of each step by rank: `steps_ns[rank][step] == [start, end]`.
-        faults: Each planted fault: `kind`, `finding` (what a diagnosis calls it), `ranks` (all of them, by name), `hosts` (names of
-            the hosts with only these ranks), `communicators` (names), `steps` (the first and the last, both included), its own
-            values, and `lost_ns` (how much earlier the run ends without it, of `launch-bound` with as many kernels launched at the
-            usual pace; 0 for faults of the capture).
-        secrets: Planted credentials of all ranks; none may survive an import.
-        folder: Where the run was written; not in the file.
     """
 
-    scenario: str
+    scenario: str  # the scenario's name
     seed: int
-    schema: str
-    job_start_utc_ns: int
-    layout: dict[str, Any]
+    schema: str  # the export schema's version
+    job_start_utc_ns: int  # UTC at true time 0
+    layout: dict[str, Any]  # the values of `Layout`
+    # for each host `host`, `offset_ns` (how far its clock is ahead of the first host's at true time 0),
+    # `drift_ppm`
     hosts: list[dict[str, Any]]
+    # for each rank `rank`, `local_rank`, `host`, `pid`, `device_uuid`, `device_ordinal`, `report` (relative to
+    # the folder), `session_start_ns` (true), `utc_stamp_ns`, `report_offset_ns` (how far the report's UTC is
+    # ahead at true time 0), `start_ns`, `end_ns`, `compute_ns`, `communication_ns`, `exposed_ns` (communication
+    # while no compute kernel runs), `copy_ns`, `idle_ns` (nothing of these on the device between its first and
+    # last event), and `rows` by table of the report; with `operators` also `operators`: by name `calls`, `gpu_ns`
+    # and `flops` of what the report of the PyTorch profiler has. A rank without a report has None for `report`
+    # and no rows. Times are true times of the run, independent of the report
     ranks: list[dict[str, Any]]
-    groups: list[dict[str, Any]]
-    steps_ns: list[list[list[int]]]
+    groups: list[dict[str, Any]]  # for each communicator `name`, `ranks`, `comm_hash`
+    steps_ns: list[list[list[int]]]  # true start and end of each step by rank: `steps_ns[rank][step] == [start, end]`
+    # each planted fault: `kind`, `finding` (what a diagnosis calls it), `ranks` (all of them, by name), `hosts`
+    # (names of the hosts with only these ranks), `communicators` (names), `steps` (the first and the last, both
+    # included), its own values, and `lost_ns` (how much earlier the run ends without it, of `launch-bound` with
+    # as many kernels launched at the usual pace; 0 for faults of the capture)
     faults: list[dict[str, Any]]
-    secrets: list[str] = field(default_factory=list)
-    folder: Path | None = None
+    secrets: list[str] = field(default_factory=list)  # planted credentials of all ranks; none may survive an import
+    folder: Path | None = None  # where the run was written; not in the file
 
     @property
     def reports(self) -> list[Path]:

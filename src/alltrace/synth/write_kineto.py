@@ -56,13 +56,8 @@ def write_kineto(report: Report, path: Path) -> dict[str, int]:
     """Writes `path`, completely or not at all.
 
     What the profiler does not see is left out: MPI, calls of the operating system, metrics of the GPU.
-
-    Args:
-        report: The rank within its simulated run.
-        path: The file; one that is there is replaced.
-
-    Returns:
-        The number of events by category.
+    `report`: the rank within its simulated run. `path`: the file; one that is there is replaced. Returns the number
+    of events by category.
     """
     partial = path.with_name(path.name + ".partial")
     counts: dict[str, int] = {}

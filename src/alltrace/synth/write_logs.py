@@ -25,38 +25,23 @@ _BFLOAT16, _INT8 = 9, 0
 
 @dataclass(frozen=True)
 class LogForm:
-    """How the logs are written.
+    """How the logs are written."""
 
-    Attributes:
-        stamped: Whether lines have a time, as NCCL 2.26 writes it.
-        zone_hours: The zone of these local times.
-        together: All ranks into one file, `job.log`, by time, as a job's standard output is.
-        cut_share: The share of lines that are cut anywhere.
-        interleaved_share: The share of lines that another line interrupts; only where all are together.
-        seed: For these shares.
-        counted: Whether opCount counts launches; else it stays 0, as in logs of collectives that a CUDA graph captured.
-    """
-
-    stamped: bool = True
-    zone_hours: int = 0
-    together: bool = False
-    cut_share: float = 0.0
-    interleaved_share: float = 0.0
-    seed: int = 0
+    stamped: bool = True  # whether lines have a time, as NCCL 2.26 writes it
+    zone_hours: int = 0  # the zone of these local times
+    together: bool = False  # all ranks into one file, `job.log`, by time, as a job's standard output is
+    cut_share: float = 0.0  # the share of lines that are cut anywhere
+    interleaved_share: float = 0.0  # the share of lines that another line interrupts; only where all are together
+    seed: int = 0  # for these shares
+    # whether opCount counts launches; else it stays 0, as in logs of collectives that a CUDA graph captured
     counted: bool = True
 
 
 def write_logs(run: SimulatedRun, people: Sequence[Identity], folder: Path, form: LogForm | None = None) -> list[Path]:
     """Write the logs of a job into `folder`.
 
-    Args:
-        run: The job.
-        people: The identities of its ranks.
-        folder: Where to; made if missing.
-        form: How.
-
-    Returns:
-        NCCL's logs; the training's is `train.log` next to them.
+    `people`: the identities of its ranks. `folder`: where to; made if missing. `form`: how. Returns NCCL's logs;
+    the training's is `train.log` next to them.
     """
     form = form or LogForm()
     folder.mkdir(parents=True, exist_ok=True)

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from alltrace.tiles.cancel import WANTED
+from alltrace.tiles.cancel import WANTED, Token
+from alltrace.tiles.events import EventReader, Events
 from alltrace.tiles.flame import KINDS, Flame, Nested, nested_in
 from alltrace.tiles.tracks import CLASSES, SOURCES, SUMMARY, parse_key, tables_of
 from alltrace.tiles.window import MOST_RANKS, MOST_SECONDS, NamesLike, breakdown_of
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.tiles.cancel import Token
-    from alltrace.tiles.events import EventReader, Events
 
 MOST_NAMES = 500
 LONGEST = 30
@@ -36,23 +31,16 @@ _THREADS = 4
 
 
 class Area(NamedTuple):
-    """Some tracks in a range of time.
+    """Some tracks in a range of time."""
 
-    Attributes:
-        tracks: The keys of the tracks of each rank; the key of the summary selects what the rank's devices did.
-        start_ns: From, ns from the run's start.
-        end_ns: To.
-        flame: The content of the flame graph, one of `KINDS`.
-        names: The most rows of totals to report.
-        pattern: Only events with a name that this regular expression (RE2) matches count for the histogram; None for all.
-    """
-
+    # the keys of the tracks of each rank; the key of the summary selects what the rank's devices did
     tracks: Mapping[int, Sequence[str]]
-    start_ns: int
+    start_ns: int  # from, ns from the run's start
     end_ns: int
-    flame: str = "ranges"
+    flame: str = "ranges"  # the content of the flame graph, one of `KINDS`
+    # only events with a name that this regular expression (RE2) matches count for the histogram; None for all
     pattern: str | None = None
-    names: int = MOST_NAMES
+    names: int = MOST_NAMES  # the most rows of totals to report
 
 
 class _Sums:
@@ -142,24 +130,15 @@ def area_facts(
 ) -> dict[str, Any]:
     """What happened in an area.
 
-    Args:
-        reader: The run's events.
-        area: The area.
-        token: States whether the answer is still needed.
-        gpus: The devices of a rank that have a row in the breakdown even where they did nothing.
-
-    Returns:
-        `breakdown` (for ranks with a selected summary, a row per device as in `window.summary`), `totals` (rows of `kind`, `name`,
-        `count`, `total_ns`, `mean_ns`, `min_ns`, `max_ns`, each event counted by its part within the time, the largest first,
-        `area.names` at most), `names` (how many there are), `histogram` (lists by bin of the events' whole durations: `from_ns`,
-        `to_ns`, `count`, `total_ns`), `longest` (the 30 longest events: `rank`, `table`, `row`, `name`, `start`, `duration_ns`),
-        `flame` (see `Flame.nodes`, names as text), and `ranks_asked` and `ranks_done`: after 5 s the answer is what was read so
-        far.
-
-    Raises:
-        UsageError: The time is empty, the rank, track or kind of flame graph does not exist, or `pattern` is not a valid regular
-            expression.
-        CancelledError: The answer is no longer wanted.
+    `gpus`: the devices of a rank that have a row in the breakdown even where they did nothing. Returns `breakdown`
+    (for ranks with a selected summary, a row per device as in `window.summary`), `totals` (rows of `kind`, `name`,
+    `count`, `total_ns`, `mean_ns`, `min_ns`, `max_ns`, each event counted by its part within the time, the largest
+    first, `area.names` at most), `names` (how many there are), `histogram` (lists by bin of the events' whole
+    durations: `from_ns`, `to_ns`, `count`, `total_ns`), `longest` (the 30 longest events: `rank`, `table`, `row`,
+    `name`, `start`, `duration_ns`), `flame` (see `Flame.nodes`, names as text), and `ranks_asked` and `ranks_done`:
+    after 5 s the answer is what was read so far. Raises `UsageError`: the time is empty, the rank, track or kind of
+    flame graph does not exist, or `pattern` is not a valid regular expression. Raises `CancelledError`: the answer
+    is no longer wanted.
     """
     if area.end_ns <= area.start_ns:
         raise UsageError(f"the range from {area.start_ns} to {area.end_ns} ns is empty")

@@ -6,13 +6,15 @@ pyramid. If ranks, rows or clocks change, only the files of ranks that are drawn
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.run.checked_arrow import has_signature, write_table
@@ -22,7 +24,9 @@ from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import plain
 from alltrace.run.overlay import collectives_file, rank_signature
 from alltrace.run.overlay import signature as run_signature
+from alltrace.run.rank import Rank
 from alltrace.run.sent_run import SentRun
+from alltrace.run.store import Run
 from alltrace.run.verify import TILES
 from alltrace.tiles.files import (
     FACTS,
@@ -41,15 +45,7 @@ from alltrace.tiles.waits import waits_of
 from alltrace.trace.errors import AlltraceError
 from alltrace.trace.intervals import bin_coverage_ns, by_track
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.rank import Rank
-    from alltrace.run.store import Run
-
-    Shares = dict[str, NDArray[np.uint16]]
+Shares = dict[str, NDArray[np.uint16]]
 
 _VERSION = 5
 _ROWS_WORTH_A_PROCESS = 1_000_000
@@ -62,17 +58,11 @@ _HEAT_PREFIX = "heat/"
 
 @dataclass(frozen=True)
 class Pyramid:
-    """A pyramid that is there.
+    """A pyramid that is there."""
 
-    Attributes:
-        folder: Where it is kept.
-        grid: Its grid.
-        broken: For each rank that could not be read, why.
-    """
-
-    folder: Path
+    folder: Path  # where it is kept
     grid: Grid
-    broken: Mapping[int, str]
+    broken: Mapping[int, str]  # for each rank that could not be read, why
 
 
 def pyramid(
@@ -84,14 +74,8 @@ def pyramid(
 ) -> Pyramid:
     """The pyramid of `run`, which should be aligned before: the one that is kept, or a new one.
 
-    Args:
-        run: The run.
-        folder: Where to keep it; None for `RUN/tiles`, or the cache where that cannot be written.
-        jobs: The most processes; None lets the number of rows decide.
-        progress: Called with the number of ranks done.
-
-    Raises:
-        InputError: No rank can be read, or the pyramid cannot be written.
+    `folder`: where to keep it; None for `RUN/tiles`, or the cache where that cannot be written. Raises
+    `InputError`: no rank can be read, or the pyramid cannot be written.
     """
 
     def make(place: Path, made_from: str) -> Pyramid:

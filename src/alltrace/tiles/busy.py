@@ -2,48 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.core import tiles as core
+from alltrace.run.clock import ClockMap
+from alltrace.run.rank import Rank
 from alltrace.tiles.grid import MOST_SPAN_NS
 from alltrace.tiles.tracks import COMMUNICATION_CODE, COPY, SOURCES, codes_of, integers, intervals
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.clock import ClockMap
-    from alltrace.run.rank import Rank
-
-    Work = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+Work = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 _RUN_BYTES = 700  # memory of a `Run` in addition to its arrays
 
 
 @dataclass(frozen=True)
 class Run:
-    """Work of one device with ascending starts: n rows.
+    """Work of one device with ascending starts: n rows."""
 
-    Attributes:
-        device: The device, -1 if not known.
-        clock: The map from the times of the rank's files to aligned ones.
-        start: int64 array, ns in the time of the rank's files: only the rows of a window are aligned.
-        end: int64 array.
-        reach: The latest end of a row and all before it; the ends themselves where they ascend.
-        code: int8 array, see `alltrace.tiles.tracks.CLASSES`.
-    """
-
-    device: int
-    clock: ClockMap
-    start: NDArray[Any]
-    end: NDArray[Any]
-    reach: NDArray[Any]
-    code: NDArray[Any]
+    device: int  # the device, -1 if not known
+    clock: ClockMap  # the map from the times of the rank's files to aligned ones
+    start: NDArray[Any]  # int64 array, ns in the time of the rank's files: only the rows of a window are aligned
+    end: NDArray[Any]  # int64 array
+    reach: NDArray[Any]  # the latest end of a row and all before it; the ends themselves where they ascend
+    code: NDArray[Any]  # int8 array, see `alltrace.tiles.tracks.CLASSES`
 
     @property
     def nbytes(self) -> int:
@@ -84,15 +71,9 @@ def binned_parts(parts: Sequence[Work], start: int, level: int, bins: int) -> ND
     """What a device did in each bin: compute, communication that no compute covers, copies that nothing else covers.
 
     The same as `rank_tiles.parts_of` and `bin_coverage_ns`, for the few events of a window and in one pass.
-
-    Args:
-        parts: Starts, ends and codes of the device's work, each part in any order.
-        start: Where the first bin begins, aligned ns.
-        level: Bins are two to this power of ns wide.
-        bins: How many.
-
-    Returns:
-        int64 array (3, bins), ns.
+    `parts`: starts, ends and codes of the device's work, each part in any order. `start`: where the first bin
+    begins, aligned ns. `level`: bins are two to this power of ns wide. `bins`: how many. Returns int64 array (3,
+    bins), ns.
     """
     starts, ends, codes = (np.concatenate([part[i] for part in parts]) for i in range(3))
     if (starts[1:] < starts[:-1]).any():

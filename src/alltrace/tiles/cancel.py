@@ -22,11 +22,7 @@ class Token:
         self._gone.set()
 
     def check(self) -> None:
-        """A checkpoint.
-
-        Raises:
-            CancelledError: The work was cancelled.
-        """
+        """A checkpoint. Raises `CancelledError`: the work was cancelled."""
         if self._gone.is_set():
             raise CancelledError("the request was cancelled")
 

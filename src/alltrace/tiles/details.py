@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from alltrace.align.aligned import Aligned
+from alltrace.run.rank import Rank
+from alltrace.run.store import Run
 from alltrace.tiles.event_waits import event_waits
+from alltrace.tiles.events import EventReader
 from alltrace.tiles.rows import called, plain_row, row_of, track_of
 from alltrace.tiles.tracks import SOURCES, integers, key_of
 from alltrace.tiles.waits import Certainty
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from alltrace.run.rank import Rank
-    from alltrace.run.store import Run
-    from alltrace.tiles.events import EventReader
 
 MOST_MEMBERS = 16384
 _GPU_TABLES = ("kernels", "copies", "graphs", "syncs")
@@ -25,19 +23,11 @@ _GPU_TABLES = ("kernels", "copies", "graphs", "syncs")
 def event_details(reader: EventReader, rank: int, table: str, row: int) -> dict[str, Any]:
     """What is known of one event.
 
-    Args:
-        reader: The run's events.
-        rank: The rank.
-        table: A table with intervals.
-        row: The row of the rank's table, 0-based.
-
-    Returns:
-        `columns` (the event's values by column, names as text, times in ns from the run's first event), `track`, and where there
-        are such: `call` (the API call that launched it), `ranges` (those open around it on the calling thread, outermost first),
-        `collective` (its row in `collectives`), and of API calls `launched` (the work) and the result of `event_waits`.
-
-    Raises:
-        UsageError: The rank, table or row does not exist.
+    `table`: a table with intervals. `row`: the row of the rank's table, 0-based. Returns `columns` (the event's
+    values by column, names as text, times in ns from the run's first event), `track`, and where there are such:
+    `call` (the API call that launched it), `ranges` (those open around it on the calling thread, outermost first),
+    `collective` (its row in `collectives`), and of API calls `launched` (the work) and the result of `event_waits`.
+    Raises `UsageError`: the rank, table or row does not exist.
     """
     stored = reader.rank(rank)
     zero = reader.run.span_ns[0]
@@ -152,19 +142,13 @@ def _operation_of(stored: Rank, table: str, values: dict[str, Any]) -> int | Non
 def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | None:
     """The instance that a rank's operation belongs to: every member's arrival, wait and end.
 
-    Args:
-        reader: The run's events.
-        rank: The rank.
-        row: The row of its `collectives`.
-
-    Returns:
-        `instance`, `communicator`, `last_rank` (the lowest of those that arrived last), `last_arrival`, `end`, and `members`:
-        `rank`, `row`, `start`, `end`, `wait_ns`, in ns from the run's first event; None if the operation was not matched. A
-        member waits from its arrival to the last, or to its own end where that is earlier. In an operation with a
-        root only those wait that need others, and `last_rank` is whom they need. A wait is `certain` from its `least_ns` on,
-        which is what the clocks may be off, None if that is not known. `perhaps_last` are the
-        ranks with an arrival that the clocks cannot distinguish from the last one, including the last rank; all if no order is
-        known.
+    `row`: the row of its `collectives`. Returns `instance`, `communicator`, `last_rank` (the lowest of those that
+    arrived last), `last_arrival`, `end`, and `members`: `rank`, `row`, `start`, `end`, `wait_ns`, in ns from the
+    run's first event; None if the operation was not matched. A member waits from its arrival to the last, or to its
+    own end where that is earlier. In an operation with a root only those wait that need others, and `last_rank` is
+    whom they need. A wait is `certain` from its `least_ns` on, which is what the clocks may be off, None if that is
+    not known. `perhaps_last` are the ranks with an arrival that the clocks cannot distinguish from the last one,
+    including the last rank; all if no order is known.
     """
     overlay = reader.run.overlay
     if overlay is None:
@@ -233,8 +217,7 @@ def _needs(run: Run, instance: int) -> dict[tuple[int, int], tuple[int, int]]:
 def neighbour(reader: EventReader, rank: int, table: str, row: int, *, forward: bool) -> dict[str, Any] | None:
     """The next or previous event of the same name on the same track: its row, start and end; None if there is none.
 
-    Raises:
-        UsageError: The rank, table or row does not exist.
+    Raises `UsageError`: the rank, table or row does not exist.
     """
     if table not in SOURCES:
         raise UsageError.unknown("table with events", table, SOURCES)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from alltrace.run.store import Run
 from alltrace.tiles.build import SHARES, rank_tracks
 from alltrace.tiles.files import NO_DATA
 from alltrace.tiles.grid import Grid, grid_of, level_for
+from alltrace.tiles.rank_tiles import TrackTiles
 from alltrace.tiles.view import View
-
-if TYPE_CHECKING:
-    from alltrace.run.store import Run
-    from alltrace.tiles.rank_tiles import TrackTiles
 
 
 class EarlyView(View):
@@ -21,9 +17,6 @@ class EarlyView(View):
 
     The grid has one bin, so everything narrower is computed from events: the heat map of the ranks in view (`fine.fine_heat`), and
     the tiles of tracks. The bin itself has no data. Without an alignment, times are on each host's own clock.
-
-    Args:
-        run: The run.
     """
 
     def __init__(self, run: Run) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
+from alltrace.run.rank import Rank
 from alltrace.tiles.rows import called, plain_row, row_of, track_of
 from alltrace.tiles.tracks import integers
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from alltrace.run.rank import Rank
-
 
 MOST_WAITS = 64
 _WORK = ("kernels", "copies", "graphs")
@@ -22,17 +18,12 @@ _WORK = ("kernels", "copies", "graphs")
 def event_waits(stored: Rank, values: dict[str, Any], zero: int) -> dict[str, Any]:
     """How an API call relates to waits for CUDA events, if the profiler states which call recorded the event.
 
-    Args:
-        stored: The rank.
-        values: The row of `api`, as `row_of` returns it.
-        zero: When the run starts, aligned ns.
-
-    Returns:
-        Of a call that waits, `awaits`: `event` (id), `stream` (that the event was recorded on), `record` (the call), and of a
-        process with one device `before` (the last work of that stream that was launched before the record) and `behind` (the first
-        work of the waiting stream that was launched after the wait), each None if there is none. Of a call that recorded an
-        event, `waited_by`: the calls that wait for it, the first 64. A call is `rank`, `table`, `row`, `track`, `columns`, work is
-        `table`, `row`, `track`, `name`, `start`, `end`.
+    `values`: the row of `api`, as `row_of` returns it. `zero`: when the run starts, aligned ns. Returns of a call
+    that waits, `awaits`: `event` (id), `stream` (that the event was recorded on), `record` (the call), and of a
+    process with one device `before` (the last work of that stream that was launched before the record) and `behind`
+    (the first work of the waiting stream that was launched after the wait), each None if there is none. Of a call
+    that recorded an event, `waited_by`: the calls that wait for it, the first 64. A call is `rank`, `table`, `row`,
+    `track`, `columns`, work is `table`, `row`, `track`, `name`, `start`, `end`.
     """
     own, process = values.get("correlation"), values.get("process")
     found: dict[str, Any] = {}

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.core import tiles as core
+from alltrace.run.rank import Piece, Rank
+from alltrace.run.store import Run
 from alltrace.tiles.busy import Run as BusyRun
-from alltrace.tiles.busy import runs_of
-from alltrace.tiles.cancel import WANTED
+from alltrace.tiles.busy import Work, runs_of
+from alltrace.tiles.cancel import WANTED, Token
 from alltrace.tiles.tracks import SAMPLES, SOURCES, Source, codes_of, columns_for, integers, key_of, moved, spans, tables_of
 from alltrace.trace.intervals import by_track
 from alltrace.trace.names import name_id
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.rank import Piece, Rank
-    from alltrace.run.store import Run
-    from alltrace.tiles.busy import Work
-    from alltrace.tiles.cancel import Token
-
-    Sampled = tuple[str, NDArray[Any], NDArray[Any]]
+Sampled = tuple[str, NDArray[Any], NDArray[Any]]
 
 _Kept = TypeVar("_Kept")
 
@@ -47,27 +41,16 @@ _EVENTS_BYTES = 1000  # memory of Events in addition to their arrays
 
 @dataclass(frozen=True)
 class Events:
-    """Intervals of one table on one track: n rows, ascending by start within a lane or not at all.
-
-    Attributes:
-        table: The table.
-        key: The track.
-        start: int64 array, aligned ns.
-        end: int64 array; never before the start.
-        name: int64 array of ids; `EventReader.texts` returns the text.
-        code: int8 array, see `alltrace.tiles.tracks.CLASSES`.
-        lane: int8 array.
-        row: int64 array of rows of the rank's table.
-    """
+    """Intervals of one table on one track: n rows, ascending by start within a lane or not at all."""
 
     table: str
     key: str
-    start: NDArray[Any]
-    end: NDArray[Any]
-    name: NDArray[Any]
-    code: NDArray[Any]
-    lane: NDArray[Any]
-    row: NDArray[Any]
+    start: NDArray[Any]  # int64 array, aligned ns
+    end: NDArray[Any]  # int64 array; never before the start
+    name: NDArray[Any]  # int64 array of ids; `EventReader.texts` returns the text
+    code: NDArray[Any]  # int8 array, see `alltrace.tiles.tracks.CLASSES`
+    lane: NDArray[Any]  # int8 array
+    row: NDArray[Any]  # int64 array of rows of the rank's table
 
     def __len__(self) -> int:
         return len(self.start)
@@ -116,20 +99,13 @@ class Bounded:
 
 
 class EventReader:
-    """Reads the events of a run.
-
-    Args:
-        run: The run.
-        cache_bytes: What decoded pieces may take in memory.
-
-    Attributes:
-        words: Texts that are shown as names but are none of the run's, by id: directions of copies, graphs; those that were met,
-            and other threads may add to them.
-    """
+    """Reads the events of a run. `cache_bytes`: what decoded pieces may take in memory."""
 
     def __init__(self, run: Run, cache_bytes: int = CACHE_BYTES) -> None:
         self.run = run
         self._cache = Bounded(cache_bytes)
+        # texts that are shown as names but are none of the run's, by id: directions of copies, graphs; those
+        # that were met, and other threads may add to them
         self.words: dict[int, str] = {}
         self._stored = Bounded(_MOST_RANKS_OPEN)
         self._open_end = run.span_ns[1]
@@ -137,8 +113,7 @@ class EventReader:
     def rank(self, rank: int) -> Rank:
         """The tables of one rank; the metadata of their files is kept.
 
-        Raises:
-            UsageError: The run has no such rank.
+        Raises `UsageError`: the run has no such rank.
         """
         return self._stored.get(rank, partial(self.run.rank, rank), lambda _: 1)
 
@@ -265,10 +240,7 @@ def lanes_of(starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[Any]:
     """The line of its track that each interval is drawn on, the first that is free, so that none covers another: int8 array.
 
     So nested intervals are below those that enclose them.
-
-    Args:
-        starts: int64 array of n ascending starts.
-        ends: int64 array of n ends.
+    `starts`: int64 array of n ascending starts.
     """
     found = np.empty(len(starts), np.int8)
     core.assign_lanes(starts, ends, np.full(MOST_LANES, np.iinfo(np.int64).min, np.int64), found)

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from alltrace.tiles.busy import binned_parts
-from alltrace.tiles.cancel import WANTED
+from alltrace.tiles.busy import Work, binned_parts
+from alltrace.tiles.cancel import WANTED, Token
 from alltrace.tiles.files import NO_DATA, as_shares
 from alltrace.tiles.grid import MOST_SPAN_NS, TILE_BINS
 from alltrace.tiles.tracks import COMMUNICATION_CODE, COPY
+from alltrace.tiles.view import View
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import bin_coverage_ns, merge
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.tiles.busy import Work
-    from alltrace.tiles.cancel import Token
-    from alltrace.tiles.view import View
 
 MOST_RANKS = 64
 """The most ranks of a tile in one request."""
@@ -30,20 +24,11 @@ MOST_RANKS = 64
 def fine_heat(view: View, metric: str, level: int, index: int, ranks: Sequence[int], token: Token = WANTED) -> NDArray[np.uint16]:
     """One tile of the heat map at a level finer than the grid's.
 
-    Args:
-        view: The run.
-        metric: One of `view.metrics`, but no GPU metric: its samples are on the timeline.
-        level: A level below the grid's.
-        index: Number of the tile.
-        ranks: The ranks, a row each.
-        token: Checked before each rank: whether the answer is still needed.
-
-    Returns:
-        uint16 array (ranks, bins) as from `View.heat`; bins after the run's end are left out.
-
-    Raises:
-        UsageError: The metric, level, tile or rank does not exist, or too many ranks are selected.
-        CancelledError: The answer is no longer needed.
+    `view`: the run. `metric`: one of `view.metrics`, but no GPU metric: its samples are on the timeline. `level`: a
+    level below the grid's. `index`: number of the tile. `ranks`: the ranks, a row each. `token`: checked before
+    each rank: whether the answer is still needed. Returns uint16 array (ranks, bins) as from `View.heat`; bins
+    after the run's end are left out. Raises `UsageError`: the metric, level, tile or rank does not exist, or too
+    many ranks are selected. Raises `CancelledError`: the answer is no longer needed.
     """
     if metric not in view.metrics or metric in view.scales:
         raise UsageError.unknown("metric with finer bins", metric, [m for m in view.metrics if m not in view.scales])

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from alltrace.tiles.cancel import WANTED
+from alltrace.run.rank import Piece, Rank
+from alltrace.tiles.cancel import WANTED, Token
+from alltrace.tiles.events import EventReader
 from alltrace.tiles.tracks import integers, intervals
 from alltrace.trace.names import name_id
 from alltrace.trace.nesting import nest
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.rank import Piece, Rank
-    from alltrace.tiles.cancel import Token
-    from alltrace.tiles.events import EventReader
 
 KINDS = ("ranges", "operators", "stacks")
 """What a flame graph may be of: all ranges that the program pushed, PyTorch's operators among them, Python functions."""
@@ -29,31 +24,20 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Nested(NamedTuple):
-    """Nested intervals of a rank: arrays of n, by row.
+    """Nested intervals of a rank: arrays of n, by row."""
 
-    Attributes:
-        start: int64, aligned ns.
-        end: int64.
-        thread: int64.
-        name: int64 ids.
-        parent: int64, the place in these arrays of the one that encloses it; -1 for none.
-        depth: int64, 0 for those without a parent.
-    """
-
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    thread: NDArray[np.int64]
-    name: NDArray[np.int64]
-    parent: NDArray[np.int64]
-    depth: NDArray[np.int64]
+    start: NDArray[np.int64]  # int64, aligned ns
+    end: NDArray[np.int64]  # int64
+    thread: NDArray[np.int64]  # int64
+    name: NDArray[np.int64]  # int64 ids
+    parent: NDArray[np.int64]  # int64, the place in these arrays of the one that encloses it; -1 for none
+    depth: NDArray[np.int64]  # int64, 0 for those without a parent
 
 
 class Flame:
     """Sums by chain of names, over as many ranks as are added.
 
-    Args:
-        start: From, aligned ns; time outside is not counted.
-        end: To.
+    `start`: from, aligned ns; time outside is not counted.
     """
 
     def __init__(self, start: int, end: int) -> None:
@@ -85,9 +69,9 @@ class Flame:
     def nodes(self) -> dict[str, Any]:
         """The sums as a tree.
 
-        Returns:
-            Lists by node, a parent before its children and the longest child first: `name` (ids), `parent` (number of the node, -1
-            for none), `total_ns`, `self_ns`, `count`; and `left_out`, how many of the shortest are omitted.
+        Returns lists by node, a parent before its children and the longest child first: `name` (ids), `parent`
+        (number of the node, -1 for none), `total_ns`, `self_ns`, `count`; and `left_out`, how many of the
+        shortest are omitted.
         """
         if not self._parts:
             return {"name": [], "parent": [], "total_ns": [], "self_ns": [], "count": [], "left_out": 0}
@@ -143,13 +127,7 @@ def _mixed(above: NDArray[np.uint64], names: NDArray[np.int64]) -> NDArray[np.ui
 def nested_in(reader: EventReader, rank: int, kind: str, start: int, end: int, token: Token = WANTED) -> Nested | None:
     """The nested intervals of a rank that overlap [start, end), aligned ns; None if it has none.
 
-    Args:
-        reader: The run's events.
-        rank: The rank.
-        kind: One of `KINDS`.
-        start: From.
-        end: To.
-        token: States whether the answer is still needed.
+    `kind`: one of `KINDS`.
     """
     stored = reader.rank(rank)
     if kind == "stacks":

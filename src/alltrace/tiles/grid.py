@@ -7,12 +7,10 @@ bins of all tracks and ranks coincide.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 TILE_BINS = 512
 """Bins of a tile."""
@@ -26,17 +24,11 @@ MOST_SPAN_NS = (1 << 62) - 1
 
 @dataclass(frozen=True)
 class Grid:
-    """The time of a run, parted.
+    """The time of a run, parted."""
 
-    Attributes:
-        start_ns: The run's first event, aligned ns; bin 0 of every level starts here.
-        span_ns: From there to the end of its last event.
-        level: The level of the finest bins that are kept for all ranks.
-    """
-
-    start_ns: int
-    span_ns: int
-    level: int
+    start_ns: int  # the run's first event, aligned ns; bin 0 of every level starts here
+    span_ns: int  # from there to the end of its last event
+    level: int  # the level of the finest bins that are kept for all ranks
 
     def bins(self, level: int) -> int:
         """How many bins of `level` the run has; one at least."""
@@ -70,11 +62,7 @@ def grid_of(span_ns: tuple[int, int], ranks: int, rows: int) -> Grid:
     """The grid of a run.
 
     A rank gets about one bin for 16 of its rows, 4,096 at most, and all ranks together no more than 8 million.
-
-    Args:
-        span_ns: First start and last end of any event, aligned.
-        ranks: Ranks.
-        rows: Rows of all their tables.
+    `span_ns`: first start and last end of any event, aligned. `rows`: rows of all their tables.
     """
     start, end = span_ns
     span = min(max(end - start, 1), MOST_SPAN_NS)

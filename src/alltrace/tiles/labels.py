@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.tiles.tracks import SUMMARY, parse_key
-
-if TYPE_CHECKING:
-    from alltrace.tiles.view import View
+from alltrace.tiles.view import View
 
 _GROUPS = {
     "gpu": "GPU {0} stream {1}",
@@ -34,8 +32,7 @@ _GROUPS = {
 def labelled(view: View, rank: int) -> list[dict[str, Any]]:
     """The tracks of a rank: `key`, `group`, `label`, `rows`, `first`, `last` (ns from the run's first event).
 
-    Raises:
-        UsageError: The run has no such rank.
+    Raises `UsageError`: the run has no such rank.
     """
     import pyarrow as pa
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.tiles.events import lanes_of
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import by_track
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 STARTS = ("start", "start_ns", "time", "time_ns", "api_start")
 ENDS = ("end", "end_ns", "api_end")
@@ -29,16 +26,10 @@ def laid(table: pa.Table) -> dict[str, Any]:
 
     The start is the first column called as in `STARTS`, the end one of `ENDS`, or the start and one of `LENGTHS` after it; a row
     without either is a moment. The name is one of `NAMES`, or the first column of text. Without `rank` rows are of no rank.
-
-    Args:
-        table: A `pyarrow.Table`; times are ns from the run's start.
-
-    Returns:
-        `tracks`, one per rank: `rank` (None for none), and of n rows ascending by start `start`, `length` (ns), `name`, `lane` and
-        `row` (of the table); `left_out`, the number of rows without a start.
-
-    Raises:
-        UsageError: No column has starts, or it holds something else than whole numbers.
+    `table`: a `pyarrow.Table`; times are ns from the run's start. Returns `tracks`, one per rank: `rank` (None for
+    none), and of n rows ascending by start `start`, `length` (ns), `name`, `lane` and `row` (of the table);
+    `left_out`, the number of rows without a start. Raises `UsageError`: no column has starts, or it holds something
+    else than whole numbers.
     """
     known = {name.lower(): name for name in reversed(table.column_names)}
     start_of = _first(known, STARTS)

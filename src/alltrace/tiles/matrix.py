@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from alltrace.align.aligned import Aligned
 from alltrace.align.members import EXCHANGE, direction_of
 from alltrace.trace.arrays import integers
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.align.aligned import Aligned
 
 MEASURES = ("wait_ns", "message_bytes", "collective_bytes")
 """What a matrix may hold: see `Matrix`."""
@@ -33,9 +29,7 @@ class Matrices:
     `wait_ns` in row i and column j is how long i waited for j, the last to arrive of those it needs, in matched operations; a
     wait below what the clocks can resolve is not counted. `message_bytes` is what i sent to j. `collective_bytes` is what i put
     into collectives in which j took part: the traffic between two of them depends on the algorithm, which a trace does not contain.
-
-    Args:
-        aligned: The alignment of the run.
+    `aligned`: the alignment of the run.
     """
 
     def __init__(self, aligned: Aligned) -> None:
@@ -59,8 +53,7 @@ class Matrices:
     def of(self, measure: str, by: str) -> NDArray[np.int64]:
         """A matrix: int64 array (n, n), of ranks or hosts.
 
-        Raises:
-            UsageError: The measure does not exist, or it is not available by that.
+        Raises `UsageError`: the measure does not exist, or it is not available by that.
         """
         if measure not in MEASURES:
             raise UsageError.unknown("measure", measure, MEASURES)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.overlay import signature
+from alltrace.run.store import Run
 from alltrace.trace.cache_dir import default_folder, existing_folder, own_folder
 from alltrace.trace.errors import AlltraceError, UsageError, encodable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from alltrace.run.store import Run
 
 FILE = "notes.json"
 MOST_NOTES = 1000
@@ -27,9 +24,6 @@ class Notes:
 
     Each is an object of `id` (a number), `text`, `start` and `end` (ns from the run's start; equal for a moment) and `ranks` (those
     it is about; empty for all).
-
-    Args:
-        run: The run.
     """
 
     def __init__(self, run: Run) -> None:
@@ -49,11 +43,7 @@ class Notes:
         return next((p for p in places if p.is_file()), None)
 
     def all(self) -> list[dict[str, Any]]:
-        """The notes by start, without those that are none.
-
-        Raises:
-            AlltraceError: The file is damaged.
-        """
+        """The notes by start. Raises `AlltraceError`: the file is damaged."""
         path = self._path(write=False)
         if path is None:
             return []
@@ -66,9 +56,8 @@ class Notes:
     def add(self, note: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Add a note with an `id`; returns the notes afterwards.
 
-        Raises:
-            UsageError: It is not a note, or there are 1,000.
-            AlltraceError: The file is damaged or cannot be written.
+        Raises `UsageError`: it is not a note, or there are 1,000. Raises `AlltraceError`: the file is damaged
+        or cannot be written.
         """
         kept, new = self.all(), _checked(note)
         unknown = sorted(set(new["ranks"]) - {r.rank for r in self._run.ranks})
@@ -81,9 +70,8 @@ class Notes:
     def remove(self, number: int) -> list[dict[str, Any]]:
         """Remove the note with a number; the notes then.
 
-        Raises:
-            UsageError: The note does not exist.
-            AlltraceError: The file is damaged or cannot be written.
+        Raises `UsageError`: the note does not exist. Raises `AlltraceError`: the file is damaged or cannot be
+        written.
         """
         kept = self.all()
         if all(n["id"] != number for n in kept):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+from alltrace.tiles.view import View
 from alltrace.tiles.waits import Instance, matched, worst_instance
 from alltrace.tiles.window import longest_named
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.tiles.view import View
 
 MOST_RANKS = 16
 _LEAST_ROOM_NS = 1000
@@ -21,31 +18,19 @@ _WAITED_FOR = frozenset(
 
 
 class Place(NamedTuple):
-    """Where to look.
+    """Where to look."""
 
-    Attributes:
-        ranks: The culprit, a typical peer, then members of the worst instance, those that waited longest first; 16 at most.
-        culprit: The culprit with tracks to open, or the first rank of the run if no rank is responsible.
-        peer: A rank that is neither among the culprits nor the first or last to arrive; None if there is none.
-        start: Where to begin, ns from the run's first event.
-        end: Where to end, likewise.
-        event: The rank, table and row of what is to be chosen; None if nothing is.
-    """
-
+    # the culprit, a typical peer, then members of the worst instance, those that waited longest first; 16 at most
     ranks: tuple[int, ...]
-    culprit: int
-    peer: int | None
-    start: int
-    end: int
-    event: tuple[int, str, int] | None
+    culprit: int  # the culprit with tracks to open, or the first rank of the run if no rank is responsible
+    peer: int | None  # a rank that is neither among the culprits nor the first or last to arrive; None if there is none
+    start: int  # where to begin, ns from the run's first event
+    end: int  # where to end, likewise
+    event: tuple[int, str, int] | None  # the rank, table and row of what is to be chosen; None if nothing is
 
 
 class Places:
-    """The places of a run's findings.
-
-    Args:
-        view: The run with its pyramid.
-    """
+    """The places of a run's findings. `view`: the run with its pyramid."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -56,13 +41,8 @@ class Places:
     def of(self, kind: str, culprits: Sequence[int], where: str | None) -> Place | None:
         """The place of a finding; None of a run without ranks.
 
-        Args:
-            kind: Its kind.
-            culprits: Its ranks; all ranks for a finding without culprits.
-            where: Its kernel, range, communicator or call.
-
-        Raises:
-            InputError: A file of the run is damaged.
+        `culprits`: its ranks; all ranks for a finding without culprits. `where`: its kernel, range,
+        communicator or call. Raises `InputError`: a file of the run is damaged.
         """
         if not self._known:
             return None

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
 from alltrace.trace.errors import AlltraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 MOST_JOBS = 64
 """How many ranks are read ahead for a view; more would evict each other from the cache."""

@@ -5,11 +5,14 @@ Only the finest level is kept; a coarser bin is the sum of two finer ones.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from alltrace.run.rank import Rank
 from alltrace.tiles.grid import Grid, level_for, power_of_two
 from alltrace.tiles.tracks import (
     COMMUNICATION_CODE,
@@ -25,15 +28,8 @@ from alltrace.tiles.tracks import (
     moved,
     spans,
 )
+from alltrace.trace.arrays import Int64
 from alltrace.trace.intervals import Merged, bin_coverage_ns, by_track, exclusive, merge
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.rank import Rank
-    from alltrace.trace.arrays import Int64
 
 SUMMARY_PARTS = ("compute", "communication", "exposed_communication", "copy", "exposed_copy", "devices")
 """What is kept of a rank over time: ns in each bin, summed over its devices; `devices` is the number of its devices in each."""
@@ -44,25 +40,16 @@ FEW_ROWS = 1024
 
 @dataclass(frozen=True)
 class TrackTiles:
-    """One track: its position, and its finest level.
-
-    Attributes:
-        key: Its key.
-        rows: Events or samples on it.
-        first_ns: First start, ns from the run's first event.
-        last_ns: Last end, likewise.
-        level: The level of its bins; -1 for a track that has none.
-        first_bin: Number of the first bin on the run's grid.
-        values: For intervals three arrays (busy with compute or in general, with communication, with copies) of ns per bin; for
-            samples `mean`, `least`, `most` per bin, NaN without one; empty without levels.
-    """
+    """One track: its position, and its finest level."""
 
     key: str
-    rows: int
-    first_ns: int
-    last_ns: int
-    level: int
-    first_bin: int
+    rows: int  # events or samples on it
+    first_ns: int  # first start, ns from the run's first event
+    last_ns: int  # last end, likewise
+    level: int  # the level of its bins; -1 for a track that has none
+    first_bin: int  # number of the first bin on the run's grid
+    # for intervals three arrays (busy with compute or in general, with communication, with copies) of ns per bin;
+    # for samples `mean`, `least`, `most` per bin, NaN without one; empty without levels
     values: tuple[NDArray[Any], ...]
 
 

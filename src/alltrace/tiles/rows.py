@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from alltrace.run.rank import Rank
 from alltrace.tiles.tracks import SOURCES, key_of
 from alltrace.trace.errors import UsageError
 from alltrace.trace.schema import TABLES
 
-if TYPE_CHECKING:
-    from alltrace.run.rank import Rank
-
 
 def row_of(stored: Rank, table: str, row: int) -> dict[str, Any]:
-    """The values of a row, 0-based, by column; names are ids.
-
-    Raises:
-        UsageError: The table or row does not exist.
-    """
+    """The values of a row, 0-based, by column; names are ids. Raises `UsageError`: the table or row does not exist."""
     if table not in SOURCES and table != "syncs":
         raise UsageError.unknown("table with events", table, SOURCES)
     for piece in stored.pieces(table):

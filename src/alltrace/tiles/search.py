@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from alltrace.tiles.cancel import WANTED
+from alltrace.tiles.cancel import WANTED, Token
+from alltrace.tiles.events import EventReader
 from alltrace.tiles.tracks import SOURCES
 from alltrace.tiles.window import MOST_NAMES, MOST_RANKS, MOST_SECONDS, NamesLike
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.tiles.cancel import Token
-    from alltrace.tiles.events import EventReader
 
 MOST_FOUND = 2000
 """The most events that are reported one by one."""
@@ -31,21 +26,12 @@ def search(
 ) -> dict[str, Any]:
     """Where names that a regular expression finds occur.
 
-    Args:
-        reader: The run's events.
-        pattern: The expression (RE2).
-        ranks: The ranks; the search takes at most 5 s in all.
-        most: The most events to report.
-        token: States whether the answer is still needed.
-
-    Returns:
-        `names` (the texts), `total` (events with such a name), `by_rank` and `marks` (by rank as text: how many, and ascending
-        starts of some of them, ns from the run's start), `events` (lists of `rank`, `table`, `row`, `name`, `start`, `duration_ns`,
-        ascending by start), `complete` (whether all events are among them), `ranks_asked`, `ranks_done`.
-
-    Raises:
-        UsageError: `pattern` is not a valid regular expression, or the rank does not exist.
-        CancelledError: The answer is no longer needed.
+    `pattern`: the expression (RE2). `ranks`: the ranks; the search takes at most 5 s in all. `most`: the most
+    events to report. Returns `names` (the texts), `total` (events with such a name), `by_rank` and `marks` (by rank
+    as text: how many, and ascending starts of some of them, ns from the run's start), `events` (lists of `rank`,
+    `table`, `row`, `name`, `start`, `duration_ns`, ascending by start), `complete` (whether all events are among
+    them), `ranks_asked`, `ranks_done`. Raises `UsageError`: `pattern` is not a valid regular expression, or the
+    rank does not exist. Raises `CancelledError`: the answer is no longer needed.
     """
     wanted = NamesLike(reader, pattern)
     zero, last = reader.run.span_ns

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import by_track
 from alltrace.trace.kernel_rules import NOT_COMPUTE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
 
 SUMMARY = "summary"
 """The key of the track that shows what all devices of a rank did."""
@@ -29,22 +26,14 @@ COMPUTE, COMMUNICATION_CODE, COPY, API, RANGE, MPI, HOST, COLLECTIVE = range(len
 
 @dataclass(frozen=True)
 class Source:
-    """A table with intervals, as the timeline sees it.
-
-    Attributes:
-        table: The canonical table.
-        group: First part of its tracks' keys; tables with the same group share tracks.
-        track: The columns that identify the track of a row.
-        name: The column of names, or of words or numbers used as names.
-        code: The class of its slices; kernels have a class by their kind.
-        moments: Whether its rows are moments, each of which lasts until the next one on its track (see `spans`).
-    """
+    """A table with intervals, as the timeline sees it."""
 
     table: str
-    group: str
-    track: tuple[str, ...]
-    name: str
-    code: int
+    group: str  # first part of its tracks' keys; tables with the same group share tracks
+    track: tuple[str, ...]  # the columns that identify the track of a row
+    name: str  # the column of names, or of words or numbers used as names
+    code: int  # the class of its slices; kernels have a class by their kind
+    # whether its rows are moments, each of which lasts until the next one on its track (see `spans`)
     moments: bool = False
 
 
@@ -74,23 +63,14 @@ SOURCES: dict[str, Source] = {
 
 @dataclass(frozen=True)
 class Samples:
-    """A table of samples: time, what is sampled, value.
-
-    Attributes:
-        table: The canonical table.
-        group: First part of its tracks' keys.
-        track: The columns that identify the track of a row.
-        time: The column of times.
-        value: The column of values.
-        holds: Whether a value holds until the next one.
-    """
+    """A table of samples: time, what is sampled, value."""
 
     table: str
-    group: str
-    track: tuple[str, ...]
-    time: str
-    value: str = "value"
-    holds: bool = False
+    group: str  # first part of its tracks' keys
+    track: tuple[str, ...]  # the columns that identify the track of a row
+    time: str  # the column of times
+    value: str = "value"  # the column of values
+    holds: bool = False  # whether a value holds until the next one
 
     def read(self, table: Any) -> tuple[NDArray[Any], NDArray[Any], list[NDArray[Any]]]:
         """Of rows of the table, all its rows where a value holds: times, values, and the columns of tracks."""
@@ -158,11 +138,7 @@ def key_of(group: str, values: Any) -> str:
 
 
 def parse_key(key: str) -> tuple[str, tuple[int, ...]]:
-    """The group and the values of a track's key.
-
-    Raises:
-        UsageError: It is not a key of a track.
-    """
+    """The group and the values of a track's key. Raises `UsageError`: it is not a key of a track."""
     group, *rest = key.split("/")
     widths = {len(s.track) for s in _ALL if s.group == group}
     try:
@@ -203,12 +179,9 @@ def spans(
 
     A CPU sample lasts until the next one of its thread, twice the median of that at most. A thread that was scheduled runs until
     its next event; what took it from its CPU is not shown.
-
-    Args:
-        source: What the table is.
-        table: A `pyarrow.Table` of n rows; moments are sorted by track and time.
-        open_end: When intervals without an end end.
-        following: For moments, the row after the table's last one, if there is one.
+    `source`: what the table is. `table`: a `pyarrow.Table` of n rows; moments are sorted by track and time.
+    `open_end`: when intervals without an end end. `following`: for moments, the row after the table's last one, if
+    there is one.
     """
     if not source.moments:
         return *intervals(table, open_end), None

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from alltrace.tiles.area import Area, area_facts
-from alltrace.tiles.cancel import WANTED
+from alltrace.tiles.cancel import WANTED, Token
+from alltrace.tiles.events import EventReader
 from alltrace.tiles.tracks import SUMMARY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from alltrace.tiles.cancel import Token
-    from alltrace.tiles.events import EventReader
 
 CLASSES = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
 _ALL_NAMES = 1 << 30
@@ -29,23 +25,14 @@ def difference(
 ) -> dict[str, Any]:
     """What differs between two ranges of time, such as two steps.
 
-    Args:
-        reader: The run's events.
-        ranks: The ranks; what their devices did counts.
-        first: Start and end, ns from the run's start.
-        second: The other's.
-        token: States whether the answer is still needed.
-        gpus: The devices of a rank that count even where they did nothing.
-
-    Returns:
-        `breakdown`, by class the mean of the devices in both (`class`, `first_ns`, `second_ns`, `more_ns`); `names`, by kind and
-        name what their events last in both (`kind`, `name`, `first_count`, `second_count`, `first_ns`, `second_ns`, `more_ns`: each
-        by its part within the range, summed over the ranks), the largest difference first; `ranks_asked`, and `ranks_done`, the
-        ranks that were counted in both: where these are fewer, both tables are of them alone.
-
-    Raises:
-        UsageError: A range is empty, or the rank does not exist.
-        CancelledError: The answer is no longer needed.
+    `ranks`: the ranks; what their devices did counts. `first`: start and end, ns from the run's start. `second`:
+    the other's. `gpus`: the devices of a rank that count even where they did nothing. Returns `breakdown`, by class
+    the mean of the devices in both (`class`, `first_ns`, `second_ns`, `more_ns`); `names`, by kind and name what
+    their events last in both (`kind`, `name`, `first_count`, `second_count`, `first_ns`, `second_ns`, `more_ns`:
+    each by its part within the range, summed over the ranks), the largest difference first; `ranks_asked`, and
+    `ranks_done`, the ranks that were counted in both: where these are fewer, both tables are of them alone. Raises
+    `UsageError`: a range is empty, or the rank does not exist. Raises `CancelledError`: the answer is no longer
+    needed.
     """
 
     def asked(span: tuple[int, int], of: Sequence[int]) -> dict[str, Any]:

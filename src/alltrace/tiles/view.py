@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.run.checked_arrow import read_table
+from alltrace.run.store import Run
+from alltrace.tiles.build import Pyramid
 from alltrace.tiles.busy import binned_parts
-from alltrace.tiles.cancel import WANTED
-from alltrace.tiles.events import Bounded, EventReader
+from alltrace.tiles.cancel import WANTED, Token
+from alltrace.tiles.events import Bounded, EventReader, Events
 from alltrace.tiles.files import HEAT, NO_DATA, heat_arrays, rank_file, read_rank
-from alltrace.tiles.grid import MOST_LEVEL, TILE_BINS
+from alltrace.tiles.grid import MOST_LEVEL, TILE_BINS, Grid
 from alltrace.tiles.prefetch import Prefetcher
 from alltrace.tiles.rank_tiles import TrackTiles, binned
 from alltrace.tiles.tracks import GROUPS, SAMPLES, SOURCES, SUMMARY, parse_key, tables_of
 from alltrace.tiles.waits import waits_of
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.store import Run
-    from alltrace.tiles.build import Pyramid
-    from alltrace.tiles.cancel import Token
-    from alltrace.tiles.events import Events
-    from alltrace.tiles.grid import Grid
-    from alltrace.trace.intervals import Merged
-
+from alltrace.trace.intervals import Merged
 
 IDLE = "idle"
 MOST_TILES = 8192
@@ -49,21 +41,14 @@ _GPU_CLASSES = ("compute", "communication", "copy")
 
 @dataclass(frozen=True)
 class Tile:
-    """One tile of one track.
+    """One tile of one track."""
 
-    Attributes:
-        track: The rank's number, a slash, and the track's key.
-        index: Number of the tile at its level.
-        kind: `bins` (share of each bin by class), `items` (events, those narrower than a bin put together) or `samples`.
-        arrays: Its arrays by name.
-        classes: For `bins`, the meaning of the rows of its array.
-    """
-
-    track: str
-    index: int
+    track: str  # the rank's number, a slash, and the track's key
+    index: int  # number of the tile at its level
+    # `bins` (share of each bin by class), `items` (events, those narrower than a bin put together) or `samples`
     kind: str
-    arrays: Mapping[str, NDArray[Any]]
-    classes: tuple[str, ...] = ()
+    arrays: Mapping[str, NDArray[Any]]  # its arrays by name
+    classes: tuple[str, ...] = ()  # for `bins`, the meaning of the rows of its array
 
 
 @dataclass
@@ -79,12 +64,7 @@ class _Asked:
 
 
 class View:
-    """A run with its pyramid, for use from many threads.
-
-    Args:
-        run: The run.
-        pyramid: Its pyramid.
-    """
+    """A run with its pyramid, for use from many threads."""
 
     def __init__(self, run: Run, pyramid: Pyramid) -> None:
         self._folder = pyramid.folder
@@ -119,13 +99,8 @@ class View:
     def heat(self, metric: str, level: int, index: int) -> NDArray[np.uint16]:
         """One tile of the heat map: uint16 array (ranks, bins), the share of each bin in 65,534ths, 65,535 for no data.
 
-        Args:
-            metric: One of `metrics`.
-            level: The grid's level or a coarser one.
-            index: Number of the tile.
-
-        Raises:
-            UsageError: The metric or level does not exist.
+        `metric`: one of `metrics`. `level`: the grid's level or a coarser one. `index`: number of the tile.
+        Raises `UsageError`: the metric or level does not exist.
         """
         if metric not in self.metrics:
             raise UsageError.unknown("metric", metric, self.metrics)
@@ -161,11 +136,7 @@ class View:
         return waits_of(self.run)
 
     def tracks(self, rank: int) -> list[TrackTiles]:
-        """The tracks of a rank, its summary first.
-
-        Raises:
-            UsageError: The run has no such rank.
-        """
+        """The tracks of a rank, its summary first. Raises `UsageError`: the run has no such rank."""
         plain = [t for t in self._tracks(rank).values() if t.key.partition("/")[0] in GROUPS]
         return [TrackTiles(SUMMARY, 0, 0, self.grid.span_ns, self.grid.level, 0, ()), *plain]
 
@@ -183,16 +154,10 @@ class View:
     ) -> tuple[list[Tile], dict[int, str]]:
         """The tiles `first` to `first + count - 1` of tracks, at one level, and the text of the names on them.
 
-        Args:
-            tracks: Ranks and keys of tracks.
-            level: The level, 0 for bins of 1 ns.
-            first: Number of the first tile.
-            count: How many.
-            token: Checked before each track: whether the answer is still needed.
-
-        Raises:
-            UsageError: The rank, level or track does not exist, or the request is too large.
-            CancelledError: The answer is no longer needed.
+        `tracks`: ranks and keys of tracks. `level`: the level, 0 for bins of 1 ns. `first`: number of the first
+        tile. `token`: checked before each track: whether the answer is still needed. Raises `UsageError`: the
+        rank, level or track does not exist, or the request is too large. Raises `CancelledError`: the answer is
+        no longer needed.
         """
         if not 0 <= level <= MOST_LEVEL or first < 0 or count < 1 or count * max(len(tracks), 1) > MOST_TILES:
             raise UsageError(

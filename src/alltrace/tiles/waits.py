@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from alltrace.align.aligned import Aligned, clock_error_ns
-from alltrace.trace.intervals import NOTHING, by_track, merge_by_track
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.run.overlay import Overlay
-    from alltrace.run.store import Run
-    from alltrace.trace.intervals import Merged
+from alltrace.run.overlay import Overlay
+from alltrace.run.store import Run
+from alltrace.trace.intervals import NOTHING, Merged, by_track, merge_by_track
 
 _CLOCK_FACTS = ("errors_ns", "components", "shared")
 
@@ -22,8 +18,7 @@ _CLOCK_FACTS = ("errors_ns", "components", "shared")
 def waited_and_caused(run: Run) -> dict[int, tuple[int, int]]:
     """For each rank the ns that it waited in matched operations, and those that others waited for it; empty without an alignment.
 
-    Raises:
-        InputError: The alignment is damaged.
+    Raises `InputError`: the alignment is damaged.
     """
     found = matched(run)
     if found is None:
@@ -47,34 +42,21 @@ def waits_of(run: Run) -> dict[int, Merged]:
 
 
 class Instance(NamedTuple):
-    """A matched operation.
+    """A matched operation."""
 
-    Attributes:
-        start: Its first arrival, ns from the run's first event.
-        end: Its last end, likewise.
-        ranks: Its members, those that waited longest first; ranks that did not wait come last.
-        rows: The rows of the members' `collectives`, in that order.
-        arrivals: When they arrived, in that order.
-    """
-
-    start: int
-    end: int
-    ranks: tuple[int, ...]
-    rows: tuple[int, ...]
-    arrivals: tuple[int, ...]
+    start: int  # its first arrival, ns from the run's first event
+    end: int  # its last end, likewise
+    ranks: tuple[int, ...]  # its members, those that waited longest first; ranks that did not wait come last
+    rows: tuple[int, ...]  # the rows of the members' `collectives`, in that order
+    arrivals: tuple[int, ...]  # when they arrived, in that order
 
 
 def worst_instance(run: Run, found: Mapping[str, Any] | None, ranks: Sequence[int], *, transfer: bool = False) -> Instance | None:
     """The instance at which others waited longest for one of `ranks`, or with `transfer` their longest transfer.
 
-    Args:
-        run: The run.
-        found: The result of `matched` for it.
-        ranks: The ranks.
-        transfer: Whether the time from the last arrival to the end decides, and not the waiting.
-
-    Returns:
-        The instance; None if no operation is matched, or with `ranks` no rank waited for them.
+    `found`: the result of `matched` for it. `transfer`: whether the time from the last arrival to the end decides,
+    and not the waiting. Returns the instance; None if no operation is matched, or with `ranks` no rank waited for
+    them.
     """
     if found is None or not len(found["instance"]):
         return None
@@ -104,11 +86,7 @@ def worst_instance(run: Run, found: Mapping[str, Any] | None, ranks: Sequence[in
 
 
 class Certainty:
-    """What the clocks of an alignment can resolve.
-
-    Args:
-        overlay: The alignment.
-    """
+    """What the clocks of an alignment can resolve."""
 
     def __init__(self, overlay: Overlay) -> None:
         self._facts = [{int(r): n for r, n in overlay.facts.get(name, {}).items()} for name in _CLOCK_FACTS]

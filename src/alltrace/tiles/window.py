@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from alltrace.tiles.cancel import WANTED
+from alltrace.tiles.cancel import WANTED, Token
+from alltrace.tiles.events import EventReader, Events
 from alltrace.tiles.tracks import COMMUNICATION_CODE, COPY, SOURCES
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import classify_ns, merge
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.tiles.cancel import Token
-    from alltrace.tiles.events import EventReader, Events
 
 MOST_RANKS = 2048
 MOST_SECONDS = 5.0
@@ -75,22 +70,11 @@ def summary(
 ) -> dict[str, Any]:
     """The breakdown, kernels and operations in [start_ns, end_ns), ns from the run's first event.
 
-    Args:
-        reader: The run's events.
-        ranks: The ranks.
-        start_ns: From.
-        end_ns: To.
-        token: States whether the answer is still needed.
-        gpus: The devices of a rank that have a row even where they did nothing.
-
-    Returns:
-        `breakdown` (a row per rank and device: the exact ns of compute, exposed communication, exposed copies and idle, which sum
-        to the range), `kernels` and `collectives` (by name, each counted by its part within the range), `ranks_asked`
-        and `ranks_done`.
-
-    Raises:
-        UsageError: The range is empty, or the rank does not exist.
-        CancelledError: The answer is no longer needed.
+    `gpus`: the devices of a rank that have a row even where they did nothing. Returns `breakdown` (a row per rank
+    and device: the exact ns of compute, exposed communication, exposed copies and idle, which sum to the range),
+    `kernels` and `collectives` (by name, each counted by its part within the range), `ranks_asked` and
+    `ranks_done`. Raises `UsageError`: the range is empty, or the rank does not exist. Raises `CancelledError`: the
+    answer is no longer needed.
     """
     if end_ns <= start_ns:
         raise UsageError(f"the range from {start_ns} to {end_ns} ns is empty")
@@ -157,23 +141,11 @@ def events_between(
 ) -> dict[str, Any]:
     """The events of some ranks and tables that overlap [start_ns, end_ns), as columns, ordered by start.
 
-    Args:
-        reader: The run's events.
-        ranks: The ranks.
-        tables: The tables.
-        start_ns: From, ns from the run's first event.
-        end_ns: To.
-        track: Only those on this track.
-        pattern: Only events with a name that this regular expression (RE2) matches.
-        least_ns: Only those that last as long as this.
-        token: States whether the answer is still needed.
-
-    Returns:
-        `rank`, `table`, `row`, `track`, `name`, `start`, `duration_ns` as lists of equal length, and `complete`: False if there
-        are more than 200,000, of which the first found are returned, or more ranks than were read.
-
-    Raises:
-        UsageError: The table or rank does not exist, or the expression is invalid.
+    `start_ns`: from, ns from the run's first event. `track`: only those on this track. `pattern`: only events with
+    a name that this regular expression (RE2) matches. `least_ns`: only those that last as long as this. Returns
+    `rank`, `table`, `row`, `track`, `name`, `start`, `duration_ns` as lists of equal length, and `complete`: False
+    if there are more than 200,000, of which the first found are returned, or more ranks than were read. Raises
+    `UsageError`: the table or rank does not exist, or the expression is invalid.
     """
     zero = reader.run.span_ns[0]
     wanted = None if not pattern else NamesLike(reader, pattern)
@@ -227,13 +199,7 @@ class NamesLike:
     """The names that a regular expression finds, while events are read: of `EventReader.words` those that were met.
 
     The expressions are RE2's, with time linear in the text, so that none can block the server.
-
-    Args:
-        reader: The run's events.
-        pattern: The expression.
-
-    Raises:
-        UsageError: It is not a valid regular expression.
+    Raises `UsageError`: it is not a valid regular expression.
     """
 
     def __init__(self, reader: EventReader, pattern: str) -> None:

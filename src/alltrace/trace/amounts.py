@@ -28,9 +28,7 @@ _TAILS = (1 / 3, 1 / 2, 2 / 3, 1 / 6, 5 / 6, 0.0)
 def scale(unit: str | None, values: Iterable[float]) -> tuple[float, str]:
     """By what numbers are divided so that they can be read, and the unit they are in then.
 
-    Args:
-        unit: The unit they are in, or None.
-        values: The numbers; the largest decides.
+    `unit`: the unit they are in, or None. `values`: the numbers; the largest decides.
     """
     steps = _SCALES.get(unit or "")
     if steps is None:
@@ -60,13 +58,8 @@ def told_apart(names: Sequence[str], longest: int) -> list[str]:
     """Names of limited length, with the middle left out where most of them still differ.
 
     Names that are equal at all these places keep the part after their common beginning instead.
-
-    Args:
-        names: The names, n; equal ones stay equal.
-        longest: Characters of the longest name that comes back, 4 or more.
-
-    Returns:
-        The names, n.
+    `names`: the names, n; equal ones stay equal. `longest`: characters of the longest name that comes back, 4 or
+    more. Returns the names, n.
     """
     long = sorted({name for name in names if len(name) > longest})
     if not long:
@@ -100,10 +93,8 @@ def _without_middle(name: str, longest: int, tail_share: float) -> str:
 def amount(value: object, unit: str | None, digits: int = 4) -> str:
     """A value with its unit, short, for reading: `1.892 ms`, `99.10 GB/s`, `1,024`; nothing for None.
 
-    Args:
-        value: The value; what is not a number is shown as text.
-        unit: Its unit, or None.
-        digits: How many digits of a number with fractions are shown.
+    `value`: the value; what is not a number is shown as text. `unit`: its unit, or None. `digits`: how many digits
+    of a number with fractions are shown.
     """
     if value is None:
         return ""

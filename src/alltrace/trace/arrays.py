@@ -77,13 +77,8 @@ def unpacked(values: Any) -> tuple[Any, Any]:
 def exact_sums(values: Int64, group: Int64, groups: int) -> NDArray[Any]:
     """The sum of each group's values.
 
-    Args:
-        values: n whole numbers.
-        group: The group of each, from 0.
-        groups: How many groups there are.
-
-    Returns:
-        An int64 array; one of Python's own whole numbers where 64 bits may not hold the sums.
+    `values`: n whole numbers. `group`: the group of each, from 0. `groups`: how many groups there are. Returns an
+    int64 array; one of Python's own whole numbers where 64 bits may not hold the sums.
     """
 
     def summed(numbers: Int64) -> Int64:

@@ -19,17 +19,11 @@ _START = r"(?:^|[\s:])"
 
 
 class KernelRule(NamedTuple):
-    """A kernel with a name that matches `pattern` (a regular expression, searched, case-sensitive) is of class `kind`.
-
-    Attributes:
-        pattern: The expression.
-        kind: The class.
-        source: Project and file that define kernels of that name; empty for rules of a user.
-    """
+    """A kernel whose name matches `pattern` (a regular expression, searched, case-sensitive) is of class `kind`."""
 
     pattern: str
     kind: str
-    source: str = ""
+    source: str = ""  # project and file that define kernels of that name; empty for rules of a user
 
 
 COMMUNICATION_KERNELS: tuple[KernelRule, ...] = (

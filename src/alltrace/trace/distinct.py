@@ -17,11 +17,8 @@ _SMALL = 1 << 10
 def distinct(values: Int64) -> tuple[Int64, Int64]:
     """The result of `np.unique(values, return_inverse=True)` for integers, several times faster if few are distinct.
 
-    Args:
-        values: int64 array of n.
-
-    Returns:
-        The distinct values, ascending, and the place of each row's among them: int64 arrays of d and n.
+    `values`: int64 array of n. Returns the distinct values, ascending, and the place of each row's among them:
+    int64 arrays of d and n.
     """
     values = np.asarray(values, np.int64)
     if not len(values):
@@ -51,11 +48,8 @@ def distinct(values: Int64) -> tuple[Int64, Int64]:
 def distinct_rows(*columns: Int64) -> tuple[Int64, Int64]:
     """The result of `np.unique(np.stack(columns), axis=1, return_inverse=True)` for integers, many times faster.
 
-    Args:
-        columns: int64 arrays of n, one at least.
-
-    Returns:
-        The distinct rows, ascending, and the place of each row among them: int64 arrays of (columns, d) and n.
+    `columns`: int64 arrays of n, one at least. Returns the distinct rows, ascending, and the place of each row
+    among them: int64 arrays of (columns, d) and n.
     """
     code = distinct(columns[0])[1]
     for column in columns[1:]:
@@ -72,11 +66,7 @@ def distinct_rows(*columns: Int64) -> tuple[Int64, Int64]:
 def rows_by(values: NDArray[np.integer[Any]]) -> dict[int, NDArray[np.intp]]:
     """The rows of each value, ascending: the result of `np.flatnonzero(values == value)`, by one sort for all values.
 
-    Args:
-        values: Integer array of n.
-
-    Returns:
-        The rows of each distinct value, values ascending.
+    `values`: integer array of n. Returns the rows of each distinct value, values ascending.
     """
     if not len(values):
         return {}

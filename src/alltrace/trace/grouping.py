@@ -19,11 +19,8 @@ _INT64_MAX = 2**63 - 1
 def group(columns: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Number the distinct rows of some columns.
 
-    Args:
-        columns: One or more Arrow arrays of n rows; null is a value like any other.
-
-    Returns:
-        The group of each row (n, int64, 0-based), and one row number for each group (g, int64).
+    `columns`: one or more Arrow arrays of n rows; null is a value like any other. Returns the group of each row (n,
+    int64, 0-based), and one row number for each group (g, int64).
     """
     codes: NDArray[np.int64] | None = None
     size = 1

@@ -29,15 +29,10 @@ INT64_MAX = (1 << 63) - 1
 
 
 class Merged(NamedTuple):
-    """A set of points in time as disjoint intervals: ascending, none touching the next, none without length.
+    """A set of points in time as disjoint intervals: ascending, none touching the next, none without length."""
 
-    Attributes:
-        starts: int64 array of m starts, ns.
-        ends: int64 array of m ends, ns.
-    """
-
-    starts: Int64
-    ends: Int64
+    starts: Int64  # int64 array of m starts, ns
+    ends: Int64  # int64 array of m ends, ns
 
     @property
     def total_ns(self) -> int:
@@ -56,9 +51,7 @@ NOTHING = Merged(np.empty(0, np.int64), np.empty(0, np.int64))
 def merge(starts: Int64, ends: Int64) -> Merged:
     """The union of intervals; touching ones become one.
 
-    Args:
-        starts: int64 array of n starts, ns; in any order, fastest when ascending.
-        ends: int64 array of n ends, ns.
+    `starts`: int64 array of n starts, ns; in any order, fastest when ascending.
     """
     starts, ends = _int64(starts), _int64(ends)
     out_starts, out_ends = np.empty_like(starts), np.empty_like(ends)
@@ -108,10 +101,8 @@ def clip(merged: Merged, start: int, end: int) -> Merged:
 def gaps(merged: Merged, start: int | None = None, end: int | None = None) -> Merged:
     """What a set leaves open between its intervals.
 
-    Args:
-        merged: The set.
-        start: Also count the time from here to the first interval; None for the first interval's start.
-        end: Also count the time from the last interval to here; None for the last interval's end.
+    `start`: also count the time from here to the first interval; None for the first interval's start. `end`: also
+    count the time from the last interval to here; None for the last interval's end.
     """
     if (start is None and end is None) or (not len(merged.starts) and (start is None or end is None)):
         return Merged(merged.ends[:-1].copy(), merged.starts[1:].copy())
@@ -123,13 +114,7 @@ def gaps(merged: Merged, start: int | None = None, end: int | None = None) -> Me
 def overlap_ns(starts: Int64, ends: Int64, merged: Merged) -> Int64:
     """How much of each interval a set covers.
 
-    Args:
-        starts: int64 array of n starts, ns; in any order, fastest when ascending.
-        ends: int64 array of n ends, ns.
-        merged: The set.
-
-    Returns:
-        int64 array of n, ns.
+    `starts`: int64 array of n starts, ns; in any order, fastest when ascending. Returns int64 array of n, ns.
     """
     starts, ends = _int64(starts), _int64(ends)
     out = np.empty(len(starts), np.int64)
@@ -145,8 +130,7 @@ def overlap_ns(starts: Int64, ends: Int64, merged: Merged) -> Int64:
 def bin_edges(start: int, end: int, bins: int) -> Int64:
     """The edges of `bins` equal parts of `[start, end)`: int64 array of bins + 1, ns; parts differ by 1 ns at most.
 
-    Raises:
-        ValueError: There is no bin, or the span has no length or does not fit into int64.
+    Raises `ValueError`: there is no bin, or the span has no length or does not fit into int64.
     """
     if bins < 1 or not 0 < end - start <= INT64_MAX:
         raise ValueError(f"cannot part [{start}, {end}) into {bins} bins")
@@ -158,12 +142,8 @@ def bin_edges(start: int, end: int, bins: int) -> Int64:
 def bin_coverage_ns(merged: Merged, edges: Int64) -> Int64:
     """How much of each bin a set covers.
 
-    Args:
-        merged: The set.
-        edges: int64 array of b + 1 ascending edges, ns, such as from `bin_edges`.
-
-    Returns:
-        int64 array of b, ns; at most the bins' lengths.
+    `edges`: int64 array of b + 1 ascending edges, ns, such as from `bin_edges`. Returns int64 array of b, ns; at
+    most the bins' lengths.
     """
     return _as_int64(np.diff(_covered_before(merged, _int64(edges))))
 
@@ -171,13 +151,8 @@ def bin_coverage_ns(merged: Merged, edges: Int64) -> Int64:
 def bin_load_ns(starts: Int64, ends: Int64, edges: Int64) -> Int64:
     """The summed time that intervals spend in each bin; two that overlap count twice.
 
-    Args:
-        starts: int64 array of n starts, ns, in any order.
-        ends: int64 array of n ends, ns.
-        edges: int64 array of b + 1 ascending edges, ns.
-
-    Returns:
-        int64 array of b, ns. A sum that does not fit into int64 is cut to its largest value.
+    `starts`: int64 array of n starts, ns, in any order. `edges`: int64 array of b + 1 ascending edges, ns. Returns
+    int64 array of b, ns. A sum that does not fit into int64 is cut to its largest value.
     """
     starts, ends = _int64(starts), _int64(ends)
     long = ends > starts
@@ -191,13 +166,8 @@ def bin_load_ns(starts: Int64, ends: Int64, edges: Int64) -> Int64:
 def classify_ns(classes: Sequence[Merged], start: int, end: int) -> list[int]:
     """How the time of `[start, end)` divides into classes, the earlier class first where they overlap.
 
-    Args:
-        classes: n sets, by priority.
-        start: Start of the span, ns.
-        end: End of the span, ns.
-
-    Returns:
-        n + 1 exact times in ns: of each class what no earlier one covers, and what none covers. They sum to the span.
+    `classes`: n sets, by priority. `start`: start of the span, ns. `end`: end of the span, ns. Returns n + 1 exact
+    times in ns: of each class what no earlier one covers, and what none covers. They sum to the span.
     """
     times: list[int] = []
     covered = NOTHING
@@ -222,24 +192,14 @@ def exclusive(classes: Sequence[Merged]) -> list[Merged]:
 
 
 class Concurrency(NamedTuple):
-    """How many intervals are open over time.
+    """How many intervals are open over time."""
 
-    Attributes:
-        times: int64 array of m ascending distinct times, ns, at which the number changes.
-        counts: int64 array of m: open from `times[i]` to `times[i + 1]`; the last is 0.
-    """
-
-    times: Int64
-    counts: Int64
+    times: Int64  # int64 array of m ascending distinct times, ns, at which the number changes
+    counts: Int64  # int64 array of m: open from `times[i]` to `times[i + 1]`; the last is 0
 
 
 def concurrency(starts: Int64, ends: Int64) -> Concurrency:
-    """How many of the intervals are open at each time.
-
-    Args:
-        starts: int64 array of n starts, ns, in any order.
-        ends: int64 array of n ends, ns.
-    """
+    """How many of the intervals are open at each time. `starts`: int64 array of n starts, ns, in any order."""
     starts, ends = _int64(starts), _int64(ends)
     long = ends > starts
     starts, ends = np.sort(starts[long]), np.sort(ends[long])
@@ -256,9 +216,7 @@ def concurrency(starts: Int64, ends: Int64) -> Concurrency:
 def containing(merged: Merged, points: Int64) -> Int64:
     """Which interval of a set holds each point: int64 array of p indices, -1 for none.
 
-    Args:
-        merged: The set.
-        points: int64 array of p times, ns.
+    `points`: int64 array of p times, ns.
     """
     points = _int64(points)
     index = np.searchsorted(merged.starts, points, "right").astype(np.int64) - 1
@@ -271,10 +229,7 @@ def nearest(merged: Merged, points: Int64) -> Int64:
     """Which interval of a set is nearest to each point: int64 array of p indices, -1 when the set is empty.
 
     The distance to an interval is 0 inside it; of equally near ones the earlier is taken.
-
-    Args:
-        merged: The set.
-        points: int64 array of p times, ns.
+    `points`: int64 array of p times, ns.
     """
     points = _int64(points)
     count = len(merged.starts)
@@ -296,12 +251,9 @@ def nearest(merged: Merged, points: Int64) -> Int64:
 def by_track(*tracks: NDArray[Any]) -> Iterator[tuple[tuple[int, ...], NDArray[np.intp] | slice]]:
     """The rows of each track, in ascending order of the tracks.
 
-    Args:
-        tracks: One or more integer arrays of n that together identify the track of a row.
-
-    Yields:
-        The track's values and its rows: a slice if every track's rows are adjacent, as in a run's files, otherwise the
-        ascending row numbers.
+    `tracks`: one or more integer arrays of n that together identify the track of a row. Yields the track's values
+    and its rows: a slice if every track's rows are adjacent, as in a run's files, otherwise the ascending row
+    numbers.
     """
     if not tracks or not len(tracks[0]):
         return
@@ -319,13 +271,7 @@ def by_track(*tracks: NDArray[Any]) -> Iterator[tuple[tuple[int, ...], NDArray[n
 
 
 def merge_by_track(tracks: NDArray[Any], starts: Int64, ends: Int64) -> dict[int, Merged]:
-    """The union of the intervals of each track, by the track's code.
-
-    Args:
-        tracks: Integer array of n codes.
-        starts: int64 array of n starts, ns.
-        ends: int64 array of n ends, ns.
-    """
+    """The union of the intervals of each track, by the track's code. `tracks`: integer array of n codes."""
     return {track[0]: merge(starts[rows], ends[rows]) for track, rows in by_track(tracks)}
 
 

@@ -60,11 +60,7 @@ BUILT_IN: tuple[KernelRule, ...] = (
 
 
 class KernelRules:
-    """Ordered rules, a user's before the built-in ones.
-
-    Args:
-        extra: Rules that come first.
-    """
+    """Ordered rules, a user's before the built-in ones. `extra`: rules that come first."""
 
     def __init__(self, extra: Iterable[KernelRule] = ()) -> None:
         own = tuple(extra)
@@ -106,9 +102,7 @@ def read_rules(path: Path) -> KernelRules:
     """Rules from a text file, before the built-in ones: on each line a class, white space, and a regular expression.
 
     Empty lines and lines that start with `#` are passed over.
-
-    Raises:
-        InputError: The file cannot be read, or a line is not a class and a valid expression.
+    Raises `InputError`: the file cannot be read, or a line is not a class and a valid expression.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()

@@ -18,109 +18,66 @@ Instance = tuple[Metric | None, Metric | None]
 
 @dataclass(frozen=True)
 class RuleMessage:
-    """The result of a rule of Nsight Compute, as in the report.
+    """The result of a rule of Nsight Compute, as in the report."""
 
-    Attributes:
-        kind: `none`, `ok`, `warning`, `error` or `optimization`.
-        title: Its title; empty if it has none.
-        text: The text.
-        speedup_percent: The speed-up that Nsight Compute expects; None if it states none.
-        speedup_of: What would be faster: `local`, the part that the rule examines, or `global`, the whole launch.
-    """
-
-    kind: str
-    title: str
+    kind: str  # `none`, `ok`, `warning`, `error` or `optimization`
+    title: str  # its title; empty if it has none
     text: str
-    speedup_percent: float | None = None
+    speedup_percent: float | None = None  # the speed-up that Nsight Compute expects; None if it states none
+    # what would be faster: `local`, the part that the rule examines, or `global`, the whole launch
     speedup_of: str | None = None
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of Nsight Compute that was applied to a launch.
+    """A rule of Nsight Compute that was applied to a launch."""
 
-    Attributes:
-        identifier: Its name in Nsight Compute, such as `SOLBottleneck`.
-        name: The name that is shown.
-        section: Identifier of the section that it belongs to.
-        messages: What it said; empty if it found nothing.
-    """
-
-    identifier: str
-    name: str
-    section: str
-    messages: tuple[RuleMessage, ...]
+    identifier: str  # its name in Nsight Compute, such as `SOLBottleneck`
+    name: str  # the name that is shown
+    section: str  # identifier of the section that it belongs to
+    messages: tuple[RuleMessage, ...]  # what it said; empty if it found nothing
 
 
 @dataclass(frozen=True)
 class SectionMetric:
-    """A metric that a section shows.
-
-    Attributes:
-        name: The metric.
-        label: How the section calls it; empty if it does not.
-        part: `header`, the table that a section shows first, or `body`.
-        others: Metrics that replace it on other GPUs.
-    """
+    """A metric that a section shows."""
 
     name: str
-    label: str
-    part: str
-    others: tuple[str, ...] = ()
+    label: str  # how the section calls it; empty if it does not
+    part: str  # `header`, the table that a section shows first, or `body`
+    others: tuple[str, ...] = ()  # metrics that replace it on other GPUs
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page of details.
+    """A section of the page of details."""
 
-    Attributes:
-        identifier: Its name in Nsight Compute, such as `SpeedOfLight`.
-        name: The name that is shown.
-        order: Sections are shown from the lowest to the highest.
-        metrics: What it shows, in its order.
-    """
-
-    identifier: str
-    name: str
-    order: int
-    metrics: tuple[SectionMetric, ...]
+    identifier: str  # its name in Nsight Compute, such as `SpeedOfLight`
+    name: str  # the name that is shown
+    order: int  # sections are shown from the lowest to the highest
+    metrics: tuple[SectionMetric, ...]  # what it shows, in its order
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch.
+    """One kernel launch."""
 
-    Attributes:
-        number: Its number in the report, from 0.
-        name: The demangled name.
-        function: The name without template arguments and parameters.
-        grid: Blocks in x, y and z; None if it is not known.
-        block: Threads in x, y and z; None if it is not known.
-        context: CUDA context, or None.
-        stream: CUDA stream, or None.
-        process: Process id, or None.
-        metrics: The metrics by name, in base units (ns, bytes, per second); those without their own value are left out.
-        mangled: The mangled name; empty if unknown.
-        instances: Values of metrics for each address, opcode or unit; only of a report that was read with `detail`.
-        sections: Sections of the page of details; likewise.
-        rules: What NVIDIA's rules said when the launch was measured; likewise.
-        code: Reference of its code in the report; None if it has none.
-    """
-
-    number: int
-    name: str
-    function: str
-    grid: Sizes | None
-    block: Sizes | None
-    context: int | None
-    stream: int | None
-    process: int | None
+    number: int  # its number in the report, from 0
+    name: str  # the demangled name
+    function: str  # the name without template arguments and parameters
+    grid: Sizes | None  # blocks in x, y and z; None if it is not known
+    block: Sizes | None  # threads in x, y and z; None if it is not known
+    context: int | None  # CUDA context, or None
+    stream: int | None  # CUDA stream, or None
+    process: int | None  # process id, or None
+    # the metrics by name, in base units (ns, bytes, per second); those without their own value are left out
     metrics: dict[str, Metric] = field(default_factory=dict)
-    mangled: str = ""
+    mangled: str = ""  # the mangled name; empty if unknown
+    # values of metrics for each address, opcode or unit; only of a report that was read with `detail`
     instances: Mapping[str, Sequence[Instance]] = field(default_factory=dict, repr=False)
-    sections: tuple[Section, ...] = ()
-    rules: tuple[Rule, ...] = ()
-    code: int | None = None
+    sections: tuple[Section, ...] = ()  # sections of the page of details; likewise
+    rules: tuple[Rule, ...] = ()  # what NVIDIA's rules said when the launch was measured; likewise
+    code: int | None = None  # reference of its code in the report; None if it has none
 
     def number_of(self, *names: str) -> float | None:
         """The first metric of these names that is a finite number; None if there is none."""
@@ -138,18 +95,12 @@ class Launch:
 
 @dataclass(frozen=True)
 class NcuReport:
-    """A report.
+    """A report."""
 
-    Attributes:
-        version: Version of the file's format; 0 for text.
-        launches: The kernel launches.
-        warnings: What a reader should know, each one sentence.
-        codes: Code of kernels by its reference; only of a report that was read with `detail`.
-    """
-
-    version: int
-    launches: tuple[Launch, ...]
-    warnings: tuple[str, ...] = ()
+    version: int  # version of the file's format; 0 for text
+    launches: tuple[Launch, ...]  # the kernel launches
+    warnings: tuple[str, ...] = ()  # what a reader should know, each one sentence
+    # code of kernels by its reference; only of a report that was read with `detail`
     codes: Mapping[int, Code] = field(default_factory=dict, repr=False)
 
 

@@ -36,16 +36,10 @@ class NestingSweep:
     def step(self, wanted: NDArray[np.bool_], tracks: Int64, starts: Int64, ends: Int64) -> tuple[Int64, Int64]:
         """The next n ranges.
 
-        Args:
-            wanted: bool array of n: which rows take part; the others only count as rows.
-            tracks: int64 array of n track codes.
-            starts: int64 array of n starts, ns.
-            ends: int64 array of n ends, ns; one before its start counts as the start.
-
-        Returns:
-            Two int64 arrays of n. The depth is the length of the chain of parents: 0 for a range without one. The parent is a
-            row number, counted from the first row of the first block. Both are -1 if a row does not take part, the parent
-            also if there is none.
+        `wanted`: bool array of n: which rows take part; the others only count as rows. `ends`: int64 array of n
+        ends, ns; one before its start counts as the start. Returns two int64 arrays of n. The depth is the
+        length of the chain of parents: 0 for a range without one. The parent is a row number, counted from the
+        first row of the first block. Both are -1 if a row does not take part, the parent also if there is none.
         """
         count = len(starts)
         starts, ends = _clipped(starts, ends)
@@ -76,16 +70,9 @@ def innermost(
 ) -> Int64:
     """The innermost range that encloses each call.
 
-    Args:
-        range_tracks: int64 array of r track codes.
-        range_starts: int64 array of r starts, ns.
-        range_ends: int64 array of r ends, ns.
-        tracks: int64 array of n track codes.
-        starts: int64 array of n starts, ns.
-        ends: int64 array of n ends, ns; None to look up the points `starts`.
-
-    Returns:
-        int64 array of n: rows of the ranges, -1 for none. Inputs may have any order; they are fastest in that of a run's files.
+    `range_tracks`: int64 array of r track codes. `range_starts`: int64 array of r starts, ns. `range_ends`: int64
+    array of r ends, ns. `ends`: int64 array of n ends, ns; None to look up the points `starts`. Returns int64 array
+    of n: rows of the ranges, -1 for none. Inputs may have any order; they are fastest in that of a run's files.
     """
     ranges, range_order = _sorted(range_tracks, range_starts, range_ends, longest_first=True)
     calls, call_order = _sorted(tracks, starts, starts if ends is None else ends, longest_first=False)
@@ -105,18 +92,11 @@ def enclosing(
 ) -> tuple[Int64, Int64]:
     """Every range that encloses each call, for what counts a call under all of them.
 
-    Args:
-        range_tracks: int64 array of r track codes.
-        range_starts: int64 array of r starts, ns.
-        range_ends: int64 array of r ends, ns.
-        tracks: int64 array of n track codes.
-        starts: int64 array of n starts, ns.
-        ends: int64 array of n ends, ns; None to look up the points `starts`.
-
-    Returns:
-        Two int64 arrays of one length: row of the call, row of the range. There are as many pairs as calls times enclosing
-        ranges: a caller with very many of both should pass the calls in portions. In order of the calls by (track, start), outer
-        ranges first.
+    `range_tracks`: int64 array of r track codes. `range_starts`: int64 array of r starts, ns. `range_ends`: int64
+    array of r ends, ns. `ends`: int64 array of n ends, ns; None to look up the points `starts`. Returns two int64
+    arrays of one length: row of the call, row of the range. There are as many pairs as calls times enclosing
+    ranges: a caller with very many of both should pass the calls in portions. In order of the calls by (track,
+    start), outer ranges first.
     """
     ranges, range_order = _sorted(range_tracks, range_starts, range_ends, longest_first=True)
     calls, call_order = _sorted(tracks, starts, starts if ends is None else ends, longest_first=False)

@@ -10,17 +10,11 @@ from alltrace.trace.errors import UsageError
 
 @dataclass(frozen=True)
 class RangeName:
-    """Which ranges a filter names.
+    """Which ranges a filter names."""
 
-    Attributes:
-        name: Their text.
-        domain: Their domain; None for the default one, `*` for any.
-        index: Which of them, in the order of their starts; None for all.
-    """
-
-    name: str
-    domain: str | None
-    index: int | None
+    name: str  # their text
+    domain: str | None  # their domain; None for the default one, `*` for any
+    index: int | None  # which of them, in the order of their starts; None for all
 
     def names(self, text: str | None, domain: str | None) -> bool:
         """Whether this selects a range with that text in that domain; the default domain is None."""
@@ -30,8 +24,7 @@ class RangeName:
 def parse_range(flag: str, text: str) -> RangeName:
     """`RANGE[@DOMAIN][/INDEX]`, where a backslash takes the next character as it is.
 
-    Raises:
-        UsageError: The text names no range.
+    Raises `UsageError`: the text names no range.
     """
     parts, marks = [""], [""]
     escaped = False

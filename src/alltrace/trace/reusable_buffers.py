@@ -22,11 +22,7 @@ _WASTE = 2  # a block may be this many times larger than requested
 
 
 class Blocks:
-    """Lends blocks of memory; may be used by several threads.
-
-    Args:
-        most_free_bytes: How much may wait to be lent again.
-    """
+    """Lends blocks of memory; may be used by several threads. `most_free_bytes`: how much may wait to be lent again."""
 
     def __init__(self, most_free_bytes: int) -> None:
         self._free: deque[NDArray[np.uint8]] = deque()
@@ -56,14 +52,10 @@ class Blocks:
 
 
 class Block:
-    """A block on loan: it is returned when it and all Arrow buffers on it are gone.
-
-    Attributes:
-        bytes: The memory.
-    """
+    """A block on loan: it is returned when it and all Arrow buffers on it are gone."""
 
     def __init__(self, memory: NDArray[np.uint8], owner: Blocks) -> None:
-        self.bytes = memory
+        self.bytes = memory  # the memory
         self._owner = owner
         self._address = 0  # after its first use
 

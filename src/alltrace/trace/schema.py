@@ -26,21 +26,14 @@ FORMAT_VERSION = 9
 
 
 class Table(NamedTuple):
-    """One canonical table.
+    """One canonical table."""
 
-    Attributes:
-        name: The table's name, which is also its file's.
-        doc: What a row is.
-        columns: The columns, in order.
-        track: The columns that identify the track of a row; files are sorted by these and then by `order`.
-        order: The column of time that rows are sorted by within a track, or None for a dictionary.
-    """
-
-    name: str
-    doc: str
-    columns: tuple[Column, ...]
+    name: str  # the table's name, which is also its file's
+    doc: str  # what a row is
+    columns: tuple[Column, ...]  # the columns, in order
+    # the columns that identify the track of a row; files are sorted by these and then by `order`
     track: tuple[str, ...] = ()
-    order: str | None = "start"
+    order: str | None = "start"  # the column of time that rows are sorted by within a track, or None for a dictionary
 
     @property
     def column_names(self) -> tuple[str, ...]:

@@ -60,12 +60,8 @@ def _swept(place: Path) -> None:
 def scratch_folder(prefix: str, place: Path | None = None) -> tempfile.TemporaryDirectory[str]:
     """A new folder for temporary files, of this user alone; it goes with `cleanup`, a `with` block or the object.
 
-    Args:
-        prefix: What its name begins with.
-        place: The folder for it; None for the user's.
-
-    Raises:
-        InputError: None can be made.
+    `prefix`: what its name begins with. `place`: the folder for it; None for the user's. Raises `InputError`: None
+    can be made.
     """
     try:
         _swept(Path(tempfile.gettempdir() if place is None else place))
@@ -87,12 +83,8 @@ def use_scratch(folder: str) -> None:
 def writing_scratch(folder: Path, what: str) -> Iterator[None]:
     """A block that writes temporary files.
 
-    Args:
-        folder: Where they are.
-        what: What they hold, as the subject of a sentence in the plural: `the rows of the answer`.
-
-    Raises:
-        InputError: The system refuses to write them.
+    `what`: what they hold, as the subject of a sentence in the plural: `the rows of the answer`. Raises
+    `InputError`: the system refuses to write them.
     """
     try:
         yield

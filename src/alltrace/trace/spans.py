@@ -22,15 +22,10 @@ _ALL = (1 << 63) - 1
 
 
 class Span(NamedTuple):
-    """Numbers from `first` on, to the one before `end`.
+    """Numbers from `first` on, to the one before `end`."""
 
-    Attributes:
-        first: The first number; None for no bound.
-        end: The number after the last; None for no bound.
-    """
-
-    first: int | None = None
-    end: int | None = None
+    first: int | None = None  # the first number; None for no bound
+    end: int | None = None  # the number after the last; None for no bound
 
     def __str__(self) -> str:
         """As it is written with a colon."""
@@ -43,11 +38,7 @@ class Span(NamedTuple):
 
 
 def parse_steps(text: str | None) -> Span | None:
-    """The steps that `--steps` names, None for None.
-
-    Raises:
-        UsageError: The text names no step.
-    """
+    """The steps that `--steps` names, None for None. Raises `UsageError`: the text names no step."""
     found = None if text is None else _span(text)
     if text is not None and found is None:
         raise UsageError(f"--steps is {text!r}; expected steps such as 10:50 (10 to 49), 10-49, 10:, :50 or one number")
@@ -55,11 +46,7 @@ def parse_steps(text: str | None) -> Span | None:
 
 
 def parse_window(text: str | None) -> Span | None:
-    """The time that `--window` names, ns; None for None.
-
-    Raises:
-        UsageError: The text names no time.
-    """
+    """The time that `--window` names, ns; None for None. Raises `UsageError`: the text names no time."""
     found = None if text is None or ":" not in text else _span(text)
     if text is not None and found is None:
         raise UsageError(f"--window is {text!r}; expected a start and a later end in ns such as 1000:5000, 1000: or :5000")
@@ -69,12 +56,8 @@ def parse_window(text: str | None) -> Span | None:
 def rank_spans(text: str, others: str = "") -> list[Span]:
     """The spans of a list such as `0-7,64`, in the order of the text, none of them open.
 
-    Args:
-        text: What `--ranks` names.
-        others: What else the option takes, for the message.
-
-    Raises:
-        UsageError: It is not a list of ranks.
+    `text`: what `--ranks` names. `others`: what else the option takes, for the message. Raises `UsageError`: it is
+    not a list of ranks.
     """
     found = [_span(part) if ":" not in part else None for part in text.split(",")]
     spans = [s for s in found if s is not None and s.first is not None and s.end is not None and s.end <= 1_000_000_000]
@@ -86,8 +69,7 @@ def rank_spans(text: str, others: str = "") -> list[Span]:
 def parse_ranks(text: str | None) -> list[int] | None:
     """The ranks of a list such as `0-7,64`, in order and each once; None for None.
 
-    Raises:
-        UsageError: The text is not a list of ranks, or names more than a million.
+    Raises `UsageError`: the text is not a list of ranks, or names more than a million.
     """
     if text is None:
         return None

@@ -10,17 +10,11 @@ _MARK = re.compile(r"alltrace: ([0-9]{1,9}) steps before the window took ([0-9]{
 
 
 class StepTimeMark(NamedTuple):
-    """How long steps took before they were captured.
+    """How long steps took before they were captured."""
 
-    Attributes:
-        steps: How many.
-        each_ns: What one took.
-        error_ns: The standard error of that.
-    """
-
-    steps: int
+    steps: int  # how many
     each_ns: int
-    error_ns: int
+    error_ns: int  # the standard error of that
 
     @property
     def text(self) -> str:

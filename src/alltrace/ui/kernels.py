@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 class KernelReports:
     """Launches that were measured.
 
-    Args:
-        profiled: The launches, each with the name of its report.
-        notes: What a reader must know of the reports.
+    `profiled`: the launches, each with the name of its report. `notes`: what a reader must know of the reports.
     """
 
     def __init__(self, profiled: Sequence[Profiled], notes: Sequence[str] = ()) -> None:
@@ -46,11 +44,8 @@ class KernelReports:
     def weighed(self, configurations: Answer) -> dict[str, Any]:
         """What the launches represent in a run.
 
-        Args:
-            configurations: The answer of the recipe `launch-configurations`.
-
-        Returns:
-            The answer of `ncu --run`, and `of`: for each launch the number of its row there, None if the run has no such launch.
+        `configurations`: the answer of the recipe `launch-configurations`. Returns the answer of `ncu --run`,
+        and `of`: for each launch the number of its row there, None if the run has no such launch.
         """
         from alltrace.recipes.ncu import weigh
         from alltrace.recipes.ncu.tables import sizes

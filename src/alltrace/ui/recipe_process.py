@@ -50,16 +50,10 @@ class Question:
 def answer(session: Session, question: Question, token: Token = WANTED, progress: Callable[[int], None] | None = None) -> Answer:
     """The answer to a question.
 
-    Args:
-        session: The run.
-        question: The question.
-        token: Checked while a separate process works: whether the answer is still needed; otherwise the process is ended.
-        progress: Called with the number of ranks done.
-
-    Raises:
-        UsageError: The recipe, option, rank or step does not exist.
-        AlltraceError: The run cannot be read, or memory ran out.
-        CancelledError: The answer is no longer wanted.
+    `session`: the run. `token`: checked while a separate process works: whether the answer is still needed;
+    otherwise the process is ended. Raises `UsageError`: the recipe, option, rank or step does not exist. Raises
+    `AlltraceError`: the run cannot be read, or memory ran out. Raises `CancelledError`: the answer is no longer
+    wanted.
     """
     found = kept(session, question)
     return _asked(_ask, [session], question, token, progress) if found is None else found
@@ -91,16 +85,9 @@ def kept(session: Session, question: Question) -> Answer | None:
 def comparison(first: Session, second: Session, question: Question, token: Token = WANTED) -> Answer:
     """What differs between two runs, see `alltrace.recipes.questions.diff.compare`; the question's name is ignored.
 
-    Args:
-        first: One run.
-        second: The other.
-        question: The question.
-        token: As in `answer`.
-
-    Raises:
-        UsageError: The thing, rank or step does not exist.
-        AlltraceError: A run cannot be read, or memory ran out.
-        CancelledError: The answer is no longer wanted.
+    `second`: the other. `token`: as in `answer`. Raises `UsageError`: the thing, rank or step does not exist.
+    Raises `AlltraceError`: a run cannot be read, or memory ran out. Raises `CancelledError`: the answer is no
+    longer wanted.
     """
     return _asked(_compare, [first, second], question, token)
 

@@ -24,11 +24,7 @@ class Asked:
 
     @classmethod
     async def of(cls, request: Request) -> Asked:
-        """The values of a request.
-
-        Raises:
-            UsageError: Its body is too long, or no JSON object.
-        """
+        """The values of a request. Raises `UsageError`: its body is too long, or no JSON object."""
         if request.method == "GET":
             return cls({name: value for name, value in request.query_params.items() if encodable(value)})
         body = b""
@@ -47,11 +43,7 @@ class Asked:
         return cls(values)
 
     def number(self, name: str, default: int | None = None, least: int = -_MOST_NUMBER) -> int:
-        """A whole number.
-
-        Raises:
-            UsageError: It is missing, none, or out of bounds.
-        """
+        """A whole number. Raises `UsageError`: it is missing, none, or out of bounds."""
         value = self._values.get(name, default)
         if isinstance(value, float) and value.is_integer() and abs(value) < _MOST_NUMBER:
             value = int(value)
@@ -62,11 +54,7 @@ class Asked:
         return value
 
     def text(self, name: str, most: int = 10_000) -> str:
-        """A text of `most` characters at most.
-
-        Raises:
-            UsageError: It is missing, none, or longer.
-        """
+        """A text of `most` characters at most. Raises `UsageError`: it is missing, none, or longer."""
         value = self._values.get(name)
         if not isinstance(value, str) or len(value) > most:
             raise UsageError(f"{name} is {_shown(value)}; expected text of up to {most} characters")
@@ -81,22 +69,14 @@ class Asked:
         return self._values.get(name) in (True, "true", "1")
 
     def texts(self, name: str) -> list[str]:
-        """A list of 10,000 texts at most.
-
-        Raises:
-            UsageError: It is something else.
-        """
+        """A list of 10,000 texts at most. Raises `UsageError`: it is something else."""
         value = self._values.get(name)
         if not isinstance(value, list) or len(value) > 10_000 or not all(isinstance(v, str) and len(v) < 1000 for v in value):
             raise UsageError(f"{name} is {_shown(value)}; expected a list of texts")
         return value
 
     def ranks(self) -> list[int] | None:
-        """The list `ranks`, distinct; None if it is missing or null.
-
-        Raises:
-            UsageError: It is something else.
-        """
+        """The list `ranks`, distinct; None if it is missing or null. Raises `UsageError`: it is something else."""
         value = self._values.get("ranks")
         if value is None:
             return None
@@ -105,11 +85,7 @@ class Asked:
         return sorted(set(value))
 
     def options(self, name: str) -> dict[str, Any]:
-        """An object of plain values.
-
-        Raises:
-            UsageError: It is something else.
-        """
+        """An object of plain values. Raises `UsageError`: it is something else."""
         value = self._values.get(name) or {}
         if not isinstance(value, dict) or not all(isinstance(v, str | int | float | bool) for v in value.values()):
             raise UsageError(f"{name} is {_shown(value)}; expected an object of plain values")

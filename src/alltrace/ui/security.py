@@ -90,12 +90,8 @@ class Guard:
 
     A request has the token in its header `Authorization`. `/?token=` opens the page alone.
 
-    Args:
-        app: What is protected.
-        token: The token.
-        host: The address that the server listens on.
-        port: Its port.
-        page: Whether the server has a page: an address that opens it, its files, and tickets (`POST /ticket`).
+    `host`: the address that the server listens on. `page`: whether the server has a page: an address that opens it, its files, and
+    tickets (`POST /ticket`).
     """
 
     def __init__(self, app: ASGIApp, *, token: str, host: str, port: int, page: bool = True) -> None:
@@ -188,11 +184,8 @@ def _bearer(request: Request) -> str:
 def host_allowed(header: str, listening: str, port: int) -> bool:
     """Whether a Host header is the server's printed address.
 
-    Args:
-        header: The header.
-        listening: The address that the server listens on; of one that means all addresses (`0.0.0.0`, `::`) every address of a
-            machine is allowed, but no name besides this machine's own.
-        port: The port that the server listens on.
+    `listening`: the address that the server listens on; of one that means all addresses (`0.0.0.0`, `::`) every
+    address of a machine is allowed, but no name besides this machine's own.
     """
     name, _, number = header.strip().lower().rpartition(":")
     if port == 80 and not header.endswith(":80"):  # browsers leave it out

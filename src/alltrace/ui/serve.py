@@ -31,19 +31,11 @@ def serve(
 ) -> None:
     """Serve one run or two until interrupted.
 
-    Args:
-        paths: The run directories.
-        host: The address to listen on.
-        port: The port; 0 for any that is free.
-        browser: Whether to open the page in a browser.
-        jobs: The most processes for data that is computed on first use.
-        tell: Called with the page's address once the page can be opened.
-        kernels: Reports of Nsight Compute, to show with the first run.
-        history: A history of many runs, likewise.
-
-    Raises:
-        UsageError: The address cannot be used.
-        AlltraceError: The libraries of the page are not installed.
+    `paths`: the run directories. `host`: the address to listen on. `port`: the port; 0 for any that is free.
+    `browser`: whether to open the page in a browser. `jobs`: the most processes for data that is computed on first
+    use. `tell`: called with the page's address once the page can be opened. `kernels`: reports of Nsight Compute,
+    to show with the first run. `history`: a history of many runs, likewise. Raises `UsageError`: the address cannot
+    be used. Raises `AlltraceError`: the libraries of the page are not installed.
     """
     try:
         import uvicorn
@@ -94,8 +86,7 @@ def redirect_page(address: str, folder: Path) -> Path:
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens there; port 0 is any that is free.
 
-    Raises:
-        UsageError: The address is not of this machine, or the port is taken.
+    Raises `UsageError`: the address is not of this machine, or the port is taken.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]

@@ -52,41 +52,23 @@ def alone(lock: threading.Lock, token: Token) -> Iterator[None]:
 
 
 class Shown(NamedTuple):
-    """What can be shown so far.
+    """What can be shown so far."""
 
-    Attributes:
-        run: The run: as it was imported, then aligned.
-        view: It with its pyramid, or before that without; None before the run is known to be readable.
-        aligned: The alignment; None before it is made, and of a run that is still being imported.
-        number: How often what is shown was exchanged.
-    """
-
-    run: Run
-    view: View | None
-    aligned: Aligned | None
-    number: int
+    run: Run  # the run: as it was imported, then aligned
+    view: View | None  # it with its pyramid, or before that without; None before the run is known to be readable
+    aligned: Aligned | None  # the alignment; None before it is made, and of a run that is still being imported
+    number: int  # how often what is shown was exchanged
 
 
 class Session:
     """One run.
 
     It is shown at once, as it was imported; then aligned; then with its pyramid. What is kept of an earlier time is taken at once.
-
-    Args:
-        path: The run directory.
-        scratch: A folder for the pyramid of a run that is still being imported.
-        jobs: The most processes for what is made on first use.
-        kernels: Reports of Nsight Compute that are shown with the run.
-        history: A history of many runs that is shown with the run.
-        when_ready: Called in the background once a complete run has its pyramid, for the data that the page needs next.
-
-    Attributes:
-        path: The run directory.
-        kernels: Reports of Nsight Compute, or None.
-        history: The history of many runs, or None.
-        jobs: The most processes.
-        partial: Whether the import has not finished.
-        stages: How far what is made is.
+    `scratch`: a folder for the pyramid of a run that is still being imported. `jobs`: the most processes for what
+    is made on first use. `kernels`: reports of Nsight Compute that are shown with the run. `history`: a history of
+    many runs that is shown with the run. `when_ready`: called in the background once a complete run has its
+    pyramid, for the data that the page needs next. `partial`: whether the import has not finished. `stages`: how
+    far what is made is.
     """
 
     def __init__(
@@ -99,8 +81,8 @@ class Session:
         history: HistoryFile | None = None,
     ) -> None:
         self.path = path
-        self.kernels = kernels
-        self.history = history
+        self.kernels = kernels  # reports of Nsight Compute, or None
+        self.history = history  # the history of many runs, or None
         self.jobs = jobs
         self._scratch = scratch
         self._when_ready = when_ready
@@ -189,9 +171,9 @@ class Session:
     def state(self) -> dict[str, Any]:
         """What the page may show by now.
 
-        Returns:
-            `shown` (how often the shown data was replaced; None if nothing is shown yet), `aligned`, `ready` (whether clocks and
-            pyramid are made), `partial`, `error` (why they could not be made, or None), and `stages`, see `Stages.told`.
+        Returns `shown` (how often the shown data was replaced; None if nothing is shown yet), `aligned`,
+        `ready` (whether clocks and pyramid are made), `partial`, `error` (why they could not be made, or None),
+        and `stages`, see `Stages.told`.
         """
         with self._lock:
             shown, whole, error = self._shown, self._whole, self._error
@@ -224,9 +206,7 @@ class Session:
     def view(self) -> View:
         """What can be shown: perhaps before the clocks are aligned, and without a pyramid.
 
-        Raises:
-            NotReadyError: It is still being opened.
-            AlltraceError: It could not be made.
+        Raises `NotReadyError`: it is still being opened. Raises `AlltraceError`: it could not be made.
         """
         view = self.shown.view
         if view is None or self._error is not None:  # a damaged run is not shown: the data could be any part of it

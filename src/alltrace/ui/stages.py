@@ -35,12 +35,7 @@ class _Stage:
 
 
 class Stages:
-    """How far each stage is; for many threads.
-
-    Args:
-        names: The stages, keys of `DOING`.
-        ranks: The ranks of the run.
-    """
+    """How far each stage is; for many threads. `names`: the stages, keys of `DOING`. `ranks`: the ranks of the run."""
 
     def __init__(self, names: Sequence[str], ranks: int) -> None:
         self._ranks = ranks
@@ -73,9 +68,9 @@ class Stages:
     def told(self) -> list[dict[str, Any]]:
         """A row for each stage.
 
-        Returns:
-            `name`, `doing` (what is done in it), `state` (`waiting`, `doing`, `done` or `failed`), `done` of `ranks` ranks,
-            `rest_s` (how long those left take at the speed of those done; None if it is not known), and `error`.
+        Returns `name`, `doing` (what is done in it), `state` (`waiting`, `doing`, `done` or `failed`), `done`
+        of `ranks` ranks, `rest_s` (how long those left take at the speed of those done; None if it is not
+        known), and `error`.
         """
         now = time.monotonic()
         with self._lock:

@@ -8,11 +8,7 @@ from alltrace.trace.errors import UsageError
 
 
 def checked_top(top: list[str] | None) -> tuple[int, str] | None:
-    """The two values of `--top`.
-
-    Raises:
-        UsageError: The first is not a number.
-    """
+    """The two values of `--top`. Raises `UsageError`: the first is not a number."""
     if top is None:
         return None
     if not re.fullmatch(r"[1-9][0-9]{0,2}", top[0]):
@@ -24,9 +20,7 @@ def heaviest(most: int, run: str) -> str:
     """The filter that matches the compute kernels with the largest totals over all ranks of a run.
 
     `most`: How many kernels. `run`: A run directory, or reports.
-
-    Raises:
-        UsageError: The run has no compute kernel.
+    Raises `UsageError`: the run has no compute kernel.
     """
     from alltrace.capture.profilers.ncu import filter_of
     from alltrace.cli.command import open_named

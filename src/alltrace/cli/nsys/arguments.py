@@ -47,9 +47,7 @@ def parse(command: str, switches: Sequence[Switch], arguments: Sequence[str]) ->
     """Read `arguments` as nsys does.
 
     `command`: The command, such as `nsys stats`. `switches`: Its options. `arguments`: What follows it.
-
-    Raises:
-        RefusedError: An option is unknown or ambiguous, or lacks its value or has one too many.
+    Raises `RefusedError`: an option is unknown or ambiguous, or lacks its value or has one too many.
     """
     given = Given({}, {}, {}, [])
     waiting = iter(enumerate(arguments))

@@ -53,9 +53,8 @@ SWITCHES = (
 def run(arguments: Sequence[str]) -> int:
     """Answer a command line; returns the exit code.
 
-    Raises:
-        RefusedError: The command line cannot be used, or what it names exists.
-        InputError: The input cannot be read.
+    Raises `RefusedError`: the command line cannot be used, or what it names exists. Raises `InputError`: the input
+    cannot be read.
     """
     given = parse(COMMAND, SWITCHES, arguments)
     if "help" in given.truths:
@@ -89,11 +88,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def write_sqlite(report: Path, target: Path) -> None:
-    """Export a report to an SQLite file, which replaces what is there.
-
-    Raises:
-        InputError: It cannot be exported.
-    """
+    """Export a report to an SQLite file, which replaces what is there. Raises `InputError`: it cannot be exported."""
     from alltrace.readers.nsys.tool import export_report
 
     with tempfile.TemporaryDirectory(prefix=".alltrace-nsys-", dir=_parent(target)) as folder:

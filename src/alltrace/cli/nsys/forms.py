@@ -59,11 +59,7 @@ class Shown(NamedTuple):
 
 
 def format_reference(name: str) -> str:
-    """What a format is, with its arguments, as text.
-
-    Raises:
-        RefusedError: The format does not exist.
-    """
+    """What a format is, with its arguments, as text. Raises `RefusedError`: the format does not exist."""
     from alltrace.recipes.reference import reference
 
     if name not in FORMATS:
@@ -103,9 +99,7 @@ def parse_form(text: str, time: str | None, default: str) -> Form:
 
     `text`: `NAME[:ARGUMENT]...`; a point for the default. `time`: The unit that `--timeunit` names, or None. `default`:
     The form that `.` selects.
-
-    Raises:
-        RefusedError: The form does not exist, or an argument has an invalid value.
+    Raises `RefusedError`: the form does not exist, or an argument has an invalid value.
     """
     name, *arguments = text.split(":")
     name = default if name == "." else name

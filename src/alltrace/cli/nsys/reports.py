@@ -60,9 +60,7 @@ def ask_report(
 
     `recipe`: The report or rule. `options`: Its options that do not have their defaults. `ranks`: The ranks to ask;
     None for all.
-
-    Raises:
-        Skipped: No rank of the run has what it needs.
+    Raises `Skipped`: no rank of the run has what it needs.
     """
     from alltrace.recipes.execution.ask import answer_of, checked
     from alltrace.recipes.execution.availability import able_ranks, notes_on_missing
@@ -143,9 +141,7 @@ def find_range(run: OpenRun, text: str) -> FoundRange:
 
     As in nsys, a range of a program's main thread covers what any thread of the process did meanwhile; a range of another
     thread covers what that thread did.
-
-    Raises:
-        Skipped: There is none.
+    Raises `Skipped`: there is none.
     """
     from alltrace.trace.range_selector import parse_range
 

@@ -47,8 +47,7 @@ def file_of(place: str, source: Path, spec: str, form: Form) -> Path:
 def pipe(command: str, pieces: Iterable[str]) -> None:
     """Run a command, split at blanks and without a shell, with the text as its input.
 
-    Raises:
-        InputError: It cannot be run.
+    Raises `InputError`: it cannot be run.
     """
     words = command.split()
     sys.stdout.flush()
@@ -96,17 +95,15 @@ class Asker(Protocol):
     def reference(self, name: str) -> str:
         """What one of them answers, its arguments and its columns, as text.
 
-        Raises:
-            UsageError: The name does not exist.
+        Raises `UsageError`: the name does not exist.
         """
         ...
 
     def ask(self, run: OpenRun, spec: str, filters: Mapping[str, OptionValue]) -> AbstractContextManager[Shown]:
         """The table of a report or rule with its arguments.
 
-        Raises:
-            Skipped: The report file does not have what it needs.
-            UsageError: The name or argument does not exist.
+        Raises `Skipped`: the report file does not have what it needs. Raises `UsageError`: the name or argument
+        does not exist.
         """
         ...
 
@@ -151,9 +148,7 @@ def switches(asker: Asker) -> tuple[Switch, ...]:
 def run(asker: Asker, arguments: Sequence[str]) -> int:
     """Answer a command line; returns the exit code.
 
-    Raises:
-        RefusedError: The command line cannot be used.
-        InputError: The report file cannot be read.
+    Raises `RefusedError`: the command line cannot be used. Raises `InputError`: the report file cannot be read.
     """
     options = switches(asker)
     command = asker.command

@@ -3,52 +3,32 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from alltrace.export.atomic_output import Draft
 from alltrace.readers.paraver import labels as ev
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from pathlib import Path
-
-    from alltrace.export.atomic_output import Draft
-    from alltrace.readers.paraver.labels import EventType, Profile
+from alltrace.readers.paraver.labels import EventType, Profile
 
 
 @dataclass(frozen=True)
 class View:
-    """A timeline.
+    """A timeline."""
 
-    Attributes:
-        folder: `basics`, `views`, `analysis` or `hwcounters`.
-        name: Its file's name, and its own if it has no title.
-        about: What it shows.
-        labels: The event types that it is of; none for states and communications.
-        level: The level with the objects that are its lines.
-        function: Paraver's function of a thread.
-        compose: Paraver's functions that come after it.
-        units: What its values are.
-        top: Paraver's function of a line, which comes last.
-        tags: The tags of the communications that it is of; none for all.
-        operation: How the timelines in `parts` are combined; none for a timeline that has no parts.
-        parts: Two timelines of which it is made.
-        title: What Paraver calls it.
-    """
-
-    folder: str
-    name: str
-    about: str
-    labels: tuple[str, ...] = ()
-    level: str = "thread"
-    function: str = "Last Evt Val"
-    compose: str = "As Is"
-    units: str = "Value"
-    top: str = "As Is"
-    tags: tuple[int, ...] = ()
-    operation: str = ""
-    parts: tuple[View, ...] = ()
-    title: str = ""
+    folder: str  # `basics`, `views`, `analysis` or `hwcounters`
+    name: str  # its file's name, and its own if it has no title
+    about: str  # what it shows
+    labels: tuple[str, ...] = ()  # the event types that it is of; none for states and communications
+    level: str = "thread"  # the level with the objects that are its lines
+    function: str = "Last Evt Val"  # Paraver's function of a thread
+    compose: str = "As Is"  # Paraver's functions that come after it
+    units: str = "Value"  # what its values are
+    top: str = "As Is"  # Paraver's function of a line, which comes last
+    tags: tuple[int, ...] = ()  # the tags of the communications that it is of; none for all
+    operation: str = ""  # how the timelines in `parts` are combined; none for a timeline that has no parts
+    parts: tuple[View, ...] = ()  # two timelines of which it is made
+    title: str = ""  # what Paraver calls it
 
 
 _UNSAFE = re.compile(r"[^a-z0-9]+")
@@ -188,9 +168,7 @@ _VIEWS = (
 def views_of(events: Iterable[EventType], written: Collection[int] | None = None) -> list[tuple[View, dict[str, int]]]:
     """The views that a trace can show, with the labels and numbers of their types; one for each metric too.
 
-    Args:
-        events: The types in its .pcf.
-        written: The types of which it has events; None for all.
+    `events`: the types in its .pcf. `written`: the types of which it has events; None for all.
     """
     numbers = {label: n for e in events for n, label in e.types.items() if written is None or n in written}
     found = []
@@ -224,10 +202,8 @@ def write_cfgs(
 def cfg_text(view: View, types: dict[str, int], profile: Profile) -> str:
     """The text of a .cfg file with one timeline, and its component timelines.
 
-    Args:
-        view: The timeline.
-        types: Our labels of its event types, with their numbers; Paraver goes by the labels.
-        profile: The source of the trace's labels.
+    `types`: our labels of its event types, with their numbers; Paraver goes by the labels. `profile`: the source of
+    the trace's labels.
     """
     windows = [*view.parts, view]
     lines = [

@@ -4,37 +4,27 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from alltrace.readers.paraver import labels as ev
 from alltrace.readers.paraver.header import Header, parse_header
-from alltrace.readers.paraver.parsing import read_lines
+from alltrace.readers.paraver.parsing import Lines, read_lines
+from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from alltrace.readers.paraver.parsing import Lines
-    from alltrace.trace.arrays import Int64
 
 _MOST_FAULTS = 20
 
 
 @dataclass
 class Report:
-    """What a check found.
+    """What a check found."""
 
-    Attributes:
-        faults: What is wrong, each one sentence; at most twenty are kept.
-        count: How many faults there are.
-        records: Records read.
-    """
-
-    faults: list[str] = field(default_factory=list)
-    count: int = 0
-    records: int = 0
+    faults: list[str] = field(default_factory=list)  # what is wrong, each one sentence; at most twenty are kept
+    count: int = 0  # how many faults there are
+    records: int = 0  # records read
 
     def add(self, fault: str, times: int = 1) -> None:
         """Count a fault."""
@@ -50,9 +40,6 @@ def check(path: Path) -> Report:
     and communications that do not end before they start; times from 0 to the end in the header, in order; each begin of an event
     type with `End` as value 0 has an end; every type has a label; values with labels are below 2^31, their labels are not empty
     and differ; the `.row` has as many labels as the header has objects.
-
-    Raises:
-        InputError: The file cannot be read.
     """
     report = Report()
     header_line, blocks = read_lines(path)

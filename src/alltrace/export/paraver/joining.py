@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 
 from alltrace.export.columns import call_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alltrace.export.sorted_rows import RowSorter
-    from alltrace.trace.arrays import Int64
+from alltrace.export.sorted_rows import RowSorter
+from alltrace.trace.arrays import Int64
 
 _WORK, _WAIT = 1 << 60, 1 << 61  # later than any call starts
 _REMAINDERS = 1 << 22  # correlations count up, so this many are distinct
@@ -23,9 +19,7 @@ class CallJoin:
 
     Calls come last, as many launch nothing, and those are dropped at once. Correlation 0 belongs to work without a launch. Of
     nested calls of one correlation the outermost is used.
-
-    Args:
-        rows: Where to sort, of five columns.
+    `rows`: where to sort, of five columns.
     """
 
     def __init__(self, rows: RowSorter) -> None:
@@ -56,9 +50,8 @@ class CallJoin:
     def pairs(self) -> Iterator[tuple[tuple[Int64, ...], tuple[Int64, ...]]]:
         """What was joined, block by block, as int64 arrays.
 
-        Yields:
-            For launches the starts, ends and tracks of the calls, starts, tracks, sizes and tags of the work; for waits the starts,
-            ends and tracks of the calls, and the tracks that they waited for.
+        Yields for launches the starts, ends and tracks of the calls, starts, tracks, sizes and tags of the
+        work; for waits the starts, ends and tracks of the calls, and the tracks that they waited for.
         """
         for keys, kinds, times, tracks, sizes in self._rows.blocks():
             number = np.arange(len(keys))

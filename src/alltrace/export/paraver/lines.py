@@ -8,21 +8,16 @@ are in its text, so most lines are one row of 16 bytes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.core.text import AGAIN, HIGH, LAST_HIGH, LATER, LOW, NEXT, OBJECT, STOP, VALUE, write_paraver_lines
+from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import UsageError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.trace.arrays import Int64
-
-    Form = tuple[str | int, ...]
+Form = tuple[str | int, ...]
 
 __all__ = ["AGAIN", "HIGH", "LAST_HIGH", "LATER", "LOW", "NEXT", "OBJECT", "VALUE", "Lines"]
 
@@ -41,11 +36,7 @@ _WRITTEN_BYTES = 1 << 18
 
 
 class Lines:
-    """The shapes of lines and their objects.
-
-    Args:
-        objects: Each object as `cpu:appl:task:thread`; fewer than 65,536.
-    """
+    """The shapes of lines and their objects. `objects`: each object as `cpu:appl:task:thread`; fewer than 65,536."""
 
     def __init__(self, objects: Sequence[str]) -> None:
         self._objects = len(objects)
@@ -72,12 +63,11 @@ class Lines:
     def shape(self, variant: int, *form: str | int) -> int:
         """The number of a shape.
 
-        Args:
-            variant: `STATE_LINE`, `EVENT_LINE` or `COMMUNICATION_LINE`.
-            form: The part after the object and the time: text, or a kind of number. `VALUE` is the value of the line's row,
-                `LATER` the sum of the time and that value, `OBJECT` the object that it names. `NEXT` is the number of the next
-                row that the line goes on with; `LOW` and `HIGH` are the sum of the time and 32 bits of that number, and
-                `LAST_HIGH`, which is `HIGH`, has the row after it be the next. `AGAIN` is the line's beginning.
+        `variant`: `STATE_LINE`, `EVENT_LINE` or `COMMUNICATION_LINE`. `form`: the part after the object and the
+        time: text, or a kind of number. `VALUE` is the value of the line's row, `LATER` the sum of the time and
+        that value, `OBJECT` the object that it names. `NEXT` is the number of the next row that the line goes
+        on with; `LOW` and `HIGH` are the sum of the time and 32 bits of that number, and `LAST_HIGH`, which is
+        `HIGH`, has the row after it be the next. `AGAIN` is the line's beginning.
         """
         known = self._shapes.get((variant, form))
         if known is not None:
@@ -104,8 +94,8 @@ class Lines:
     def text(self, blocks: Iterable[tuple[Int64, Int64]]) -> Iterator[memoryview]:
         """The lines of rows, piece by piece; a piece is good until the next.
 
-        Args:
-            blocks: Int64 arrays of n rows (n, 2) and of their places in order; all rows of a line are in one block.
+        `blocks`: Int64 arrays of n rows (n, 2) and of their places in order; all rows of a line are in one
+        block.
         """
         texts, text_at = _joined(self._texts)
         known: tuple[Int64 | None, Int64 | None] = (None, None)

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64
 
 
 class Ends(NamedTuple):
-    """n sends, or n receives.
+    """n sends, or n receives."""
 
-    Attributes:
-        keys: int64 array (3, n): what a send and its receive have in common: source, destination, and a tag or communicator.
-        objects: int64 array of n objects.
-        starts: int64 array of n starts, ns.
-        ends: int64 array of n ends, ns.
-        sizes: int64 array of n sizes, bytes.
-    """
-
+    # int64 array (3, n): what a send and its receive have in common: source, destination, and a tag or
+    # communicator
     keys: Int64
-    objects: Int64
+    objects: Int64  # n objects
     starts: Int64
     ends: Int64
-    sizes: Int64
+    sizes: Int64  # n sizes, bytes
 
 
 def joined(parts: Iterable[Ends]) -> Ends:

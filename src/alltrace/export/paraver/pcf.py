@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from alltrace.readers.paraver import labels as ev
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 
 def values_of(labels: Iterable[str], known: Mapping[str, int] | None = None, first: int = 1) -> dict[str, int]:

@@ -5,66 +5,45 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
+from alltrace.export.paraver.lines import Form
+from alltrace.export.paraver.pairing import Ends
 from alltrace.export.paraver.records import RecordWriter
+from alltrace.export.paraver.survey import Survey
 from alltrace.export.paraver.task import Task
+from alltrace.export.selection import SentSelection
 from alltrace.export.sorted_rows import RowSorter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from alltrace.export.paraver.lines import Form
-    from alltrace.export.paraver.pairing import Ends
-    from alltrace.export.paraver.survey import Survey
-    from alltrace.export.selection import SentSelection
-    from alltrace.export.tracks import Tracks
-    from alltrace.readers.paraver.labels import Profile
-    from alltrace.run.sorted_runs import KeptRuns
-    from alltrace.trace.arrays import Int64
+from alltrace.export.tracks import Tracks
+from alltrace.readers.paraver.labels import Profile
+from alltrace.run.sorted_runs import KeptRuns
+from alltrace.trace.arrays import Int64
 
 
 class PackedTask(NamedTuple):
-    """The lines of a rank, packed.
-
-    Attributes:
-        runs: Where they are.
-        shapes: Their shapes, by number.
-        counts: How many states, events and communications there are.
-        types: The types of the events.
-        mpi: The sends and receives of MPI, to pair with those of other ranks.
-    """
+    """The lines of a rank, packed."""
 
     runs: list[KeptRuns]
-    shapes: list[tuple[int, Form]]
-    counts: dict[str, int]
-    types: set[int]
-    mpi: list[tuple[bool, Ends]]
+    shapes: list[tuple[int, Form]]  # their shapes, by number
+    counts: dict[str, int]  # how many states, events and communications there are
+    types: set[int]  # the types of the events
+    mpi: list[tuple[bool, Ends]]  # the sends and receives of MPI, to pair with those of other ranks
 
 
 @dataclass(frozen=True)
 class RankTask:
-    """Packs the lines of single ranks; goes to each process once.
+    """Packs the lines of single ranks; goes to each process once."""
 
-    Attributes:
-        sent: What is exported.
-        survey: The values of names.
-        profile: The numbers of types.
-        objects: How many objects the trace has.
-        folder: Where to put the lines.
-        details: Also the geometry and correlation of launches.
-        demangled: Whether kernels have their full name.
-    """
-
-    sent: SentSelection
-    survey: Survey
-    profile: Profile
-    objects: int
-    folder: Path
-    details: bool
-    demangled: bool
+    sent: SentSelection  # what is exported
+    survey: Survey  # the values of names
+    profile: Profile  # the numbers of types
+    objects: int  # how many objects the trace has
+    folder: Path  # where to put the lines
+    details: bool  # also the geometry and correlation of launches
+    demangled: bool  # whether kernels have their full name
 
     def __call__(self, item: tuple[Tracks, Int64], advance: Callable[[int], None]) -> PackedTask:
         """The lines of a rank, by its tracks and their objects."""

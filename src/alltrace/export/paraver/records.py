@@ -6,7 +6,8 @@ with an interval that begins where the last one ends would otherwise be left wit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -27,13 +28,9 @@ from alltrace.export.paraver.lines import (
     VALUE,
     Lines,
 )
+from alltrace.export.sorted_rows import RowSorter
 from alltrace.readers.paraver import labels as ev
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from alltrace.export.sorted_rows import RowSorter
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64
 
 END_FIRST, INSTANT, STATE, BEGIN, COMMUNICATION = 0, 1, 3, 4, 5
 _MIXED = -1
@@ -45,23 +42,16 @@ class RecordWriter:
     """Packs lines and hands them to a sorter.
 
     Objects are numbers of `objects`, in that order.
-
-    Args:
-        sorter: Where the lines go, of two columns.
-        objects: All objects, each as `cpu:appl:task:thread`; or how many there are, if another process writes the lines (see
-            `Lines.take`).
-
-    Attributes:
-        counts: How many states, events and communications were added.
-        types: The types of the events.
-        lines: The shapes of the lines.
+    `sorter`: where the lines go, of two columns. `objects`: all objects, each as `cpu:appl:task:thread`; or how
+    many there are, if another process writes the lines (see `Lines.take`).
     """
 
     def __init__(self, sorter: RowSorter, objects: Sequence[str] | int) -> None:
+        # how many states, events and communications were added
         self.counts: dict[str, int] = {"states": 0, "events": 0, "communications": 0}
-        self.types: set[int] = set()
+        self.types: set[int] = set()  # the types of the events
         self._sorter = sorter
-        self.lines: Lines = Lines(() if isinstance(objects, int) else objects)
+        self.lines: Lines = Lines(() if isinstance(objects, int) else objects)  # the shapes of the lines
         self._objects = objects if isinstance(objects, int) else len(objects)
         self._mark = 0 if isinstance(objects, int) else _OURS
         self._last: dict[int, Int64] = {}
@@ -83,14 +73,9 @@ class RecordWriter:
     ) -> None:
         """Add events at the begin and the end of n intervals.
 
-        Args:
-            objects: int64 array of n.
-            starts: int64 array of n starts.
-            ends: int64 array of n ends.
-            types: The type; with `kinds` those that there are.
-            values: int64 array of n, or one value.
-            more: More types with their values, which go on the same lines.
-            kinds: Int64 array of n: which of `types` each has.
+        `types`: the type; with `kinds` those that there are. `values`: int64 array of n, or one value. `more`:
+        more types with their values, which go on the same lines. `kinds`: Int64 array of n: which of `types`
+        each has.
         """
         family = _MIXED if kinds is not None or not isinstance(types, int) else types
         overlap = np.empty(len(starts), np.bool_)
@@ -152,13 +137,9 @@ class RecordWriter:
     ) -> None:
         """Add n events; events of one thread that arrive in order of time keep their order.
 
-        Args:
-            objects: int64 array of n.
-            times: int64 array of n.
-            types: The type; with `kinds` the types that a line may have, one for `values` and one for each of `more`.
-            values: int64 array of n.
-            more: Int64 arrays of n, values of further types.
-            kinds: Int64 array of n: which of `types` each has.
+        `times`: int64 array of n. `types`: the type; with `kinds` the types that a line may have, one for
+        `values` and one for each of `more`. `values`: int64 array of n. `more`: Int64 arrays of n, values of
+        further types. `kinds`: Int64 array of n: which of `types` each has.
         """
         forms = [(types,)] if isinstance(types, int) else types
         self._events(objects, times, BEGIN, [_event(t[0], t[1:]) for t in forms], values, more, kinds)
@@ -173,12 +154,8 @@ class RecordWriter:
     def states(self, objects: Int64, starts: Int64, ends: Int64, kinds: Int64, states: Sequence[int]) -> None:
         """Add n states.
 
-        Args:
-            objects: int64 array of n.
-            starts: int64 array of n starts.
-            ends: int64 array of n ends, none before its start.
-            kinds: Int64 array of n: which of `states` each has.
-            states: The states that there are.
+        `ends`: int64 array of n ends, none before its start. `kinds`: Int64 array of n: which of `states` each
+        has.
         """
         lengths = ends - starts
         small = _small(lengths)

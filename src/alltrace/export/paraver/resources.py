@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from alltrace.export.columns import UNKNOWN
+from alltrace.export.tracks import Tracks
 from alltrace.readers.paraver.labels import label_of
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.export.tracks import Tracks
 
 MOST_OBJECTS = 65_535
 """Paraver numbers its objects with 16 bits."""
@@ -20,24 +16,16 @@ MOST_OBJECTS = 65_535
 
 @dataclass(frozen=True)
 class Resources:
-    """The objects of a trace.
+    """The objects of a trace."""
 
-    Attributes:
-        tracks: The tracks of each task.
-        hosts: The nodes.
-        gpus: For each node its GPUs, by UUID or its substitute.
-    """
-
-    tracks: tuple[Tracks, ...]
-    hosts: tuple[str, ...]
-    gpus: tuple[tuple[str, ...], ...]
+    tracks: tuple[Tracks, ...]  # the tracks of each task
+    hosts: tuple[str, ...]  # the nodes
+    gpus: tuple[tuple[str, ...], ...]  # for each node its GPUs, by UUID or its substitute
 
     def header(self, end_ns: int, written: str) -> str:
         """The first line of a .prv.
 
-        Args:
-            end_ns: The length of the trace.
-            written: When it was made, as `DD/MM/YYYY at HH:MM`.
+        `end_ns`: the length of the trace. `written`: when it was made, as `DD/MM/YYYY at HH:MM`.
         """
         cpus = ",".join(str(len(self._cpus(g))) for g in self.gpus)
         nodes = {h: n for n, h in enumerate(self.hosts, 1)}
@@ -94,11 +82,7 @@ def _thread_labels(tracks: Tracks, task: int) -> list[str]:
 
 
 def resources_of(tracks: Sequence[Tracks]) -> Resources:
-    """The objects of a trace.
-
-    Raises:
-        UsageError: There are no ranks, or more objects than Paraver can number.
-    """
+    """The objects of a trace. Raises `UsageError`: there are no ranks, or more objects than Paraver can number."""
     if not tracks:
         raise UsageError("there are no ranks to export; a Paraver trace needs at least one")
     hosts = tuple(dict.fromkeys(t.rank.host for t in tracks))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
 from alltrace.core.paraver import innermost
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64
 
 _DEPTH = 32
 
@@ -19,12 +16,9 @@ _DEPTH = 32
 def changes(blocks: Iterable[tuple[Int64, ...]]) -> Iterator[tuple[Int64, Int64, Int64, Int64]]:
     """The changes of the innermost range; changes of a group arrive in order, those of several groups mixed.
 
-    Args:
-        blocks: int64 arrays: starts, negative ends, groups (a thread's ranges of one domain) and values of ranges, in the order of
-            the first two. A range that outlasts the one around it is taken to end with it.
-
-    Yields:
-        int64 arrays: groups, times, the value of the innermost range from then on (0 outside of all), how many are open.
+    `blocks`: int64 arrays: starts, negative ends, groups (a thread's ranges of one domain) and values of ranges, in
+    the order of the first two. A range that outlasts the one around it is taken to end with it. Yields int64
+    arrays: groups, times, the value of the innermost range from then on (0 outside of all), how many are open.
     """
     places: dict[int, int] = {}
     depths, stops, kept = np.zeros(0, np.int64), np.zeros((0, _DEPTH), np.int64), np.zeros((0, _DEPTH), np.int64)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from alltrace.core.paraver import OWNER_SHIFT, QUERY_SHIFT, TRACK_SHIFT, strongest
+from alltrace.export.sorted_rows import RowSorter
 from alltrace.readers.paraver import labels as ev
+from alltrace.trace.arrays import Int64
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alltrace.export.sorted_rows import RowSorter
-    from alltrace.trace.arrays import Int64
-
-    Columns = tuple[Int64, Int64, Int64, Int64]
+Columns = tuple[Int64, Int64, Int64, Int64]
 
 STRONGEST_FIRST = (
     ev.MPI_RECEIVE, ev.MPI_SEND, ev.MPI_WAIT, ev.MPI_ISEND, ev.MPI_IRECEIVE, ev.MPI_SENDRECV, ev.MPI_OTHER, ev.RUNNING,
@@ -34,8 +31,7 @@ _STRENGTHS[list(STATES)] = np.arange(len(STATES))
 class StateBuilder:
     """Takes the intervals of one task in any order and returns the state of each thread, and what waits waited for.
 
-    Args:
-        points: Where to sort, of three columns.
+    `points`: where to sort, of three columns.
     """
 
     def __init__(self, points: RowSorter) -> None:
@@ -55,13 +51,9 @@ class StateBuilder:
     def sweep(self, background: list[int], end_ns: int) -> Iterator[tuple[Columns, Columns]]:
         """The states from 0 to the end, without gaps, and the answers to the queries, block by block.
 
-        Args:
-            background: For each track the state of what no interval covers.
-            end_ns: The end.
-
-        Yields:
-            int64 arrays: tracks, starts, ends, states as places in `STATES`; and tracks, the last ends on them, the ends of the
-            waits and their tracks.
+        `background`: for each track the state of what no interval covers. Yields int64 arrays: tracks, starts,
+        ends, states as places in `STATES`; and tracks, the last ends on them, the ends of the waits and their
+        tracks.
         """
         count = len(background)
         rest = _STRENGTHS[np.array(background, np.int64)]

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from alltrace.export.columns import UNKNOWN, numbers
 from alltrace.export.paraver.pcf import values_of
+from alltrace.export.selection import Selection
 from alltrace.readers.paraver import labels as ev
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from alltrace.export.selection import Selection
-    from alltrace.readers.paraver.labels import EventType, Profile
-    from alltrace.trace.arrays import Int64
+from alltrace.readers.paraver.labels import EventType, Profile
+from alltrace.trace.arrays import Int64
 
 NAMED = ("api", "kernels", "ranges", "marks", "mpi", "openacc", "openmp", "osrt", "ucx", "syscalls")
 _VALUE_BITS = 32
@@ -25,16 +22,11 @@ _VERSION = re.compile(r"_v[0-9]{4}$")  # as nsys stats cuts it, which keeps five
 
 
 class Values:
-    """From ids of names to values of events.
-
-    Attributes:
-        ids: The ids, ascending.
-        values: Their values.
-    """
+    """From ids of names to values of events."""
 
     def __init__(self, ids: Int64, values: Int64) -> None:
         order = np.argsort(ids)
-        self.ids: Int64 = ids[order]
+        self.ids: Int64 = ids[order]  # the ids, ascending
         self.values: Int64 = values[order]
 
     def of(self, ids: Int64) -> Int64:
@@ -51,20 +43,16 @@ class Values:
 class Survey:
     """The names in a selection.
 
-    Attributes:
-        values: For each table of `NAMED` from ids of names to values; `ranges` has those of start/end ranges and marks too,
-            `collectives` has those of operations.
-        domains: From ids of NVTX domains to their index among the domains.
-        range_types: The type of the ranges of each domain.
-        metrics: From ids of metrics of GPUs to their index; `nic` for network adapters.
-        events: The content of the .pcf.
-        end_ns: The last end, ns from the zero of the selection.
+    `domains`: from ids of NVTX domains to their index among the domains. `range_types`: the type of the ranges of
+    each domain.
     """
 
     def __init__(self, selection: Selection, profile: Profile, *, demangled: bool, details: bool, base: Path | None) -> None:
         self._selection = selection
         self._known = {t: e for e in (ev.read_pcf(base) if base else ()) for t in e.types}
-        self.events: list[EventType] = []
+        self.events: list[EventType] = []  # the content of the .pcf
+        # for each table of `NAMED` from ids of names to values; `ranges` has those of start/end ranges and
+        # marks too, `collectives` has those of operations
         self.values: dict[str, Values] = {}
         kernel_name = "name" if demangled else "short_name"
         ids = {t: self._ids(t, kernel_name if t == "kernels" else "name") for t in NAMED}
@@ -84,8 +72,10 @@ class Survey:
             self._name_values(table, ids[table], {number: label})
         self._plain(profile, details)
         self._operations()
+        # from ids of metrics of GPUs to their index; `nic` for network adapters
         self.metrics: Values = self._metrics("gpu_metrics", profile.metrics, "GPU", ev.PRECISION if profile.exact else 0)
         self.nic: Values = self._metrics("nic_metrics", ev.NIC_METRICS, "NIC", ev.PRECISION if profile.exact else 0)
+        # the last end, ns from the zero of the selection
         self.end_ns: int = max(1, selection.end_ns - selection.zero_ns)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from alltrace.export.columns import UNKNOWN, numbers, words
 from alltrace.export.paraver.joining import CallJoin
 from alltrace.export.paraver.pairing import Ends
+from alltrace.export.paraver.records import RecordWriter
 from alltrace.export.paraver.stacks import changes
 from alltrace.export.paraver.states import STATES, StateBuilder, state_of_call, state_of_mpi
+from alltrace.export.paraver.survey import Survey
+from alltrace.export.selection import Selection
 from alltrace.export.sorted_rows import RowSorter
 from alltrace.export.tracks import Intervals, Tracks, intervals_of
 from alltrace.readers.paraver import labels as ev
+from alltrace.readers.paraver.labels import Profile
+from alltrace.trace.arrays import Int64
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 from alltrace.trace.mpi_sizes import buffer_bytes
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from alltrace.export.paraver.records import RecordWriter
-    from alltrace.export.paraver.survey import Survey
-    from alltrace.export.selection import Selection
-    from alltrace.readers.paraver.labels import Profile
-    from alltrace.trace.arrays import Int64
 
 _HOST_TYPES = {"openmp": ev.OPENMP, "osrt": ev.OSRT, "ucx": ev.UCX, "syscalls": ev.SYSCALL}
 _ACC_TYPES = {"data": ev.OPENACC_DATA, "launch": ev.OPENACC_LAUNCH}
@@ -36,16 +33,9 @@ _DOMAIN_BITS = 32
 class Task:
     """Writes the records of one rank.
 
-    Args:
-        selection: What is exported.
-        tracks: The rank's tracks.
-        objects: The objects of the tracks, by number.
-        survey: The values of names.
-        profile: The numbers of types.
-        writer: Where the records go.
-        folder: Where to sort what does not fit in memory.
-        details: Also the geometry and correlation of launches.
-        demangled: Whether kernels have their full name.
+    `objects`: the objects of the tracks, by number. `survey`: the values of names. `profile`: the numbers of types.
+    `writer`: where the records go. `folder`: where to sort what does not fit in memory. `details`: also the
+    geometry and correlation of launches. `demangled`: whether kernels have their full name.
     """
 
     def __init__(

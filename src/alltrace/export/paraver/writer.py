@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
@@ -17,42 +17,28 @@ from alltrace.export.paraver.records import RecordWriter
 from alltrace.export.paraver.resources import resources_of
 from alltrace.export.paraver.survey import Survey
 from alltrace.export.parts import write_parts
-from alltrace.export.selection import SentSelection
+from alltrace.export.selection import Selection, SentSelection
 from alltrace.export.sorted_rows import RowSorter
 from alltrace.export.tasks import results_of
 from alltrace.export.tracks import Tracks, tracks_of
 from alltrace.readers.paraver import labels as ev
+from alltrace.run.manifest import RankRecord
+from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import UsageError, printable
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from alltrace.export.selection import Selection
-    from alltrace.run.manifest import RankRecord
-    from alltrace.trace.arrays import Int64
 
 _SENDS, _RECEIVES = ("Send", "SendRecv"), ("Recv", "SendRecv")
 
 
 @dataclass(frozen=True)
 class Written:
-    """What a trace holds.
-
-    Attributes:
-        files: The files.
-        tasks: Ranks.
-        threads: Threads.
-        states: State records.
-        events: Event records.
-        communications: Communication records.
-    """
+    """What a trace holds."""
 
     files: tuple[Path, ...]
-    tasks: int
+    tasks: int  # ranks
     threads: int
-    states: int
-    events: int
-    communications: int
+    states: int  # state records
+    events: int  # event records
+    communications: int  # communication records
 
 
 def export_paraver(
@@ -69,20 +55,13 @@ def export_paraver(
 ) -> Written:
     """Write the trace, its records in the order of time.
 
-    Args:
-        selection: What to write.
-        path: `NAME.prv` or `NAME.prv.gz`; `NAME.pcf`, `NAME.row` and `NAME-cfgs` are written next to it.
-        ids: The numbering of event types: `extrae` or `nsys2prv`.
-        fold_streams: One thread for all streams of a device.
-        details: Also the geometry and the correlation of each launch.
-        demangled: Name kernels with their template arguments and parameters.
-        base_pcf: A .pcf with values of names to keep, so that traces can be compared.
-        cfgs: Write configurations next to the trace.
-        jobs: The most processes; None lets the number of rows decide.
-
-    Raises:
-        UsageError: The name does not end so, there are no ranks, or more threads than Paraver can number.
-        InputError: The run is damaged, or a file cannot be written; nothing is left then.
+    `path`: `NAME.prv` or `NAME.prv.gz`; `NAME.pcf`, `NAME.row` and `NAME-cfgs` are written next to it. `ids`: the
+    numbering of event types: `extrae` or `nsys2prv`. `fold_streams`: one thread for all streams of a device.
+    `details`: also the geometry and the correlation of each launch. `demangled`: name kernels with their template
+    arguments and parameters. `base_pcf`: a .pcf with values of names to keep, so that traces can be compared.
+    `cfgs`: write configurations next to the trace. Raises `UsageError`: the name does not end so, there are no
+    ranks, or more threads than Paraver can number. Raises `InputError`: the run is damaged, or a file cannot be
+    written; nothing is left then.
     """
     stem = path.name.removesuffix(".gz").removesuffix(".prv")
     if not path.name.endswith((".prv", ".prv.gz")) or not stem:

@@ -30,8 +30,7 @@ def merged_replay(
 ) -> Answer:
     """What `answer` makes of the joined graph and the members of operations, for a question whose `map` is `graph_of`.
 
-    Raises:
-        InputError: A rank's reports lost too many records to distinguish waits from work.
+    Raises `InputError`: a rank's reports lost too many records to distinguish waits from work.
     """
     refuse_unrecorded(run, {p.rank for p in parts})
     members, _ = alignment_tables(run)

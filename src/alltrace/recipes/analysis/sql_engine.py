@@ -83,9 +83,7 @@ def run_statement(statement: str, tables: Mapping[str, Any], parameters: Mapping
     `statement`: The statement; `$name` is a parameter. `parameters`: Values by name; those that the statement does not
     mention are left out. Returns a `pyarrow.Table`. Integers beyond 64 bits are decimals; a column is int64 if all its
     values fit.
-
-    Raises:
-        AlltraceError: Memory and disk do not suffice, or a sum does not fit into 128 bits.
+    Raises `AlltraceError`: memory and disk do not suffice, or a sum does not fit into 128 bits.
     """
     import duckdb
 

@@ -26,8 +26,7 @@ def unrecorded_of(run: RunFacts) -> dict[int, Merged]:
 def refuse_unrecorded(run: RunFacts, ranks: set[int]) -> None:
     """Refuse a question that takes time without a record for a wait.
 
-    Raises:
-        InputError: Work without a record may have filled more than 1 % of the time of one of the ranks.
+    Raises `InputError`: work without a record may have filled more than 1 % of the time of one of the ranks.
     """
     for rank in run.ranks:
         spans = unrecorded_of(run).get(rank.rank) if rank.rank in ranks else None

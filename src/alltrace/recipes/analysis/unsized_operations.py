@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from alltrace.recipes.base import RunFacts
+from alltrace.recipes.base import RunFacts
 
 _LACKING = (
     ("Nsight Systems", "no payload of NCCL's ranges gives it", ", or reports with payloads"),
@@ -18,9 +15,8 @@ _LACKING = (
 def notes_on_sizes(run: RunFacts, unknown: int) -> list[str]:
     """What is to be said if this many operations have no size; nothing if none, or if a note on the reports says it.
 
-    Args:
-        run: The facts of the run, whose reports tell what their profiler could have recorded.
-        unknown: How many operations have no size.
+    `run`: the facts of the run, whose reports tell what their profiler could have recorded. `unknown`: how many
+    operations have no size.
     """
     rank_warnings = (w for rank in run.manifest.ranks for warnings in rank.warnings.values() for w in warnings)
     if not unknown or any(w.tables == ("collectives",) for w in rank_warnings):

@@ -58,10 +58,8 @@ def ask(
     None for all. `steps`: The steps to count, such as `10:50` for 10 to 49 (see `execution.window.select`); None for
     the whole run. `jobs`: The most processes; None lets the number of rows decide. `stream`: Whether rows may come as
     the `stream` of a table, instead of the table; only some recipes have one.
-
-    Raises:
-        UsageError: The recipe, option, rank or step does not exist, or a required option is missing.
-        InputError: A file of the run is damaged, or a required table was not imported.
+    Raises `UsageError`: the recipe, option, rank or step does not exist, or a required option is missing. Raises
+    `InputError`: a file of the run is damaged, or a required table was not imported.
     """
     asked = checked(recipe, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup)
     return answer_of(run, asked, jobs=jobs, progress=progress, stream=stream)
@@ -77,9 +75,8 @@ def checked(
 ) -> Asked:
     """The question, after all checks that need no run; the arguments are those of `ask`.
 
-    Raises:
-        UsageError: The recipe or option does not exist, a required option is missing, or `steps` or a filter is invalid.
-        InputError: A file that an option names cannot be read.
+    Raises `UsageError`: the recipe or option does not exist, a required option is missing, or `steps` or a filter
+    is invalid. Raises `InputError`: a file that an option names cannot be read.
     """
     asked = find(recipe) if isinstance(recipe, str) else recipe
     selection = select(steps, skip_warmup=skip_warmup)
@@ -104,10 +101,8 @@ def answer_of(
     `run`: The run; it is aligned first if the question needs that. `stream`: Whether a large table may be a stream, as
     of `ask`. `aligning`: Called with the number of ranks aligned, if the question needs that and it was not done
     before.
-
-    Raises:
-        UsageError: The rank or step does not exist.
-        InputError: A file of the run is damaged, or a required table was not imported.
+    Raises `UsageError`: the rank or step does not exist. Raises `InputError`: a file of the run is damaged, or a
+    required table was not imported.
     """
     asked, given, ranks, selection = question
     chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)
@@ -211,9 +206,8 @@ def wants_alignment(recipe: Question, run: Run, options: Mapping[str, Any]) -> b
 def resolve_options(recipe: Question, given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of `recipe` with defaults filled in.
 
-    Raises:
-        UsageError: An option is unknown, missing, of the wrong type or not among the choices.
-        InputError: A file that an option names cannot be read.
+    Raises `UsageError`: an option is unknown, missing, of the wrong type or not among the choices. Raises
+    `InputError`: a file that an option names cannot be read.
     """
     known = {o.name: o for o in recipe.options}
     for name in given:

@@ -77,10 +77,7 @@ def each_reply(
     of rows decide. `aligning`: Called with the number of ranks aligned, if that is needed and was not done before.
     Yields the number of a question and its reply, each question once, in any order. A recipe that no rank can answer,
     that has invalid options, or that rejects the run is skipped, with the reason.
-
-    Raises:
-        UsageError: The rank does not exist.
-        InputError: A file of the run is damaged.
+    Raises `UsageError`: the rank does not exist. Raises `InputError`: a file of the run is damaged.
     """
     chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)
     resolved: list[tuple[int, Question, dict[str, Any]]] = []

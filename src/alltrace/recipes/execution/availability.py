@@ -62,11 +62,7 @@ def not_imported(manifest: Manifest, recipe: Question, options: Mapping[str, Any
 
 
 def check_imported(run: Run, recipe: Question, options: Mapping[str, Any], *, aligned: bool) -> None:
-    """See that all tables were imported that an answer is made from.
-
-    Raises:
-        InputError: Some were not.
-    """
+    """See that all tables were imported that an answer is made from. Raises `InputError`: some were not."""
     missing = not_imported(run.manifest, recipe, options, aligned=aligned)
     if missing:
         raise InputError(

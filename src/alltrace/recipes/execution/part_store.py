@@ -83,11 +83,7 @@ class PartFiles:
             self._folder.cleanup()
 
     def kept(self, part: Part, question: int = 0) -> Part:
-        """The part, or one with the same table in a file.
-
-        Raises:
-            InputError: The file cannot be written.
-        """
+        """The part, or one with the same table in a file."""
         size = _table_bytes(part.table)
         if size < LARGE_BYTES:
             return part
@@ -136,8 +132,7 @@ class PartStore(PartFiles):
     def keep(self, rank: int, parts: Mapping[int, Part | str]) -> None:
         """Keep what a rank contributed to questions, or why it did not.
 
-        Raises:
-            InputError: A file cannot be written.
+        Raises `InputError`: a file cannot be written.
         """
         objects = {q: p.table for q, p in parts.items() if isinstance(p, Part) and not _is_table(p.table)}
         stored = self._write_objects(rank, objects) if objects else False

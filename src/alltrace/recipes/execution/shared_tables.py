@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
 
-from alltrace.run.rank import Placeable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
-
-    from alltrace.recipes.base import RunFacts
-    from alltrace.run.rank import Rank
+from alltrace.recipes.base import RunFacts
+from alltrace.run.rank import Placeable, Rank
 
 _Made = TypeVar("_Made")
 _Part = TypeVar("_Part", bound=Placeable)
@@ -20,14 +16,11 @@ class SharedRun:
     """A run for the `merge` of several recipes.
 
     `run`: The run; this object has its attributes too.
-
-    Attributes:
-        memo: What `once` made.
     """
 
     def __init__(self, run: RunFacts) -> None:
         self._inner = run
-        self.memo: dict[Hashable, Any] = {}
+        self.memo: dict[Hashable, Any] = {}  # what `once` made
 
     def __getattr__(self, name: str) -> Any:
         """What the run has by that name."""

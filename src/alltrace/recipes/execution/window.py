@@ -7,19 +7,16 @@ one step at most.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.trace.errors import UsageError
 from alltrace.trace.number_text import number_ranges
 from alltrace.trace.schema import TABLES
 from alltrace.trace.spans import Span, parse_steps
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
 
 DEVICE_TABLES = frozenset(
     {"kernels", "copies", "graphs", "collectives", "gpu_metrics", "nic_metrics", "switch_metrics", "generic_metrics"}
@@ -53,9 +50,7 @@ def select(steps: str | None = None, *, skip_warmup: bool = False) -> Selection:
 
     `steps`: As `alltrace.trace.spans` reads it, such as `10:50` for steps 10 to 49; None for all. `skip_warmup`:
     Whether warm-up steps are left out.
-
-    Raises:
-        UsageError: The text names no steps.
+    Raises `UsageError`: the text names no steps.
     """
     span = parse_steps(steps) or Span()
     return Selection(span.first, span.end, skip_warmup)
@@ -118,9 +113,7 @@ def window_of(selection: Selection, steps: Any, asked: Sequence[int]) -> Window:
 
     `selection`: What was chosen. `steps`: The steps of all ranks on the aligned clock (`alltrace.align.schema.STEPS`).
     `asked`: The selected ranks.
-
-    Raises:
-        UsageError: No selected rank has such a step; the message lists the existing steps.
+    Raises `UsageError`: no selected rank has such a step; the message lists the existing steps.
     """
     import numpy as np
 

@@ -31,22 +31,14 @@ class NcclOptions:
 
 
 def refuse_a_choice(view: str, options: NcclOptions) -> None:
-    """Refuse steps and ranks for a view that is of all of them.
-
-    Raises:
-        UsageError: Steps or ranks are set.
-    """
+    """Refuse steps and ranks for a view that is of all of them. Raises `UsageError`: steps or ranks are set."""
     for given, option in ((options.steps, "--steps"), (options.ranks, "--ranks")):
         if given is not None:
             raise UsageError(f"{option} is not for the view {view}, which covers all ranks and steps")
 
 
 def check_ranks(logs: NcclLogs, options: NcclOptions) -> None:
-    """Check that some of the selected ranks are in the logs.
-
-    Raises:
-        UsageError: None of them is.
-    """
+    """Check that some of the selected ranks are in the logs. Raises `UsageError`: None of them is."""
     there = {rank_of(logs, n) for n in range(len(logs.members))} - {None}
     if options.ranks is not None and not options.ranks & there:
         known = number_ranges(sorted(r for r in there if r is not None))
@@ -84,8 +76,7 @@ class SizeRow:
 def size_rows(logs: NcclLogs, options: NcclOptions) -> list[SizeRow]:
     """The calls counted by member, operation, count and datatype.
 
-    Raises:
-        UsageError: Steps are selected and no log has their lines, or no log has any of the selected ranks.
+    Raises `UsageError`: steps are selected and no log has their lines, or no log has any of the selected ranks.
     """
     check_ranks(logs, options)
     totals: dict[tuple[int, int, int, int], int] = {}

@@ -36,9 +36,8 @@ class StepFinder:
 
     `any`: Whether any log has a step's line. `notes`: What a reader must know of logs that have none. `span`: The steps
     wanted, or None for all.
-
-    Raises:
-        UsageError: A span is set, and no log has a step line, or none in the span, or no call belongs to a step.
+    Raises `UsageError`: a span is set, and no log has a step line, or none in the span, or no call belongs to a
+    step.
     """
 
     def __init__(self, logs: NcclLogs, span: Span | None) -> None:

@@ -71,9 +71,7 @@ def read_limits(budget: Mapping[str, Any], place: str) -> list[Limit]:
 
     `budget`: A budget file as TOML reads it: `limits`, a list of texts (`step_ns.median <= 1.05 * baseline`) or a table
     of such by name; or `[[limit]]` tables with `check`, and perhaps `name` and `where`.
-
-    Raises:
-        UsageError: Something in it is not understood.
+    Raises `UsageError`: something in it is not understood.
     """
     for key in budget:
         if key not in ("limits", "limit"):
@@ -190,9 +188,7 @@ def judge(run: Run, limits: Sequence[Limit], baseline: Run | None = None, *, job
 
     `baseline`: The run that limits with `baseline` compare with. Returns a row per limit, in their order. Warm-up and
     checkpoint steps do not count in limits on `steps`.
-
-    Raises:
-        UsageError: A limit compares with the baseline, and there is none.
+    Raises `UsageError`: a limit compares with the baseline, and there is none.
     """
     needing = next((limit for limit in limits if limit.scale), None)
     if needing is not None and baseline is None:

@@ -89,10 +89,7 @@ def compare(
     Returns a row per thing of either run, the largest change of the total first. Durations of one run depend on each
     other, so `p_value` is small for any real difference in a long run: it sorts out chance, the threshold says what
     matters.
-
-    Raises:
-        UsageError: A thing, rank or step is unknown.
-        InputError: A file of a run is damaged.
+    Raises `UsageError`: a thing, rank or step is unknown. Raises `InputError`: a file of a run is damaged.
     """
     from alltrace.recipes.execution.ask import ask
 

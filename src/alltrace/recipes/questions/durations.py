@@ -124,11 +124,7 @@ SQL = Statements(
 
 
 def chosen(options: Mapping[str, Any]) -> set[str]:
-    """The selected kinds of things.
-
-    Raises:
-        UsageError: One is unknown.
-    """
+    """The selected kinds of things. Raises `UsageError`: one is unknown."""
     text = options.get("what")
     if text is None:
         return set(WHAT)

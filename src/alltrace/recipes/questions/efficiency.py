@@ -81,11 +81,7 @@ def _chart(options: Options) -> Chart | None:
 
 
 def _prepared(options: Options, _run: RunFacts) -> Mapping[str, Any]:
-    """The options.
-
-    Raises:
-        UsageError: Ranges are selected without a name, or named without being selected.
-    """
+    """The options. Raises `UsageError`: ranges are selected without a name, or named without being selected."""
     if options["per"] == "range" and not options["range"]:
         raise UsageError("efficiency --per range needs --range NAME, the name of the ranges")
     if options["per"] != "range" and options["range"]:

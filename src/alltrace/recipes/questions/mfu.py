@@ -64,11 +64,7 @@ COLUMNS: col.Columns = (
 
 
 def _prepared(options: Options, _run: RunFacts) -> Mapping[str, Any]:
-    """The options.
-
-    Raises:
-        UsageError: A number is not above 0, or what is computed again has no backward pass.
-    """
+    """The options. Raises `UsageError`: a number is not above 0, or what is computed again has no backward pass."""
     for name in ("parameters", "batch", "peak_tflops"):
         if not 0 < options[name] < math.inf:
             raise UsageError(f"--{name.replace('_', '-')} of mfu is {options[name]}; expected a number above 0")

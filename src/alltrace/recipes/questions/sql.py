@@ -44,10 +44,8 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
     `ranks` (`rank`, `local_rank`, `host`, `rank_source`, `start_ns`, `end_ns`, `role`) and `names`. The schema `ids` has the same
     tables with ids instead of names; `text_of(id)` is the text of a name. The statements of recipes read these. A query that names
     `collectives`, `members` or `steps`, which are derived over all ranks, has the run aligned first.
-
-    Raises:
-        UsageError: The text is not one reading statement, or DuckDB refuses it; the message is DuckDB's own. Or it took too long.
-        InputError: A file of the run is missing or damaged.
+    Raises `UsageError`: the text is not one reading statement, or DuckDB refuses it; the message is DuckDB's own.
+    Or it took too long. Raises `InputError`: a file of the run is missing or damaged.
     """
     import duckdb
 
@@ -105,9 +103,8 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
 def query_on_engine(run: Run, text: str) -> Answer:
     """The answer to `text` as `query` gives it, by a worker where a cluster is in use: it reads the files, and the answer is sent.
 
-    Raises:
-        UsageError: As `query`, or the answer is larger than `MOST_SENT_BYTES`.
-        InputError: A file of the run is missing or damaged.
+    Raises `UsageError`: as `query`, or the answer is larger than `MOST_SENT_BYTES`. Raises `InputError`: a file of
+    the run is missing or damaged.
     """
     from alltrace.engine.tasks import remote, run_tasks
     from alltrace.run.sent_run import SentRun

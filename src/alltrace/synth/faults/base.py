@@ -22,23 +22,14 @@ _LARGEST = 1e15
 
 @dataclass(frozen=True)
 class Fault:
-    """The base of all faults; does nothing.
+    """The base of all faults; does nothing."""
 
-    Attributes:
-        kind: The fault's name.
-        finding: The kind of finding that a diagnosis names for it.
-        everywhere: Whether all ranks have it if no ranks are set; otherwise ranks are required.
-        in_capture: Only the reports are at fault, not the run; such a fault costs no time.
-        ranks: The ranks at fault.
-        steps: The first and the last step that have it, both included; None for all.
-    """
-
-    kind: ClassVar[str] = "none"
-    finding: ClassVar[str] = "none"
-    everywhere: ClassVar[bool] = True
-    in_capture: ClassVar[bool] = False
-    ranks: tuple[int, ...] = ()
-    steps: tuple[int, int] | None = None
+    kind: ClassVar[str] = "none"  # the fault's name
+    finding: ClassVar[str] = "none"  # the kind of finding that a diagnosis names for it
+    everywhere: ClassVar[bool] = True  # whether all ranks have it if no ranks are set; otherwise ranks are required
+    in_capture: ClassVar[bool] = False  # only the reports are at fault, not the run; such a fault costs no time
+    ranks: tuple[int, ...] = ()  # the ranks at fault
+    steps: tuple[int, int] | None = None  # the first and the last step that have it, both included; None for all
 
     def hits(self, rank: int, step: int) -> bool:
         """Whether a rank has the fault in a step."""
@@ -51,11 +42,8 @@ class Fault:
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions of one rank and step with the fault added; the input list is not changed.
 
-        Args:
-            rank: A rank that has the fault.
-            step: A step that has it.
-            ops: The instructions so far.
-            rng: Random numbers of this fault and rank alone, so that one fault never changes another's draw.
+        `ops`: the instructions so far. `rng`: random numbers of this fault and rank alone, so that one fault
+        never changes another's draw.
         """
         return ops
 
@@ -70,10 +58,8 @@ class Fault:
     def record(self, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
         """The recorded part of what happened, in the report of a rank with the fault; None for no report.
 
-        Args:
-            line: What happened, or what other faults left of it.
-            steps: Start and end of each step of the rank.
-            rng: Random numbers of this fault and rank alone.
+        `line`: what happened, or what other faults left of it. `steps`: start and end of each step of the rank.
+        `rng`: random numbers of this fault and rank alone.
         """
         return line
 
@@ -82,12 +68,7 @@ class Fault:
         return None
 
     def placed(self, layout: Layout, groups: tuple[Group, ...]) -> Fault:
-        """The fault with all its ranks named.
-
-        Args:
-            layout: The layout of the run.
-            groups: Its communicators.
-        """
+        """The fault with all its ranks named. `layout`: the layout of the run. `groups`: its communicators."""
         if self.everywhere and not self.ranks:
             return dataclasses.replace(self, ranks=tuple(range(layout.ranks)))
         return self
@@ -99,8 +80,8 @@ class Fault:
     def check(self, scenario: Scenario) -> None:
         """Nothing, if the fault fits the scenario.
 
-        Raises:
-            UsageError: It names a rank that does not exist, or none where some are needed, or values out of bounds.
+        Raises `UsageError`: it names a rank that does not exist, or none where some are needed, or values out
+        of bounds.
         """
         layout = scenario.layout
         beyond = [rank for rank in self.ranks if not 0 <= rank < layout.ranks]

@@ -48,11 +48,7 @@ class MissingRank(CaptureFault):
 
 @dataclass(frozen=True)
 class CutShort(CaptureFault):
-    """A report that ends before the run does: what has not ended by then is missing.
-
-    Attributes:
-        share: The share of the run that the report has.
-    """
+    """A report that ends before the run does: what has not ended by then is missing."""
 
     kind: ClassVar[str] = "cut-short"
     share: float = bounded(0.6, 0.0, 1.0)
@@ -65,14 +61,10 @@ class CutShort(CaptureFault):
 
 @dataclass(frozen=True)
 class LateStart(CaptureFault):
-    """A report that begins after the run did: what began before is missing.
-
-    Attributes:
-        share: The share of the run that has passed by then.
-    """
+    """A report that begins after the run did: what began before is missing."""
 
     kind: ClassVar[str] = "late-start"
-    share: float = bounded(0.3, 0.0, 1.0)
+    share: float = bounded(0.3, 0.0, 1.0)  # the share of the run that has passed by then
 
     def record(self, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
         """What began later."""
@@ -82,14 +74,10 @@ class LateStart(CaptureFault):
 
 @dataclass(frozen=True)
 class DroppedEvents(CaptureFault):
-    """The profiler's buffers overflowed: records of the device and of API calls are missing, and the report states it.
-
-    Attributes:
-        share: The share that is missing, drawn for each record.
-    """
+    """The profiler's buffers overflowed: records of the device and of API calls are missing, and the report says so."""
 
     kind: ClassVar[str] = "dropped-events"
-    share: float = bounded(0.05, 0.0, 1.0)
+    share: float = bounded(0.05, 0.0, 1.0)  # the share that is missing, drawn for each record
 
     def record(self, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
         """What was not lost."""

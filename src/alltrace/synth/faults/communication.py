@@ -23,16 +23,12 @@ class SlowCommunicator(Fault):
 
     Without communicators it is those that have all of `ranks` as members, which is how a link is named; without ranks either,
     the first one after the one of all ranks.
-
-    Attributes:
-        communicators: Their names.
-        factor: Transfers take this many times as long.
     """
 
     kind: ClassVar[str] = "slow-communicator"
     finding: ClassVar[str] = "slow-communicator"
-    communicators: tuple[str, ...] = ()
-    factor: float = bounded(3.0, 0.01)
+    communicators: tuple[str, ...] = ()  # their names
+    factor: float = bounded(3.0, 0.01)  # transfers take this many times as long
 
     def transfer_ns(self, group: Group, op: Collective, step: int, transfer_ns: int) -> int:
         """A longer time for these communicators."""

@@ -28,17 +28,13 @@ def _stretched(ops: list[Op], factor: float) -> list[Op]:
 
 @dataclass(frozen=True)
 class SlowRank(Fault):
-    """A rank with slower kernels, such as one with a throttled device.
-
-    Attributes:
-        factor: Its kernels' durations are multiplied by this.
-        rotate_every: After this many steps the fault moves to the next of the ranks; 0 for all of them all the time.
-    """
+    """A rank with slower kernels, such as one with a throttled device."""
 
     kind: ClassVar[str] = "slow-rank"
     finding: ClassVar[str] = "straggler"
     everywhere: ClassVar[bool] = False
-    factor: float = bounded(1.2, 0.01)
+    factor: float = bounded(1.2, 0.01)  # its kernels' durations are multiplied by this
+    # after this many steps the fault moves to the next of the ranks; 0 for all of them all the time
     rotate_every: int = bounded(0, 0)
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
@@ -57,17 +53,12 @@ class SlowRank(Fault):
 
 @dataclass(frozen=True)
 class SlowHost(Fault):
-    """A host on which all ranks' kernels take longer, such as one that is too hot.
-
-    Attributes:
-        hosts: The hosts, 0-based.
-        factor: The kernels' durations are multiplied by this.
-    """
+    """A host on which all ranks' kernels take longer, such as one that is too hot."""
 
     kind: ClassVar[str] = "slow-host"
     finding: ClassVar[str] = "slow-host"
-    hosts: tuple[int, ...] = (0,)
-    factor: float = bounded(1.2, 0.01)
+    hosts: tuple[int, ...] = (0,)  # the hosts, 0-based
+    factor: float = bounded(1.2, 0.01)  # the kernels' durations are multiplied by this
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with every kernel longer."""
@@ -97,15 +88,12 @@ class Imbalance(Fault):
     """Ranks that get more work than others: they run more kernels of the same lengths.
 
     Where the model has experts, only these get more; in other layouts all layers do.
-
-    Attributes:
-        extra: Additional kernels, as a share.
     """
 
     kind: ClassVar[str] = "imbalance"
     finding: ClassVar[str] = "imbalance"
     everywhere: ClassVar[bool] = False
-    extra: float = bounded(0.5, 0.0)
+    extra: float = bounded(0.5, 0.0)  # additional kernels, as a share
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with some kernels of each layer, or of each expert, launched once more."""

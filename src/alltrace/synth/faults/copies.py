@@ -22,15 +22,11 @@ _DIRECTIONS = {"to-device": _TO_DEVICE, "to-host": _TO_HOST, "link": None}
 
 @dataclass(frozen=True)
 class PageableCopy(Fault):
-    """Batches are copied from pageable memory: slowly, and the call returns only when the copy is done.
-
-    Attributes:
-        gb_per_s: How fast, in bytes per nanosecond.
-    """
+    """Batches are copied from pageable memory: slowly, and the call returns only when the copy is done."""
 
     kind: ClassVar[str] = "pageable-copy"
     finding: ClassVar[str] = "pageable-copy"
-    gb_per_s: float = bounded(3.0, 0.01)
+    gb_per_s: float = bounded(3.0, 0.01)  # how fast, in bytes per nanosecond
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with every copy to the device from pageable memory."""
@@ -42,17 +38,12 @@ class PageableCopy(Fault):
 
 @dataclass(frozen=True)
 class SyncCopy(Fault):
-    """A result is fetched with a synchronous copy after each layer that the main thread launches.
-
-    Attributes:
-        size_bytes: Size of each copy.
-        host_ns: Host time with it before it continues.
-    """
+    """A result is fetched with a synchronous copy after each layer that the main thread launches."""
 
     kind: ClassVar[str] = "sync-copy"
     finding: ClassVar[str] = "sync-copy"
     size_bytes: int = bounded(4 << 20, 1)
-    host_ns: int = bounded(40_000, 0)
+    host_ns: int = bounded(40_000, 0)  # host time with it before it continues
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with a copy after each layer."""
@@ -67,18 +58,13 @@ class SyncCopy(Fault):
 
 @dataclass(frozen=True)
 class LowBandwidth(Fault):
-    """A rank with copies in one direction, or a link to the other devices, far slower than its peers'.
-
-    Attributes:
-        direction: `to-device`, `to-host`, or `link` for all collectives that the rank takes part in.
-        factor: They take this many times as long.
-    """
+    """A rank with copies in one direction, or a link to the other devices, far slower than its peers'."""
 
     kind: ClassVar[str] = "low-bandwidth"
     finding: ClassVar[str] = "low-bandwidth"
     everywhere: ClassVar[bool] = False
-    direction: str = "to-device"
-    factor: float = bounded(10.0, 0.01)
+    direction: str = "to-device"  # `to-device`, `to-host`, or `link` for all collectives that the rank takes part in
+    factor: float = bounded(10.0, 0.01)  # they take this many times as long
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with slower copies."""

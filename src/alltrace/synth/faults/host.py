@@ -17,17 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LaunchBound(Fault):
-    """Many tiny kernels that the host launches more slowly than the device runs them.
-
-    Attributes:
-        pieces: Every kernel is split into this many, with the same total duration.
-        gap_ns: Host time between two launches.
-    """
+    """Many tiny kernels that the host launches more slowly than the device runs them."""
 
     kind: ClassVar[str] = "launch-bound"
     finding: ClassVar[str] = "launch-bound"
-    pieces: int = bounded(4, 1)
-    gap_ns: int = bounded(32_000, 1_000)
+    pieces: int = bounded(4, 1)  # every kernel is split into this many, with the same total duration
+    gap_ns: int = bounded(32_000, 1_000)  # host time between two launches
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with small kernels and slow launches."""
@@ -53,17 +48,12 @@ class _SmallKernels(LaunchBound):
 
 @dataclass(frozen=True)
 class NeedlessSync(Fault):
-    """The host waits for the device after each layer.
-
-    Attributes:
-        device: It waits for the whole device and not for a stream.
-        host_ns: Host time with the result before it continues.
-    """
+    """The host waits for the device after each layer."""
 
     kind: ClassVar[str] = "sync"
     finding: ClassVar[str] = "sync"
-    device: bool = False
-    host_ns: int = bounded(60_000, 0)
+    device: bool = False  # it waits for the whole device and not for a stream
+    host_ns: int = bounded(60_000, 0)  # host time with the result before it continues
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with a wait after each layer."""
@@ -73,17 +63,12 @@ class NeedlessSync(Fault):
 
 @dataclass(frozen=True)
 class HostPause(Fault):
-    """The launching thread sometimes pauses, as for a garbage collection; each rank at its own place in the step.
-
-    Attributes:
-        pause_ns: How long.
-        every: In one of this many steps, the last of them.
-    """
+    """The launching thread sometimes pauses, as for a garbage collection; each rank at its own place in the step."""
 
     kind: ClassVar[str] = "host-pause"
     finding: ClassVar[str] = "host-pause"
-    pause_ns: int = bounded(40_000_000, 0)
-    every: int = bounded(3, 1)
+    pause_ns: int = bounded(40_000_000, 0)  # how long
+    every: int = bounded(3, 1)  # in one of this many steps, the last of them
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with a pause somewhere in the first third, before the host is far ahead of the device."""
@@ -98,17 +83,12 @@ class HostPause(Fault):
 
 @dataclass(frozen=True)
 class DataStall(Fault):
-    """The data loader is late, and the device has nothing to do.
-
-    Attributes:
-        stall_ns: How much longer a batch takes.
-        every: In one of this many steps, from the first on.
-    """
+    """The data loader is late, and the device has nothing to do."""
 
     kind: ClassVar[str] = "data-stall"
     finding: ClassVar[str] = "data-stall"
-    stall_ns: int = bounded(15_000_000, 0)
-    every: int = bounded(1, 1)
+    stall_ns: int = bounded(15_000_000, 0)  # how much longer a batch takes
+    every: int = bounded(1, 1)  # in one of this many steps, from the first on
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with a longer wait for the batch."""
@@ -123,15 +103,11 @@ class DataStall(Fault):
 
 @dataclass(frozen=True)
 class IdleGap(Fault):
-    """The device pauses once in every step although work is queued, and nothing in the report shows why.
-
-    Attributes:
-        gap_ns: How long.
-    """
+    """The device pauses once in every step although work is queued, and nothing in the report shows why."""
 
     kind: ClassVar[str] = "idle-gap"
     finding: ClassVar[str] = "idle-gap"
-    gap_ns: int = bounded(4_000_000, 0)
+    gap_ns: int = bounded(4_000_000, 0)  # how long
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with a gap in the middle of the layers."""
@@ -144,17 +120,12 @@ class IdleGap(Fault):
 
 @dataclass(frozen=True)
 class Allocation(Fault):
-    """Memory of the device is allocated and freed around every layer, and freeing waits for the device.
-
-    Attributes:
-        malloc_ns: How long an allocation takes.
-        free_ns: How long it takes to free, after the wait.
-    """
+    """Memory of the device is allocated and freed around every layer, and freeing waits for the device."""
 
     kind: ClassVar[str] = "allocation"
     finding: ClassVar[str] = "allocation"
-    malloc_ns: int = bounded(100_000, 1)
-    free_ns: int = bounded(40_000, 1)
+    malloc_ns: int = bounded(100_000, 1)  # how long an allocation takes
+    free_ns: int = bounded(40_000, 1)  # how long it takes to free, after the wait
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         """The instructions with calls around each layer."""

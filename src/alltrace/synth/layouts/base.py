@@ -42,11 +42,7 @@ _SIDE_SHARES = (0.8, 0.12)
 
 
 class Frame:
-    """The base of all layouts: what happens in a step before and after the part that the layout is about.
-
-    Attributes:
-        groups: The communicators; the first one holds all ranks.
-    """
+    """The base of all layouts: what happens in a step before and after the part that the layout is about."""
 
     def __init__(self, scenario: Scenario, communicators: Sequence[tuple[str, tuple[int, ...]]]) -> None:
         self.scenario = scenario
@@ -54,6 +50,7 @@ class Frame:
         members = [("world", tuple(range(ranks))), *communicators]
         rng = np.random.default_rng((scenario.seed, 2))
         hashes = rng.integers(1 << 40, 1 << 62, size=max(2 * ranks + 1, len(members))).tolist()
+        # the communicators; the first one holds all ranks
         self.groups: tuple[Group, ...] = tuple(Group(name, who, one) for (name, who), one in zip(members, hashes, strict=False))
         self._numbers = {group.name: number for number, group in enumerate(self.groups)}
 
@@ -92,12 +89,7 @@ class Frame:
     def kernels(self, menu: tuple[int, ...], count: int, rng: np.random.Generator, thread: int, part: str = "layer") -> list[Op]:
         """`count` kernels, from the menu in turn; or with many names on three streams, if the work requires it.
 
-        Args:
-            menu: Indices into `KERNELS`.
-            count: How many.
-            rng: Where durations are drawn from.
-            thread: The launching thread.
-            part: The part of the model.
+        `menu`: indices into `KERNELS`. `rng`: where durations are drawn from. `part`: the part of the model.
         """
         work = self.scenario.work
         if not work.kernel_names:
@@ -117,8 +109,7 @@ class Frame:
     def backward(self, passes: Callable[[int], list[Op]]) -> list[Op]:
         """The backward pass, on the autograd thread if there is one, for which the main thread waits.
 
-        Args:
-            passes: The instructions of all layers on a thread.
+        `passes`: the instructions of all layers on a thread.
         """
         thread = AUTOGRAD_THREAD if self.scenario.work.autograd_thread else MAIN_THREAD
         ops = passes(thread)
