@@ -43,7 +43,7 @@ def test_reports_with_one_stated_rank_are_windows_of_one_process(tmp_path):
     ("expression", "text"),
     [
         ("(", "is not a valid regular expression"),
-        ("gpu(\\d+)", r"expected a group for the rank: \(\?P<rank>\\d\+\)"),
+        ("gpu(\\d+)", r"expected a group for the rank, and a name for each group: \(\?P<rank>\\d\+\)"),
         ("card(?P<rank>\\d+)", "matches none of 1 reports, such as gpu3.json"),
         ("(?P<rank>gpu)", "finds 'gpu' as the rank of gpu3.json"),
     ],

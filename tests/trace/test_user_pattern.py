@@ -40,3 +40,21 @@ def test_time_is_linear_in_the_text():
 
 def test_which_texts_can_be_stored():
     assert [encodable(t) for t in ("a", "", "🦀", "\ud800", "a\x00")] == [True, True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (r"at (?P<step>\d+)(, loss (?P<loss>\S+))?", {"step", "loss"}),
+        (r"[(](?P<rank>\d+)\((x|y)", {"rank"}),
+        (r"[]()](?P<rank>\d+)", {"rank"}),
+        (r"(a)(b)", set()),
+    ],
+)
+def test_groups_without_a_name_group_and_nothing_else(text, names):
+    assert UserPattern("--pattern", text).names == names
+
+
+def test_what_groups_hold_beside_others_without_a_name():
+    pattern = UserPattern("--pattern", r"at (?P<step>\d+)(, loss (?P<loss>\S+))?")
+    assert pattern.groups(["at 3, loss 2.5", "at 4", "x"]) == [{"step": "3", "loss": "2.5"}, {"step": "4", "loss": ""}, None]

@@ -140,12 +140,15 @@ def _of_rank(sent: SentRun, number: int, _advance: Callable[[int], None]) -> Ran
 
 def rank_steps(rank: Rank) -> RankSteps | None:
     """The steps of one rank, in the time of its files; None if nothing shows them."""
-    rank = rank.with_host_work()
     work = _DeviceWork(rank)
     ranges = rank.file_table("ranges", ("start", "end", "thread", "depth", "name"))
     ids, codes = coded(ranges.column("name"))
     names = rank.texts(ids).to_pylist()
-    found = _by_ranges(rank, work, ranges, names, codes) or _by_kernels(rank, work)
+    found = _by_ranges(rank, work, ranges, names, codes)
+    on_host = rank.with_host_work()
+    if on_host is not rank:
+        work = _DeviceWork(on_host)
+    found = found or _by_kernels(on_host, work)
     if found is not None:
         found.device = work.extents(found.starts, found.ends)
         found.took = _took(found)

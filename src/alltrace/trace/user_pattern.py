@@ -18,18 +18,13 @@ LONGEST = 1000
 class UserPattern:
     """A regular expression.
 
-    Args:
-        option: What the user calls it, for errors.
-        text: The expression.
-
-    Raises:
-        UsageError: It is not a valid expression of RE2.
+    `option` is what the user calls it, for errors. Raises `UsageError`: it is not a valid expression of RE2.
     """
 
     def __init__(self, option: str, text: str) -> None:
         import pyarrow as pa
 
-        self._text = text
+        self._text, self._named = text, _without_unnamed_groups(text)
         why = f"it is longer than {LONGEST} characters" if len(text) > LONGEST else "" if encodable(text) else "it is not text"
         try:
             if not why:
@@ -47,30 +42,43 @@ class UserPattern:
         return found
 
     def groups(self, texts: Sequence[str]) -> list[dict[str, str] | None]:
-        """The texts of its groups, all of which need names, where it first occurs in each text; None if it does not.
+        """The texts of its groups with a name where it first occurs in each text; None if it does not.
 
-        Raises:
-            UsageError: A group has no name, or two have one.
+        Raises `UsageError`: no group has a name, or two have one.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
 
         try:
-            found: list[dict[str, str] | None] = pc.extract_regex(_array(texts), self._text).to_pylist()
+            found: list[dict[str, str] | None] = pc.extract_regex(_array(texts), self._named).to_pylist()
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-            raise UsageError(f"the regular expression {self._text!r} cannot be used ({error}); give each group a name") from error
+            raise UsageError(
+                f"the regular expression {self._text!r} cannot be used ({error}); name its groups apart"
+            ) from error
         return found
 
     @property
     def names(self) -> set[str]:
-        """The names of its groups."""
+        """The names of its groups that have one."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         try:
-            return {field.name for field in pc.extract_regex(_array(()), self._text).type}
-        except (pa.ArrowInvalid, pa.ArrowKeyError):  # without groups, or one without a name
+            return {field.name for field in pc.extract_regex(_array(()), self._named).type}
+        except (pa.ArrowInvalid, pa.ArrowKeyError):  # without groups that have a name, or with two of one name
             return set()
+
+
+def _without_unnamed_groups(text: str) -> str:
+    """The same expression, of which groups without a name capture nothing: Arrow wants a name for each that does."""
+    parts, escaped, in_class = [], False, False
+    for place, character in enumerate(text):
+        opens = character == "(" and not escaped and not in_class and text[place + 1 : place + 2] != "?"
+        parts.append("(?:" if opens else character)
+        if not escaped and character in "[]":
+            in_class = character == "[" or (in_class and text[place - 1 : place] == "[")
+        escaped = character == "\\" and not escaped
+    return "".join(parts)
 
 
 def _array(texts: Iterable[str]) -> Any:

