@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _LEAST_STEP_NS = 1_000_000
 _LEAST_RATE = 0.01
-"""A clock that is off by so much is none: its times have another unit."""
+"""Clocks do not differ by more than this; times do if they have another unit."""
 _BINS = 8
 _FEWEST = 32
 

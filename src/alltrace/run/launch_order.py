@@ -113,7 +113,7 @@ def _ids(folder: Path, name: str, suspect: Mapping[str, Flags]) -> Int64:
 
 
 def _places(numbers: Int64, ids: Int64) -> Int64:
-    """The place of each id among ascending numbers; -1 where it is none of them."""
+    """The place of each id among ascending numbers; -1 for an id that is not among them."""
     at = np.minimum(np.searchsorted(numbers, ids), len(numbers) - 1)
     return np.where(numbers[at] == ids, at, -1)
 
