@@ -1,15 +1,17 @@
 """What cannot be true in one report of four: whether the findings of the other ranks stay as they are without it.
 
-    python -m benchmarks.impossible [KIND ...]
+    python -m benchmarks.impossible [--format sqlite|kineto] [KIND ...]
 
-A simulated run of four ranks has a planted fault on rank 2. Each kind of impossible content is written into the report of rank 1. A
-kind is right if the first finding is as before (kind, ranks but rank 1, severity; loss within 10 %, or withheld), nothing is found
-of other ranks that was not, and something is said: a capture fault of rank 1, or a note.
+A simulated run of four ranks has a planted fault on rank 2. Each kind of impossible content is written into the report of rank 1:
+an export of Nsight Systems, or a trace of PyTorch, whose events are tables with the same columns while they are changed. A kind is
+right if the first finding is as before (kind, ranks but rank 1, severity; loss within 10 %, or withheld), nothing is found of other
+ranks that was not, and something is said: a capture fault of rank 1, or a note.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sqlite3
 import sys
@@ -25,11 +27,23 @@ from alltrace.run.store import Run
 from alltrace.synth import write_run
 from alltrace.trace.errors import AlltraceError
 
+CATEGORIES = {
+    "kernel": "CUPTI_ACTIVITY_KIND_KERNEL",
+    "gpu_memcpy": "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "gpu_memset": "CUPTI_ACTIVITY_KIND_MEMSET",
+    "cuda_sync": "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+    "cuda_runtime": "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "cpu_op": "NVTX_EVENTS",
+    "user_annotation": "NVTX_EVENTS",
+}
+"""The tables that events of PyTorch's traces are while they are changed."""
+ARGUMENTS = {"deviceId": "device", "streamId": "stream", "correlationId": "correlation", "bytes": "bytes"}
+TIMES = ("start", "end")
 HOUR_NS = 3600 * 10**9
 KERNELS, CALLS, COPIES = (f"CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "RUNTIME", "MEMCPY"))
 RANGES = "NVTX_EVENTS"
 EVENTS = (KERNELS, CALLS, COPIES, "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", RANGES, "OSRT_API")
-DAMAGED = 1
+DAMAGED, RANKS = 1, 4
 
 Database = sqlite3.Connection
 Change = Callable[[Database], Any]
@@ -103,6 +117,28 @@ def scaled(expression: str) -> Change:
     return each(f"start = {expression.format('start')}, end = {expression.format('end')}")
 
 
+def ended_twice(count: int) -> Change:
+    """Writes some ranges twice, with another end."""
+
+    def apply(db: Database) -> None:
+        columns = ", ".join(f'"{row[1]}"' for row in db.execute(f"PRAGMA table_info({RANGES})"))
+        longer = columns.replace('"end"', '"end" + 1000000')
+        db.execute(f"INSERT INTO {RANGES} ({columns}) SELECT {longer} FROM {RANGES} WHERE end IS NOT NULL LIMIT {count}")
+
+    return apply
+
+
+def launcher(rank: str, size: str) -> Change:
+    """Another rank, or size of the world, as the launcher wrote it."""
+
+    def apply(db: Database) -> None:
+        for name, value in (("RANK", rank), ("WORLD_SIZE", size)):
+            line = f'{name}="{value}"'
+            db.execute("UPDATE META_DATA_CAPTURE SET value = ? WHERE value LIKE ?", (line, f'{name}="%'))
+
+    return apply
+
+
 KINDS: dict[str, Change] = {
     "end before begin": some(KERNELS, 3, "end = start - 1000000"),
     "zero start": some(KERNELS, 3, "start = 0"),
@@ -141,9 +177,11 @@ KINDS: dict[str, Change] = {
     "device -1": some(KERNELS, 20, "deviceId = -1"),
     "device 999": some(KERNELS, 20, "deviceId = 999"),
     "stream of another process": some(KERNELS, 20, "globalPid = globalPid + 16777216"),
+    "stream null": some(KERNELS, 20, "streamId = NULL"),
     "kernels without launch": some(CALLS, 20, "correlationId = 9000000 + rowid"),
     "launches after their kernel": some(CALLS, 5, "start = start + 5000000, end = end + 5000000"),
     "ranges that cross": some(RANGES, 6, "end = end + 3000000", "end IS NOT NULL"),
+    "ranges that end twice": ended_twice(6),
     "ranges that never end": some(RANGES, 5, "end = NULL"),
     "ranges 10,000 deep": deep(10_000),
     "name id missing": some(KERNELS, 20, "demangledName = 99999, shortName = 99999"),
@@ -152,7 +190,51 @@ KINDS: dict[str, Change] = {
         "value = value || printf('%.*c', 1000000, 'x')", "StringIds", where=f"id = (SELECT demangledName FROM {KERNELS} LIMIT 1)"
     ),
     "graph node without graph": some(KERNELS, 20, "graphNodeId = 4242"),
+    "rank -1": launcher("-1", "4"),
+    "rank above the world size": launcher("9", "4"),
+    "another world size": launcher("1", "8"),
 }
+
+
+def in_export(path: Path, change: Change) -> None:
+    """Change an export of Nsight Systems."""
+    with closing(sqlite3.connect(path)) as db, db:
+        change(db)
+
+
+def in_trace(path: Path, change: Change) -> None:
+    """Change a trace of PyTorch: its events are rows with the names of Nsight Systems' tables and columns for that."""
+    trace = json.loads(path.read_text())
+    events, places = trace["traceEvents"], {}
+    with closing(sqlite3.connect(":memory:")) as db:
+        columns = ("event", "name", *TIMES, *ARGUMENTS, "globalPid")
+        for table in EVENTS:
+            db.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
+        info = trace["distributedInfo"]
+        db.execute("CREATE TABLE META_DATA_CAPTURE (value)")
+        said = ((f'RANK="{info["rank"]}"',), (f'WORLD_SIZE="{info["world_size"]}"',))
+        db.executemany("INSERT INTO META_DATA_CAPTURE VALUES (?)", said)
+        for place, event in enumerate(events):
+            kind = event.get("cat", "")
+            if kind not in CATEGORIES or event["ph"] != "X":
+                continue
+            places[place] = event
+            start = round(event["ts"] * 1000)
+            args = [event["args"].get(name) for name in ARGUMENTS.values()]
+            row = (place, event["name"], start, start + round(event["dur"] * 1000), *args, event["pid"])
+            db.execute(f"INSERT INTO {CATEGORIES[kind]} VALUES ({', '.join('?' * len(columns))})", row)
+        change(db)
+        for (line,) in db.execute("SELECT value FROM META_DATA_CAPTURE"):
+            name, _, value = line.partition("=")
+            info[name.lower()] = int(value.strip('"'))
+        written = [event for place, event in enumerate(events) if place not in places]
+        for table in EVENTS:
+            for place, name, start, end, *args, _pid in db.execute(f"SELECT {', '.join(columns)} FROM {table}"):
+                known = {key: value for key, value in zip(ARGUMENTS.values(), args, strict=True) if value is not None}
+                others = {key: value for key, value in places[place]["args"].items() if key not in ARGUMENTS.values()}
+                event = places[place] | {"name": name, "ts": start / 1000, "args": others | known}
+                written.append(event | {"dur": (end - start) / 1000} if end is not None else event | {"ph": "B", "dur": 0})
+    path.write_text(json.dumps(trace | {"traceEvents": written}))
 
 
 def findings_of(reports: Path, cache: Path) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
@@ -162,7 +244,7 @@ def findings_of(reports: Path, cache: Path) -> tuple[list[dict[str, Any]], tuple
 
 
 def _key(finding: dict[str, Any]) -> tuple[Any, ...]:
-    return finding["kind"], tuple(r for r in finding["ranks"] or () if r != DAMAGED), finding["severity"]
+    return finding["kind"], tuple(r for r in finding["ranks"] or () if r != DAMAGED and r < RANKS), finding["severity"]
 
 
 def judged(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]], notes: Sequence[str]) -> str:
@@ -182,27 +264,38 @@ def judged(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]], no
     return "" if said or same else "nothing is said"
 
 
-def run(kinds: Sequence[str]) -> int:
-    """Judge the kinds; returns how many are wrong."""
-    wrong = 0
+def run(kinds: Sequence[str], form: str) -> int:
+    """Judge the kinds in reports of a form; returns how many are wrong."""
+    wrong = written = 0
+    change = in_trace if form == "kineto" else in_export
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        write_run("sharded", folder / "base", ranks=4, hosts=2, steps=6, ideal=True, faults=("slow-rank:ranks=2:factor=1.4",))
+        write_run(
+            "sharded", folder / "base", form, ranks=RANKS, hosts=2, steps=6, ideal=True, faults=("slow-rank:ranks=2:factor=1.4",)
+        )
+        (folder / "base" / "truth.json").unlink()
+        names = sorted(p.name for p in (folder / "base").iterdir())
         before, _ = findings_of(folder / "base", folder / "cache")
+        damaged = names[DAMAGED]
+        if form == "kineto":
+            damaged = next(n for n in names if '"rank": 1,' in (folder / "base" / n).read_text()[:20_000])
         for kind in kinds:
             reports = folder / kind.replace(" ", "-").replace("/", "-")
             reports.mkdir()
-            for path in (folder / "base").glob("*.sqlite"):
-                (reports / path.name).write_bytes(path.read_bytes())
-            with closing(sqlite3.connect(sorted(reports.glob("*.sqlite"))[DAMAGED])) as db, db:
-                KINDS[kind](db)
+            for name in names:
+                (reports / name).write_bytes((folder / "base" / name).read_bytes())
             try:
+                change(reports / damaged, KINDS[kind])
                 said = judged(before, *findings_of(reports, folder / "cache"))
+            except sqlite3.Error:
+                print(f"{kind:32} cannot be written", flush=True)
+                continue
             except AlltraceError as error:
                 said = str(error)
+            written += 1
             wrong += bool(said)
             print(f"{kind:32} {said or 'right'}", flush=True)
-    print(f"{len(kinds) - wrong} of {len(kinds)} right")
+    print(f"{written - wrong} of {written} right")
     return wrong
 
 
@@ -210,11 +303,13 @@ def main() -> int:
     """Run the kinds that the arguments name, or all."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("kinds", nargs="*", help=f"of: {', '.join(KINDS)}")
-    kinds = parser.parse_args().kinds or list(KINDS)
+    parser.add_argument("--format", choices=("sqlite", "kineto"), default="sqlite", help="the form of the reports")
+    arguments = parser.parse_args()
+    kinds = arguments.kinds or list(KINDS)
     unknown = [k for k in kinds if k not in KINDS]
     if unknown:
         parser.error(f"unknown kind {unknown[0]!r}")
-    run(kinds)
+    run(kinds, arguments.format)
     return 0
 
 

@@ -332,3 +332,21 @@ def test_the_name_of_the_trace_before_the_rank_is_no_host():
     assert [r.host for r in plan.ranks] == [f"host-{n}" for n in range(4)]
     plan = plan_ranks([report(f"{kind}-rank{n}.json", host=None, pid=n) for n, kind in enumerate(("a", "b", "c"))])
     assert [r.host for r in plan.ranks] == ["host-0", "host-1", "host-2"]
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        ({"world_size": 8}, "the reports state different world sizes: 4 in 3 of them, 8 in x_1.sqlite"),
+        ({"environment": {"RANK": "9"}}, "rank 9 is beyond its world size of 4 in x_1.sqlite"),
+        ({"environment": {"RANK": "-1"}}, "a negative rank is stated in x_1.sqlite, so it is not used"),
+    ],
+)
+def test_what_a_report_cannot_be_of_is_said_with_its_path(change, note):
+    usual = [{"pid": n, "world_size": 4, "environment": {"RANK": str(n)}} for n in range(4)]
+    usual[1] |= change
+    assert note in plan_ranks([report(f"x_{n}.sqlite", **of) for n, of in enumerate(usual)]).notes
+
+
+def test_ranks_that_agree_have_no_note():
+    assert plan_ranks([report(f"x_{n}.sqlite", pid=n, world_size=2, environment={"RANK": str(n)}) for n in range(2)]).notes == ()

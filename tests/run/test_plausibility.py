@@ -234,3 +234,59 @@ def test_many_rows_in_pieces(tmp_path):
     _, tables, suspects, _ = looked_at(tmp_path, kernels=rows)
     assert sorted(s["correlation"] for s in suspects) == sorted((wrong + 100).tolist())
     assert {r["end"] - r["start"] for r in tables["kernels"]} == {50 * US, 100 * US}
+
+
+def test_calls_after_what_they_launched_are_left_out_if_they_are_few(tmp_path):
+    launches = calls(200)
+    for n in (30, 90):
+        launches[n] |= {"start": launches[n]["start"] + 5 * MS, "end": launches[n]["end"] + 5 * MS}
+    piece, tables, suspects, _ = looked_at(tmp_path, api=launches, kernels=kernels(200, first=S + 20 * US))
+    assert reasons(suspects) == [("api", "late")] * 2
+    assert len(tables["api"]) == 198
+    assert len(tables["kernels"]) == 200
+    assert piece.doubt is None
+
+
+def test_a_call_after_the_one_behind_it_is_late_and_its_thread_has_no_step_of_the_clock(tmp_path):
+    waits = calls(200)
+    waits[77] |= {"start": waits[77]["start"] + 5 * MS, "end": waits[77]["end"] + 5 * MS}
+    piece, _, suspects, _ = looked_at(tmp_path, api=waits)
+    assert [(s["table"], s["reason"], s["start"]) for s in suspects] == [("api", "late", waits[77]["start"])]
+    assert piece.doubt is None
+
+
+@pytest.mark.parametrize("moved", [("api", "kernels"), ("kernels",), ("api",)])
+def test_a_clock_that_steps_back_puts_a_rank_in_doubt(tmp_path, moved):
+    tables = {"api": calls(400), "kernels": kernels(400, first=S + 20 * US)}
+    for name in moved:
+        for row in tables[name][200:]:
+            row |= {"start": row["start"] - 8 * MS, "end": row["end"] - 8 * MS}
+    piece, _, _, _ = looked_at(tmp_path, **tables)
+    assert piece.doubt.startswith("its clock steps back by 7.9 ms")
+    assert any(str(w).startswith("its clock steps back by 7.9 ms") for w in piece.row_warnings)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda n, row: row | {"stream": 7 + n % 3},  # streams of their own
+        lambda n, row: row | {"start": row["start"] + n % 2 * 300 * US, "end": row["end"] + n % 2 * 300 * US},  # launched together
+        lambda n, row: row | {"correlation": 1000 - row["correlation"]},  # ids that fall, in all
+        lambda n, row: row | ({"correlation": 9000 + n} if n % 7 == 0 else {}),  # ids of other calls
+    ],
+    ids=["streams", "small", "falling", "others"],
+)
+def test_orders_that_are_no_step_of_a_clock(tmp_path, change):
+    rows = [change(n, row) for n, row in enumerate(kernels(300, first=S + 20 * US))]
+    piece, _, suspects, _ = looked_at(tmp_path, api=calls(300), kernels=rows)
+    assert piece.doubt is None
+    assert not suspects
+
+
+def test_kernels_without_a_name_are_counted_and_many_put_a_rank_in_doubt(tmp_path):
+    for count, doubt in ((1, None), (8, "8 of its 40 kernels have no name")):
+        (tmp_path / str(count)).mkdir()
+        rows = [row | ({"kind": None} if n < count else {}) for n, row in enumerate(kernels())]
+        piece, _, _, _ = looked_at(tmp_path / str(count), kernels=rows)
+        assert [(w.text, w.number) for w in piece.row_warnings] == [("kernels without a name, so of unknown kind", count)]
+        assert piece.doubt == doubt

@@ -48,7 +48,8 @@ class Aligned:
     `matching_score` says how sure it is which ranks communicate, from 0 to 1: the share of operations that are explained, each
         weighed by
     how sure its match is; None if there is no communication. `matching_reason` is one sentence where the score is too low to
-    compute a loss or a wait from, else None.
+    compute a loss or a wait from, else None. `doubted` has for each rank whose times are in doubt, and that is therefore compared
+    with no other, the reason.
     """
 
     def __init__(self, run: Run) -> None:
@@ -59,6 +60,7 @@ class Aligned:
         self.groups: tuple[Group, ...] = tuple(Group(**{**g, "ranks": tuple(g["ranks"])}) for g in facts.get("groups", ()))
         self.matching_score: float | None = facts.get("matching_score")
         self.matching_reason: str | None = facts.get("matching_reason")
+        self.doubted: dict[int, str] = {int(r): why for r, why in facts.get("doubted", {}).items()}
         self.unmatched: dict[int, int] = {int(r): int(n) for r, n in facts.get("unmatched", {}).items()}
         self._components = {int(r): int(n) for r, n in facts.get("components", {}).items()}
         self._errors = {int(r): n for r, n in facts.get("errors_ns", {}).items()}

@@ -83,7 +83,7 @@ def find_jump(ends: Ends, clocks: Clocks, clock: Int64, known: Collection[int]) 
     order = np.lexsort((ends.end, of))
     best: tuple[float, Jump] | None = None
     for number, rows in rows_by(of[order]).items():
-        jump = None if number in known else _split(ends.end[order[rows]], late[order[rows]])
+        jump = None if number in known else step_of(ends.end[order[rows]], late[order[rows]])
         if jump is None:
             continue
         at, step, after, scatter = jump
@@ -93,8 +93,13 @@ def find_jump(ends: Ends, clocks: Clocks, clock: Int64, known: Collection[int]) 
     return best[1] if best else None
 
 
-def _split(times: Floats, values: Floats) -> tuple[float, float, bool, float] | None:
-    """Where the values step: the time, the step, whether the larger part is after it, the scatter; None if a line does as well."""
+def step_of(times: Floats, values: Floats) -> tuple[float, float, bool, float] | None:
+    """Where values step: the time, the step, whether the larger part is after it, the scatter; None if a line does as well.
+
+    Args:
+        times: When each value is of, ascending.
+        values: The values.
+    """
     bins = min(_BINS, max(_LEAST_BINS, len(times) // _OF_BIN))
     if len(times) < bins * _LEAST_OF_BIN:
         return None

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from alltrace.align.clocks import solve
+from alltrace.align.doubted_ranks import doubted_ranks
 from alltrace.align.matching import match
 from alltrace.align.operations import MATCHED_COLUMNS
 from alltrace.align.placed_ranks import place_ranks
@@ -48,6 +49,7 @@ class RunMatching(NamedTuple):
         reason: One sentence why the score is too low to rely on; None if it is not.
         rows: For each rank the rows of its `collectives`.
         rooted: Whether there are operations whose members do not all wait for the last to arrive.
+        doubted: For each rank whose times are in doubt, and that is therefore not matched, the reason.
         log_matches: How NCCL's logs fit each rank.
     """
 
@@ -59,6 +61,7 @@ class RunMatching(NamedTuple):
     reason: str | None
     rows: dict[int, int]
     rooted: bool
+    doubted: dict[int, str]
     log_matches: tuple[LogMatch, ...] = ()
 
 
@@ -91,19 +94,29 @@ def match_run(
         joined, names = _joined(run, parts, draft, names)
     ranks = place_ranks(run.manifest)
     placing = placing_of(ranks)
+    doubted = {r.rank: r.doubt for r in run.ranks if r.doubt is not None}
+    if 2 * len(doubted) > len(ranks):
+        doubted = {}  # what most reports have is no reason to leave one out
 
     def matched(file_of: Callable[[int], Path]) -> Matching:
         def table_of(rank: int) -> pa.Table:
             return read_parquet(file_of(rank), MATCHED_COLUMNS, ["evidence"])
 
-        return match(Timelines([r.rank for r in run.ranks], table_of, names.texts, MOST_IN_MEMORY), placing)
+        return match(
+            Timelines([r.rank for r in run.ranks if r.rank not in doubted], table_of, names.texts, MOST_IN_MEMORY), placing
+        )
 
-    if joined is None or not joined.complete:
+    def matched_best() -> Matching:
         from alltrace.align.rank_parts import part_file
 
-        matching = matched(lambda rank: part_file(parts, rank))
-    else:
-        matching = _matched_with_logs(matched, parts, draft, joined)
+        if joined is None or not joined.complete:
+            return matched(lambda rank: part_file(parts, rank))
+        return _matched_with_logs(matched, parts, draft, joined)
+
+    matching = matched_best()
+    if (more := doubted_ranks(matching, ranks, doubted)) != doubted:
+        doubted = more
+        matching = matched_best()
     evidence = matching.evidence()
     solution = solve(evidence, ranks)
     with pq.ParquetWriter(draft / _MEMBERS, MEMBERS.arrow_schema(), compression=quick_codec()) as writer:
@@ -114,11 +127,12 @@ def match_run(
         solution=solution if len(evidence.rank) else replace(solution, clocks=(), stamp_errors_ns={}, notes=(_NO_MEMBERS,)),
         groups=matching.groups,
         unmatched=matching.unmatched,
-        notes=matching.notes,
+        notes=(*matching.notes, *(f"rank {r}: {why}, so it is compared with no other rank" for r, why in sorted(doubted.items()))),
         score=matching.score,
         reason=matching.reason,
         rows=matching.timelines.rows,
         rooted=bool(matching.timelines.kinds.directed.any()),
+        doubted=doubted,
     )
     if joined is None:
         return result

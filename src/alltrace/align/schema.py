@@ -63,6 +63,7 @@ class Alignment:
         log_matches: How NCCL's logs fit each rank.
         matching_score: How sure it is which ranks communicate, from 0 to 1; None if there is no communication.
         matching_reason: One sentence why it is not sure; None if it is.
+        doubted: For each rank whose times are in doubt, and that is therefore not matched, the reason.
     """
 
     signature: str
@@ -80,6 +81,7 @@ class Alignment:
     log_matches: tuple[LogMatch, ...] = ()
     matching_score: float | None = None
     matching_reason: str | None = None
+    doubted: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass

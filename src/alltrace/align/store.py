@@ -168,6 +168,7 @@ def _matched(
         log_matches=found.log_matches,
         matching_score=found.score,
         matching_reason=found.reason,
+        doubted=found.doubted,
     )
     return alignment, steps
 

@@ -191,7 +191,9 @@ def plan_ranks(reports: Sequence[Report | None]) -> Plan:
         pids = _pids(candidate, reports)
         ranks.append(RankPlan(rank, local[i], candidate.host, pids, source, tuple(candidate.sources)))
     ranks.sort(key=lambda r: r.rank)
-    missing = _missing([r.rank for r in ranks], _world_size(reports), claimed.values())
+    stating = _world_sizes(reports)
+    missing = _missing([r.rank for r in ranks], next(iter(stating)) if len(stating) == 1 else None, claimed.values())
+    notes += _contradictions(stating, reports)
     if missing:
         notes.append(_missing_note(missing))
     return Plan(tuple(ranks), missing, tuple(notes))
@@ -473,9 +475,9 @@ def _pids(candidate: _Candidate, reports: Sequence[Report | None]) -> tuple[int,
     return tuple(pids)
 
 
-def _world_size(reports: Iterable[Report | None]) -> int | None:
-    """The job's number of ranks, if all reports that state one agree."""
-    sizes: set[int] = set()
+def _world_sizes(reports: Iterable[Report | None]) -> dict[int, list[Report]]:
+    """The job's number of ranks as reports state it, each with those that do, of most reports first."""
+    stating: dict[int, list[Report]] = {}
     for report in reports:
         if report is None:
             continue
@@ -483,8 +485,30 @@ def _world_size(reports: Iterable[Report | None]) -> int | None:
         of_all = _OF_ALL.search(report_stem(report.path))
         size = report.world_size or next((n for n in numbers if n), None) or (int(of_all["ranks"]) if of_all else None)
         if size and size <= _RANKS_BELOW:
-            sizes.add(size)
-    return sizes.pop() if len(sizes) == 1 else None
+            stating.setdefault(size, []).append(report)
+    return dict(sorted(stating.items(), key=lambda item: -len(item[1])))
+
+
+def _contradictions(stating: Mapping[int, Sequence[Report]], reports: Iterable[Report | None]) -> list[str]:
+    """What reports state of their rank and its world that cannot be true, with their paths."""
+    notes = []
+    if len(stating) > 1 and not any(ROLE in r.environment for its in stating.values() for r in its):
+        first, *others = stating
+        named = "; ".join(f"{size} in {_paths(stating[size])}" for size in others[:_MISSING_LISTED])
+        notes.append(f"the reports state different world sizes: {first} in {len(stating[first])} of them, {named}")
+    beyond = [
+        (rank, size, r) for size, its in stating.items() for r in its if (rank := stated_rank(r)) is not None and rank >= size
+    ]
+    notes += [f"rank {rank} is beyond its world size of {size} in {report.path}" for rank, size, report in beyond[:_MISSING_LISTED]]
+    negative = [r for r in reports if r is not None and any(r.environment.get(v, "").startswith("-") for v in _RANK_VARIABLES[:1])]
+    if negative:
+        notes.append(f"a negative rank is stated in {_paths(negative)}, so it is not used")
+    return notes
+
+
+def _paths(reports: Sequence[Report]) -> str:
+    more = f" and {len(reports) - _MISSING_LISTED} more" if len(reports) > _MISSING_LISTED else ""
+    return ", ".join(r.path for r in reports[:_MISSING_LISTED]) + more
 
 
 def _missing(ranks: Sequence[int], world_size: int | None, found: Iterable[tuple[int, str]]) -> tuple[int, ...]:

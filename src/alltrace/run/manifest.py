@@ -139,6 +139,7 @@ class RankRecord(NamedTuple):
         missing_records: The kinds of records that its reports lost.
         unrecorded: When work of which no record is there may have run: (start, end), ascending, in the time of its files.
         windows: The spans that its reports are of, if nothing was recorded between them, likewise; else none.
+        doubt: Why its times cannot be compared with other ranks', such as "its clock steps back by 20 ms"; None if they can.
     """
 
     rank: int
@@ -160,6 +161,7 @@ class RankRecord(NamedTuple):
     missing_records: tuple[MissingRecords, ...] = ()
     unrecorded: tuple[tuple[int, int], ...] = ()
     windows: tuple[tuple[int, int], ...] = ()
+    doubt: str | None = None
 
     @property
     def folder(self) -> str:

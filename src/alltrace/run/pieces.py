@@ -51,6 +51,7 @@ class Piece:
         self.row_warnings: tuple[ReportWarning, ...] = ()
         self.lacking: dict[str, tuple[str, ...]] = {}
         self.unreachable: dict[str, list[Any]] = {}
+        self.doubt: str | None = None
 
     def saw(self, start: int | None, end: int | None) -> None:
         """The first start and the last end of a table."""

@@ -8,6 +8,7 @@ A row is suspect if
 * it has no time: 0, where its table goes on with other times; or it is a kernel without a duration, as most of its table are;
 * it is far from all others: half an hour away from the rest of its report, with at most one in a thousand rows there;
 * it lasts half an hour longer than anything else begins;
+* it is a call that begins 1 ms or more after what it launched or the call behind it (`alltrace.run.launch_order`);
 * it is recorded twice: another row of its stream or thread has the same times and the same launch;
 * it overruns: it ends more than 1 us after the third later piece of work of its stream has begun. Work on a stream is serial.
   Kernels of graphs are not, and neither is a stream in which one in twenty rows overruns; nearby ones may overlap (dependent
@@ -17,6 +18,7 @@ A row is suspect if
 The tables that questions read have the believed end of work that overruns (the start of the next), no size for copies that are too
 fast, and no other suspect row. `suspects` says what the report has. A table that differs is kept as it was recorded, too, for the
 reports of Nsight Systems, which give the file's numbers. If calls share their correlation ids with many others, nothing has one.
+A rank whose clock steps back, whose launches are not joined, or of which a part is lost is in doubt and not compared with others.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ import pyarrow.parquet as pq
 
 from alltrace.readers.base import ReportWarning
 from alltrace.run.bounds import MOST_TIME_NS, UNREACHABLE_TEXT
+from alltrace.run.launch_order import launch_order
 from alltrace.run.manifest import RECORDED
 from alltrace.run.parquet import read_parquet, row_group_order
 from alltrace.run.writer import TableWriter
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from alltrace.run.launch_order import LaunchOrder
     from alltrace.run.pieces import Piece
     from alltrace.trace.arrays import Int64
 
@@ -51,9 +55,6 @@ if TYPE_CHECKING:
 FAR_NS = 1800 * 10**9
 _FEW_SHARE = 1000
 _ALWAYS_FEW = 3
-_SHARE_IN_ORDER = 0.9
-_SHARED_IDS = 4
-"""A call of the runtime and those of the driver within it may share an id."""
 _OVERRUN_NS = 1_000
 _LATER = 3
 _LONG_NS = 10_000_000
@@ -62,17 +63,21 @@ _NOT_SERIAL_SHARE = 0.05
 _BITS = 40
 """Where the process begins in a process and correlation id as one number."""
 
+_LOST_SHARE = 0.05
+"""Without more of its work a rank does not show when it waits."""
+
 _SMALL_BYTES = 64 << 10
 _MOST_BYTES_PER_NS = 20_000
 _SAMPLE = 4096
 
-_REASONS = ("unreachable", "backward", "no time", "far", "too long", "repeated", "overrun", "size")
-UNREACHABLE, BACKWARD, TIMELESS, FAR, LONG, REPEATED, OVERRUN, SIZE = range(1, len(_REASONS) + 1)
+_REASONS = ("unreachable", "backward", "no time", "far", "too long", "late", "repeated", "overrun", "size")
+UNREACHABLE, BACKWARD, TIMELESS, FAR, LONG, LATE, REPEATED, OVERRUN, SIZE = range(1, len(_REASONS) + 1)
 _TEXTS = {
     BACKWARD: "rows of `{table}` that end before they start",
     TIMELESS: "rows of `{table}` without a time or a duration",
     FAR: "rows of `{table}` far from the time of all others",
     LONG: "rows of `{table}` that last half an hour longer than anything else begins",
+    LATE: "rows of `{table}` that begin 1 ms or more after what they launched, or after the call behind them",
     REPEATED: "rows of `{table}` that are recorded twice",
     OVERRUN: "rows of `{table}` that end after later work of their stream has begun",
     SIZE: "copies of an impossible size, or faster than any memory",
@@ -111,17 +116,27 @@ def set_aside(piece: Piece, scratch: Path, report: str) -> None:
     tables = {name: times for name in piece.rows if (times := _times(piece.folder, name, piece.rows)) is not None}
     _check_unit(tables, report)
     reasons = _suspects(piece.folder, tables)
-    unjoined = _repeats_correlations(piece)
-    for name in _LAUNCHED if unjoined else ():
+    calls, kernels = (tables[name].start if name in tables else None for name in ("api", "kernels"))
+    order = launch_order(piece.folder, calls, kernels, {name: (why > 0) & (why < LATE) for name, why in reasons.items()})
+    if order.late is not None:
+        why = reasons.setdefault("api", np.zeros(len(order.late), np.int8))
+        why[order.late & (why == 0)] = LATE
+    unnamed = read_parquet(piece.folder / "kernels.parquet", ["kind"]).column("kind").null_count if kernels is not None else 0
+    if unnamed:
+        piece.row_warnings += (ReportWarning("kernels without a name, so of unknown kind", ("kernels",), unnamed),)
+    piece.doubt = _doubt(tables, reasons, order, unnamed)
+    for name in _LAUNCHED if order.unjoined else ():
         if name in tables:
             reasons.setdefault(name, np.zeros(len(tables[name].start), np.int8))
             piece.row_warnings += (ReportWarning(_UNJOINED.format(table=name), (name,), len(tables[name].start)),)
+    if order.back_ns:
+        piece.row_warnings += (ReportWarning(f"its clock steps back by {order.back_ns / 1e6:,.1f} ms", tuple(tables)),)
     if not reasons and not piece.unreachable:
         return
     believed = _believed_ends(piece.folder, tables, reasons)
     suspects: list[pa.Table] = []
     for name, why in reasons.items():
-        suspects += _rewrite(piece, name, why, believed.get(name), scratch, unjoined=unjoined)
+        suspects += _rewrite(piece, name, why, believed.get(name), scratch, unjoined=order.unjoined)
         counts = np.bincount(why, minlength=len(_REASONS) + 1)
         piece.row_warnings += tuple(
             ReportWarning(text.format(table=name), (name,), int(counts[n])) for n, text in _TEXTS.items() if counts[n]
@@ -168,18 +183,19 @@ def _check_unit(tables: Mapping[str, _Times], report: str) -> None:
         )
 
 
-def _repeats_correlations(piece: Piece) -> bool:
-    """Whether calls share their correlation ids with many others, which leaves none of them a meaning."""
-    if piece.rows.get("api", 0) < _MANY:
-        return False
-    read = read_parquet(piece.folder / "api.parquet", ["correlation"]).column("correlation")
-    known = integers(read.drop_null() if read.null_count else read)
-    if len(known) < _MANY:
-        return False
-    if _SHARED_IDS * int(np.ptp(known)) > len(known) and (np.diff(known) > 0).mean() > _SHARE_IN_ORDER:
-        return False  # as they are where nothing is wrong, without a search for each
-    processes = integers(read_parquet(piece.folder / "api.parquet", ["process"]).column("process"), -1)
-    return _SHARED_IDS * len(np.unique(processes << _BITS | integers(read, 0))) < len(known)
+def _doubt(tables: Mapping[str, _Times], reasons: Mapping[str, NDArray[np.int8]], order: LaunchOrder, unnamed: int) -> str | None:
+    """Why the times of a report cannot be compared with others; None if they can."""
+    if order.back_ns:
+        return f"its clock steps back by {order.back_ns / 1e6:,.1f} ms"
+    if order.unjoined:
+        return "its launches cannot be joined with what they ran"
+    if "kernels" in tables and unnamed > _LOST_SHARE * len(tables["kernels"].start):
+        return f"{unnamed:,} of its {len(tables['kernels'].start):,} kernels have no name"
+    lost = sum(int(np.count_nonzero((reasons[n] > 0) & (reasons[n] < LATE))) for n in _SERIAL if n in reasons)
+    every = sum(len(tables[n].start) for n in _SERIAL if n in tables)
+    if lost > max(_ALWAYS_FEW, _LOST_SHARE * every):
+        return f"{lost:,} of its {every:,} kernels and copies have times that cannot be true"
+    return None
 
 
 def _suspects(folder: Path, tables: Mapping[str, _Times]) -> dict[str, NDArray[np.int8]]:

@@ -277,6 +277,7 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
         missing_records=missing.records,
         unrecorded=merged_spans((*missing.unrecorded, *between(windows))),
         windows=windows,
+        doubt=next((p.doubt for p in pieces if p.doubt is not None), None),
     )
     write_rank_record(piece.folder, rank, task.signatures[plan.rank])
     _sync(piece.folder)

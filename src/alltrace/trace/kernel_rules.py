@@ -76,11 +76,11 @@ class KernelRules:
         return blake2b(text.encode(), digest_size=8).hexdigest()
 
     def kind(self, name: str | None) -> str | None:
-        """The class of a kernel called `name`: that of the first rule that matches, else `unclassified`; None for no name.
+        """The class of a kernel called `name`: that of the first rule that matches, else `unclassified`; None without one.
 
         Only the first `LONGEST_NAME` characters of a name are read.
         """
-        if name is None:
+        if not name:
             return None
         found = self._known.get(name)
         if found is None:

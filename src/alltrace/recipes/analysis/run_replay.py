@@ -25,6 +25,11 @@ TABLES: dict[str, tuple[str, ...]] = {
 """What a rank must have some of to be replayed."""
 
 
+def compared(parts: Sequence[Part], run: RunFacts) -> list[Part]:
+    """The parts of the ranks whose times are compared with each other: all but those in doubt."""
+    return [p for p in parts if p.rank not in alignment_of(run).doubted] or list(parts)
+
+
 def merged_replay(
     answer: Callable[[Replay, Any, RunFacts, Options], Answer], parts: Sequence[Part], run: RunFacts, options: Options
 ) -> Answer:
@@ -32,6 +37,7 @@ def merged_replay(
 
     Raises `InputError`: a rank's reports lost too many records to distinguish waits from work.
     """
+    parts = compared(parts, run)
     refuse_unrecorded(run, {p.rank for p in parts})
     members, _ = alignment_tables(run)
     replay = replay_of([p.table for p in parts], run)

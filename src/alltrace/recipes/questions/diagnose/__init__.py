@@ -126,7 +126,7 @@ def _map(rank: Rank, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
-    from alltrace.recipes.analysis.run_replay import other_culprit, peers_in, replay_of
+    from alltrace.recipes.analysis.run_replay import compared, other_culprit, peers_in, replay_of
     from alltrace.recipes.questions.diagnose import capture, sharing, unexplained
     from alltrace.recipes.questions.diagnose import late_ranks as late
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
@@ -135,7 +135,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     from alltrace.recipes.questions.diagnose.ranking import ranked
     from alltrace.recipes.questions.diagnose.regression import resolved
 
-    given = {p.rank: p.table for p in parts if p.table.facts is not None}
+    given = {p.rank: p.table for p in compared(parts, run) if p.table.facts is not None}
     if not given:
         return Answer(
             _schema().empty_table(),

@@ -12,6 +12,7 @@ from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import NO_LOSS, Finding
 from alltrace.run.manifest import RankRecord
 from alltrace.run.report_warnings import warnings_of
+from alltrace.trace.number_text import number_ranges
 
 _DROPPED = re.compile(r"drop|lost|overflow|might be missing", re.IGNORECASE)
 _DAMAGED = re.compile(r"cut short|left out|none of its rows|have no end", re.IGNORECASE)
@@ -36,6 +37,7 @@ def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     found += _short(all_ranks, run)
     found += _missing_records(all_ranks, run)
     found += _suspects(all_ranks, run)
+    found += _doubted(all_ranks, run)
     found += _slowdown(all_ranks, run)
     for pattern, where, advice in (
         (_DROPPED, "dropped events", "The profiler dropped events; capture less at a time, or fewer kinds of events."),
@@ -146,6 +148,25 @@ def _suspects(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     )
     evidence = {"suspect_rows": float(suspects), "suspect_share": suspects / sum(sum(rank.rows.values()) for rank in its)}
     return [_fault(all_ranks, [rank.rank for rank in its], "impossible records", advice, evidence)]
+
+
+def _doubted(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
+    """Ranks that are compared with no other, a finding for each reason."""
+    reasons = {rank.rank: rank.doubt for rank in run.ranks if rank.doubt is not None}
+    reasons |= {} if run.alignment is None else run.alignment.doubted
+    ranks: dict[str, list[int]] = {}
+    for rank, reason in reasons.items():
+        ranks.setdefault(reason, []).append(rank)
+    return [
+        _fault(
+            all_ranks,
+            its,
+            "times in doubt",
+            f"Of rank {number_ranges(its)} {reason}, so its times are compared with no other rank's; record it again.",
+            {"reports": len(its)},
+        )
+        for reason, its in ranks.items()
+    ]
 
 
 _PLACES = {

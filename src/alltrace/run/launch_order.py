@@ -1,0 +1,148 @@
+"""What the order of launches shows: ids without a meaning, a clock that steps back, calls that begin after their kernel.
+
+Ids rise from call to call of a thread, and kernels of a stream run in the order of their launches. So one with a higher id and an
+earlier time comes after a step of the clock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from alltrace.run.parquet import read_parquet
+from alltrace.trace.arrays import integers
+from alltrace.trace.distinct import distinct_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from alltrace.trace.arrays import Int64
+
+    Flags = NDArray[np.bool_]
+
+_MANY = 50
+_SHARE_IN_ORDER = 0.9
+_SHARED_IDS = 4
+"""A call of the runtime and those of the driver within it may share an id."""
+_BITS = 40
+"""Where the process begins in a process and correlation id as one number."""
+_PLACES = 16
+"""How many places in a table of ids cost as much as the search for one."""
+_STEP_NS = 1_000_000
+"""Clocks of a host and its devices are less than this apart, and so are the stamp of a call and its id."""
+_FEW, _FEW_SHARE = 3, 0.01
+_WINDOW = 5
+_SERIAL = {"api": ("process", "thread"), "kernels": ("process", "device", "stream")}
+_UNKNOWN = np.iinfo(np.int64).max
+
+
+class LaunchOrder(NamedTuple):
+    """What is wrong with the launches of a report.
+
+    Attributes:
+        unjoined: Whether calls share their ids with many others, which leaves none of them a meaning.
+        back_ns: By how much its clock steps back, at most; 0 if it does not.
+        late: The calls that begin long after what they launched or the call behind them, if they are few; None for none.
+    """
+
+    unjoined: bool = False
+    back_ns: int = 0
+    late: Flags | None = None
+
+
+def launch_order(folder: Path, calls: Int64 | None, kernels: Int64 | None, suspect: Mapping[str, Flags]) -> LaunchOrder:
+    """What is wrong with the launches of a report.
+
+    Args:
+        folder: Its tables.
+        calls: The starts of its calls, in the order of the table; None if it has none.
+        kernels: Those of its kernels, likewise.
+        suspect: The rows of tables that have other times than they should.
+    """
+    if calls is None or len(calls) < _MANY:
+        return LaunchOrder()
+    own = _ids(folder, "api", suspect)
+    known = own >= 0
+    if np.count_nonzero(own >= 0) < _MANY:
+        return LaunchOrder()
+    low, high = int(own[own >= 0].min()), int(own.max())
+    in_order = (np.diff(own) > 0).mean() > _SHARE_IN_ORDER
+    if not (in_order and _SHARED_IDS * (high - low) > len(own)) and _SHARED_IDS * len(np.unique(own)) < len(own):
+        return LaunchOrder(unjoined=True)
+    if high - low > _PLACES * len(own):  # several processes, or ids far apart
+        numbers = np.unique(own)
+        own = np.searchsorted(numbers, own)
+        others = None if kernels is None else _places(numbers, _ids(folder, "kernels", suspect))
+        low, high = 0, len(numbers) - 1
+    else:
+        others = None if kernels is None else _ids(folder, "kernels", suspect)
+    back_ns, late_rows = _order(folder, "api", own, calls)
+    late = np.zeros(len(own), np.bool_)
+    if others is not None and kernels is not None:
+        back_ns = max(back_ns, _order(folder, "kernels", others, kernels)[0])
+        first = np.full(high - low + 1, _UNKNOWN)
+        rows = np.flatnonzero(known)[::-1]  # of calls with one id the outer one is the first of its thread
+        first[own[rows] - low] = calls[rows]
+        inside = (others >= low) & (others <= high)
+        launched = first[np.where(inside, others - low, 0)]
+        behind = inside & (launched != _UNKNOWN) & (launched > kernels + _STEP_NS)
+        if behind.any():
+            late = np.isin(own, others[behind])
+    late[late_rows] = True
+    number = np.count_nonzero(late)
+    if back_ns or not number or number > max(_FEW, _FEW_SHARE * len(own)):
+        return LaunchOrder(back_ns=back_ns)
+    return LaunchOrder(late=late)
+
+
+def _ids(folder: Path, name: str, suspect: Mapping[str, Flags]) -> Int64:
+    """The correlation ids of a table, each as one number with its process where there are several; -1 for none or a suspect row."""
+    path = folder / f"{name}.parquet"
+    ids = integers(read_parquet(path, ["correlation"]).column("correlation"), -1)
+    if name in suspect:
+        ids = np.where(suspect[name], -1, ids)
+    processes = folder / "processes.parquet"
+    if processes.is_file() and pq.read_metadata(processes).num_rows == 1:
+        return ids
+    return np.where(ids > 0, integers(read_parquet(path, ["process"]).column("process"), 0) << _BITS | ids, ids)
+
+
+def _places(numbers: Int64, ids: Int64) -> Int64:
+    """The place of each id among ascending numbers; -1 for an id that is not among them."""
+    at = np.minimum(np.searchsorted(numbers, ids), len(numbers) - 1)
+    return np.where(numbers[at] == ids, at, -1)
+
+
+def _order(folder: Path, name: str, ids: Int64, starts: Int64) -> tuple[int, Int64]:
+    """By how much the starts of calls of a thread, or of kernels of a stream, step back in the order of their ids, at most.
+
+    0 if they do not, or few are before or after the step. And the rows of single ones that begin after those behind them. The table
+    is in order of threads or streams, and of starts in each.
+    """
+    none = np.empty(0, np.int64)
+    if not ((ids[1:] < ids[:-1]) & (ids[1:] >= 0)).any():
+        return 0, none
+    table = read_parquet(folder / f"{name}.parquet", list(_SERIAL[name]))
+    track = distinct_rows(*(integers(table.column(c), -1) for c in _SERIAL[name]))[1]
+    inside = np.flatnonzero((ids[1:] < ids[:-1]) & (ids[1:] >= 0) & (track[1:] == track[:-1]))
+    back, late = 0, [none]
+    for number in np.unique(track[inside]).tolist():
+        rows = np.flatnonzero((track == number) & (ids >= 0))
+        rows = rows[np.argsort(ids[rows], kind="stable")]
+        its = starts[rows]
+        if len(its) < 2 * _MANY:
+            continue
+        late.append(rows[1:-1][(its[1:-1] > its[2:] + _STEP_NS) & (its[:-2] <= its[2:])])
+        steps = its[:-1] - its[1:]
+        its = np.median(np.lib.stride_tricks.sliding_window_view(its, _WINDOW), axis=1).astype(np.int64)  # without single ones
+        drops = np.flatnonzero(np.diff(its) < -_STEP_NS) + 1
+        drops = drops[(drops >= _MANY) & (drops <= len(its) - _MANY)]
+        highest, later = np.maximum.accumulate(its), np.maximum.accumulate(its[::-1])[::-1]
+        drops = drops[later[drops] > highest[drops - 1]]  # the clock goes on; ids of other calls would not
+        back = max([back, *(int(steps[drop - 1 : drop + _WINDOW].max()) for drop in drops.tolist())])
+    return back, np.concatenate(late)
