@@ -160,6 +160,25 @@ def test_warnings(export, read, tid):
     assert no_cuda.column("osrt", "return_value") == [-1]
 
 
+def test_tables_with_rows_that_are_not_read_are_named(export, read, tid):
+    """Facts of the report, tables without rows, and those of other programs are not."""
+    tables = {
+        "OSRT_API(start, end, globalTid, nameId)": [(1, 2, tid(9, 9), None)],
+        "OSRT_CALLCHAINS(id, symbol, stackDepth)": [(1, 2, 0)],
+        "CUDA_GRAPH_EVENTS(start, end, nameId, globalTid)": [(1, 2, 3, tid(9, 9))],
+        "CUDNN_EVENTS(start, end, nameId, globalTid)": [],
+        "CUPTI_ACTIVITY_KIND_ENVIRONMENT_V2(timestamp, deviceId)": [(1, 0)],
+        "NEW_KIND_OF_EVENTS(start, end)": [(1, 2)],
+        "TARGET_INFO_SYSTEM_ENV(name TEXT, value TEXT)": [("a", "b")],
+        "MPI_RANKS(globalTid, rank)": [(tid(9, 9), 0)],
+        "ENUM_OPENMP_THREAD(id, name TEXT, label TEXT)": [(1, "a", "b")],
+        "cudaAPIStats(name TEXT)": [("a",)],
+    }
+    texts = [w.text for w in read(export(tables)).report.warnings]
+    names = "CUDA_GRAPH_EVENTS, CUPTI_ACTIVITY_KIND_ENVIRONMENT_V2, NEW_KIND_OF_EVENTS, OSRT_CALLCHAINS"
+    assert f"Tables with rows that alltrace does not read: {names}." in texts
+
+
 def test_known_processes_are_numbered_as_before_and_not_looked_for(export, tid, monkeypatch):
     """Opened again, a report whose rows name the less busy process first numbers both as it did."""
     path = export({"OSRT_API(start, end, globalTid, nameId)": [(1, 2, tid(4), 1), (1, 2, tid(8), 1), (3, 4, tid(8), 1)]})

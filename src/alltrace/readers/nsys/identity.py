@@ -11,7 +11,7 @@ import numpy as np
 from alltrace.readers.base import ReportProcess, ReportWarning
 from alltrace.readers.nsys.columns import as_integers
 from alltrace.readers.nsys.entities import TID_BITS, TID_MASK, pid_of
-from alltrace.readers.nsys.mapping import find_table, unreadable
+from alltrace.readers.nsys.mapping import find_table, unread, unreadable
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
 from alltrace.trace.arrays import unpacked
 from alltrace.trace.errors import printable
@@ -228,6 +228,8 @@ def warnings(source: RawSource, tables: Iterable[str], schema_version: str | Non
     for table, made, missing in unreadable(source.tables):
         columns = f"no column {missing[0]}" if len(missing) == 1 else f"no columns {', '.join(missing)}"
         found.append(ReportWarning(f"Table {printable(table)} has {columns}, so none of its rows are read.", made))
+    if not_read := [printable(table) for table in unread(source.tables) if source.count_about(table)]:
+        found.append(ReportWarning(f"Tables with rows that alltrace does not read: {', '.join(not_read)}."))
     found.extend(_diagnostics(source))
     return tuple(found)
 

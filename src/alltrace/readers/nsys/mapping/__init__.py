@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from alltrace.trace.schema import TABLES
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-__all__ = ["SOURCES", "Field", "Source", "find_table", "missing_columns", "sources_of", "unreadable"]
+__all__ = ["SOURCES", "Field", "Source", "find_table", "missing_columns", "sources_of", "unread", "unreadable"]
 
 _LONGEST_VERSION = 10
 
@@ -61,6 +62,24 @@ def unreadable(tables: Mapping[str, Collection[str]]) -> Iterator[tuple[str, tup
             time = source.fields.get(TABLES[made_of].order or "")
             if time is not None and time.column is not None and time.column not in tables[table]:
                 yield table, (made_of,), [time.column]
+
+
+_OTHERS_READ = re.compile(
+    r"(ANALYSIS|TARGET_INFO|META_DATA|EXPORT_META_DATA|ENUM|MPI_(RANKS|COMMUNICATORS)|NVTX_PAYLOAD|GENERIC_EVENT|OSRT_FILE_ACCESS|"
+    r"NIC_ID_MAP|SAMPLING_CALLCHAINS|DIAGNOSTIC_EVENT|CUPTI_ACTIVITY_KIND_CUDA_EVENT)(_|S$|$)"
+)
+"""Tables that complete rows of others, or say something of the report."""
+_NAMED_BY_NSYS = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
+"""As Nsight Systems names tables of events; `nsys stats` and others add further tables to an export."""
+
+
+def unread(tables: Collection[str]) -> Iterator[str]:
+    """The tables of an export, by name, whose events become rows of no canonical table."""
+    read = {found for made in TABLES for found, _ in sources_of(made, tables)}
+    for table in sorted(tables):
+        stem = _stem(table)
+        if table not in read and stem not in _NEEDED and not _OTHERS_READ.match(stem) and _NAMED_BY_NSYS.fullmatch(table):
+            yield table
 
 
 def sources_of(table: str, tables: Collection[str]) -> list[tuple[str, Source]]:
