@@ -18,6 +18,7 @@ LEFT = {
     "capture_slowdown.py": 5,
     "clock_jumps.py": 1,
     "communicators_by_order.py": 5,
+    "doubted_ranks.py": 1,
     "iteration_names.py": 1,
     "log_call_matching.py": 15,
     "log_join.py": 3,

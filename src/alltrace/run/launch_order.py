@@ -42,27 +42,18 @@ _UNKNOWN = np.iinfo(np.int64).max
 
 
 class LaunchOrder(NamedTuple):
-    """What is wrong with the launches of a report.
+    """What is wrong with the launches of a report."""
 
-    Attributes:
-        unjoined: Whether calls share their ids with many others, which leaves none of them a meaning.
-        back_ns: By how much its clock steps back, at most; 0 if it does not.
-        late: The calls that begin long after what they launched or the call behind them, if they are few; None for none.
-    """
-
-    unjoined: bool = False
-    back_ns: int = 0
-    late: Flags | None = None
+    unjoined: bool = False  # whether calls share their ids with many others, which leaves none of them a meaning
+    back_ns: int = 0  # by how much its clock steps back, at most; 0 if it does not
+    late: Flags | None = None  # the calls that begin long after what they launched or the call behind them, if few; None for none
 
 
 def launch_order(folder: Path, calls: Int64 | None, kernels: Int64 | None, suspect: Mapping[str, Flags]) -> LaunchOrder:
     """What is wrong with the launches of a report.
 
-    Args:
-        folder: Its tables.
-        calls: The starts of its calls, in the order of the table; None if it has none.
-        kernels: Those of its kernels, likewise.
-        suspect: The rows of tables that have other times than they should.
+    `folder`: its tables. `calls`: the starts of its calls, in the order of the table; None if it has none. `kernels`: those of its
+    kernels, likewise. `suspect`: the rows of tables that have other times than they should.
     """
     if calls is None or len(calls) < _MANY:
         return LaunchOrder()
