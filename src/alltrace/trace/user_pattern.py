@@ -52,9 +52,7 @@ class UserPattern:
         try:
             found: list[dict[str, str] | None] = pc.extract_regex(_array(texts), self._named).to_pylist()
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-            raise UsageError(
-                f"the regular expression {self._text!r} cannot be used ({error}); name its groups apart"
-            ) from error
+            raise UsageError(f"the regular expression {self._text!r} cannot be used ({error}); name its groups apart") from error
         return found
 
     @property
