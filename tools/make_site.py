@@ -63,6 +63,7 @@ _NAV = {
     ),
     "How right, how fast, how safe": (
         "accuracy",
+        "reports",
         "recorders",
         "benchmarks",
         "scale",

@@ -301,7 +301,8 @@ def test_an_address_without_a_selection_shows_none(page):
 
 def test_ranks_stand_by_their_place_in_the_grid(page):
     order = page.evaluate(
-        "async () => { const { Arrangement } = await import('/static/arrange.js');"
+        "async () => { const main = document.querySelector('script[src*=main]').src;"
+        " const { Arrangement } = await import(main.replace('main', 'arrange'));"
         " const run = {dimensions: [{name: 'TP', size: 2}, {name: 'DP', size: 2}, {name: 'PP', size: 2}],"
         " ranks: [...Array(8).keys()].map((rank) => ({rank, host: `h${rank % 3}`}))};"
         " const a = new Arrangement(run, () => {}), all = run.ranks.map((r) => r.rank);"
@@ -309,7 +310,8 @@ def test_ranks_stand_by_their_place_in_the_grid(page):
         " return [of('grid0'), of('grid1'), of('grid2'), of('host'), a.told(5), (a.read({order: 'grid1'}), a.told(5))] }"
     )
     roles = page.evaluate(
-        "async () => { const { Arrangement } = await import('/static/arrange.js');"
+        "async () => { const main = document.querySelector('script[src*=main]').src;"
+        " const { Arrangement } = await import(main.replace('main', 'arrange'));"
         " const run = {ranks: [0, 1, 2, 3].map((rank) => ({rank, host: 'h', role: ['critic', 'actor', null, 'actor'][rank]}))};"
         " const a = new Arrangement(run, () => {}); a.read({order: 'role'});"
         " return [a.sorted([0, 1, 2, 3]), a.told(1), a.told(2), [...a.element.querySelectorAll('option')].map((o) => o.value)] }"
@@ -533,16 +535,18 @@ def test_the_times_of_a_report_lead_to_the_timeline(page, tmp_path, monkeypatch)
     run = OpenRun(RUNS[page.base])
     report = tmp_path / "report.html"
     report.write_text(to_html(gather(run, "r"), "http://127.0.0.1:9/"), encoding="utf-8")
+    base, opened = page.base, page
+    page = page.context.new_page()  # beside the tab with the run, which has the token
     page.goto(report.as_uri())
     page.wait_for_selector("html[data-ready=yes]")
     page.fill("#page", "javascript:alert(1)")
     page.keyboard.press("Enter")
     assert page.get_attribute("#page", "aria-invalid") == "true"
-    page.fill("#page", page.base)
+    page.fill("#page", base)
     page.keyboard.press("Enter")
     row = run.recipe("gaps").to_pylist()[0]
     link = page.locator("#gaps a.place").first
-    assert link.get_attribute("href").startswith(f"{page.base}#timeline?")
+    assert link.get_attribute("href").startswith(f"{base}#timeline?")
     with page.context.expect_page() as opening:
         link.click()
     other = opening.value
@@ -550,6 +554,8 @@ def test_the_times_of_a_report_lead_to_the_timeline(page, tmp_path, monkeypatch)
     found = other.evaluate("() => [window.alltraceTimeline.cursors, window.alltraceTimeline.ranks]")
     assert found == [[row["start_ns"], row["start_ns"] + row["duration_ns"]], [row["rank"]]]
     other.close()
+    page.close()
+    assert not opened.is_closed()
 
 
 def test_a_report_and_the_page_lead_to_the_same_places(page):
@@ -559,7 +565,8 @@ def test_a_report_and_the_page_lead_to_the_same_places(page):
         columns = [{"name": c.name, "unit": c.unit} for c in result.answer.columns]
         rows = [list(r.values()) for r in result.to_pylist()[:5]]
         theirs = page.evaluate(
-            "async ([columns, rows, zero]) => { const { placesOf } = await import('/static/places.js');"
+            "async ([columns, rows, zero]) => { const main = document.querySelector('script[src*=main]').src;"
+            " const { placesOf } = await import(main.replace('main', 'places'));"
             " const places = placesOf(columns, zero); return rows.map((r) => places && places.address(r)) }",
             [columns, rows, result.zero_ns],
         )
