@@ -64,7 +64,7 @@ def fold_groups(table: Any) -> Any:
     out, back = count(sends & ~to_self) > 0, count(~sends & ~to_self) > 0
     moved = (sends == out[group]) & (~to_self | among_all[group])
     folded = one_peer | among_all
-    kept = calls.take(shown[folded])
+    folded_rows = calls.take(shown[folded])
     op = np.where(among_all, ALL_TO_ALL, np.where(out & back, SEND_RECV, np.where(out, SEND, RECV)))[folded]
     changed: dict[str, Any] = {
         "op": pa.array(op, pa.string()).dictionary_encode(),
@@ -72,12 +72,12 @@ def fold_groups(table: Any) -> Any:
         "sequence": pa.nulls(len(op), pa.int64()),  # those of single calls
     }
     for name in ("bytes", "count"):
-        told = integers(calls.column(name), -1)
-        total = np.bincount(group, np.where(moved & (told >= 0), told, 0), groups)[folded]
+        sizes = integers(calls.column(name), -1)
+        total = np.bincount(group, np.where(moved & (sizes >= 0), sizes, 0), groups)[folded]
         changed[name] = pa.array(np.where(total < _MOST, total, 0).astype(np.int64), mask=~((total > 0) & (total < _MOST)))
     for name, values in changed.items():
-        place = kept.schema.get_field_index(name)
-        kept = kept.set_column(place, name, values.cast(kept.schema.field(place).type))
+        place = folded_rows.schema.get_field_index(name)
+        folded_rows = folded_rows.set_column(place, name, values.cast(folded_rows.schema.field(place).type))
     left = np.ones(len(table), np.bool_)
     left[rows[folded[group]]] = False
-    return pa.concat_tables([table.filter(pa.array(left)), kept]).combine_chunks()
+    return pa.concat_tables([table.filter(pa.array(left)), folded_rows]).combine_chunks()

@@ -117,9 +117,9 @@ class HostWork:
         table = self._mpi if self._mpi.num_rows else self._ranges
         thread, length = integers(table.column("thread"), -1), _lengths(table)
         threads, of_row = np.unique(thread, return_inverse=True)
-        taken = np.bincount(of_row, length, len(threads))
+        time_ns = np.bincount(of_row, length, len(threads))
         chosen = ~np.isin(threads, self._backends) & (threads >= 0)
-        return int(threads[np.where(chosen, taken, -1).argmax()]) if chosen.any() else -1
+        return int(threads[np.where(chosen, time_ns, -1).argmax()]) if chosen.any() else -1
 
     def _of_main(self, name: str, columns: Sequence[str]) -> pa.Table:
         rows = self._rank.file_table(name, ("thread", *columns))

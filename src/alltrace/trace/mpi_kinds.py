@@ -32,5 +32,5 @@ def is_call(calls: pa.Table, kind: str) -> NDArray[np.bool_]:
 
 def exchanges(calls: pa.Table) -> NDArray[np.bool_]:
     """Which rows of `mpi` are calls that exchange data with other ranks, or wait for that."""
-    found: NDArray[np.bool_] = np.logical_or.reduce([is_call(calls, kind) for kind in _CALLS])
-    return found
+    exchanging: NDArray[np.bool_] = np.logical_or.reduce([is_call(calls, kind) for kind in _CALLS])
+    return exchanging

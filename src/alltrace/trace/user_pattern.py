@@ -38,8 +38,8 @@ class UserPattern:
         """Whether it occurs in each text."""
         import pyarrow.compute as pc
 
-        found: list[bool] = pc.match_substring_regex(_array(texts), self._text).to_pylist()
-        return found
+        matches: list[bool] = pc.match_substring_regex(_array(texts), self._text).to_pylist()
+        return matches
 
     def groups(self, texts: Sequence[str]) -> list[dict[str, str] | None]:
         """The texts of its groups with a name where it first occurs in each text; None if it does not.
@@ -50,10 +50,10 @@ class UserPattern:
         import pyarrow.compute as pc
 
         try:
-            found: list[dict[str, str] | None] = pc.extract_regex(_array(texts), self._named).to_pylist()
+            texts_of_groups: list[dict[str, str] | None] = pc.extract_regex(_array(texts), self._named).to_pylist()
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
             raise UsageError(f"the regular expression {self._text!r} cannot be used ({error}); name its groups apart") from error
-        return found
+        return texts_of_groups
 
     @property
     def names(self) -> set[str]:

@@ -79,19 +79,19 @@ def limited_query(run: Run, text: str, limits: Limits, check: Callable[[], None]
             f"the process of the query ended, most likely because it needed more than {memory >> 30} GiB of memory; select fewer "
             f"rows or columns at once, or set {MEMORY_VARIABLE}"
         )
-    told = json.loads(head)
-    if "error" in told:
-        raise _ERRORS.get(told["kind"], AlltraceError)(told["error"])
-    columns = tuple(Column(*column) for column in told["columns"])
-    return _answer(pa.ipc.open_stream(rows).read_all(), columns, told["notes"])
+    facts = json.loads(head)
+    if "error" in facts:
+        raise _ERRORS.get(facts["kind"], AlltraceError)(facts["error"])
+    columns = tuple(Column(*column) for column in facts["columns"])
+    return _answer(pa.ipc.open_stream(rows).read_all(), columns, facts["notes"])
 
 
 def memory_bytes() -> int:
     """The most memory that the process may address. Raises `UsageError`: the environment variable is not a number from 2 on."""
-    given = os.environ.get(MEMORY_VARIABLE, "") or str(MEMORY_GB)
-    if not given.isascii() or not given.isdigit() or not 2 <= int(given) <= 1 << 20:
-        raise UsageError(f"{MEMORY_VARIABLE} is {given!r}; expected a whole number of GiB, 2 or more")
-    return int(given) << 30
+    setting = os.environ.get(MEMORY_VARIABLE, "") or str(MEMORY_GB)
+    if not setting.isascii() or not setting.isdigit() or not 2 <= int(setting) <= 1 << 20:
+        raise UsageError(f"{MEMORY_VARIABLE} is {setting!r}; expected a whole number of GiB, 2 or more")
+    return int(setting) << 30
 
 
 def _answer(table: Any, columns: Any, notes: Any) -> Answer:
@@ -114,12 +114,12 @@ def _reply(child: subprocess.Popen[bytes], request: bytes, seconds: float, check
 
 def _serve() -> None:
     """The other process: answer the one query on the standard input."""
-    asked = json.load(sys.stdin.buffer)
+    request = json.load(sys.stdin.buffer)
     from alltrace.recipes.questions.sql import Limits, query
     from alltrace.run.partial import PartialRun
     from alltrace.run.store import Run
 
-    place, limits, memory = asked["run"], Limits(*asked["limits"]), asked["memory"]
+    place, limits, memory = request["run"], Limits(*request["limits"]), request["memory"]
     path, align = Path(place["path"]), None if place["align"] is None else Path(place["align"])
     run = PartialRun(path) if place["partial"] else Run(path, align=align)
     run = run.in_session_time() if place["in_session"] else run
@@ -131,7 +131,7 @@ def _serve() -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, limits.seconds + _GRACE_SECONDS)  # the system ends it, whatever it is doing then
     try:
-        answer = query(run, asked["text"], limits)
+        answer = query(run, request["text"], limits)
         reply = _packed(answer)
     except MemoryError:
         reply = _refusal(AlltraceError("memory ran out for the query; select fewer rows or columns at once"))

@@ -66,11 +66,11 @@ class Throttled:
 def to_fastest(ratios: Float) -> Float:
     """Ratios of ranks by the lower quartile of their step, of few ranks the least: one that changes does not change the others."""
     there = ~np.isnan(ratios).all(axis=0)
-    found = np.full(ratios.shape, np.nan)
+    relative = np.full(ratios.shape, np.nan)
     if there.any():
         usual = np.nanpercentile(ratios[:, there], 25, axis=0, method="lower")
-        found[:, there] = ratios[:, there] / np.where(usual > 0, usual, np.nan)
-    return found
+        relative[:, there] = ratios[:, there] / np.where(usual > 0, usual, np.nan)
+    return relative
 
 
 def throttled(values: Float, least: float) -> list[Throttled]:
@@ -78,7 +78,7 @@ def throttled(values: Float, least: float) -> list[Throttled]:
 
     `values`: Ratios to the fastest in the step, (ranks, steps); NaN if not known. `least`: The least change.
     """
-    found = []
+    changes = []
     count = max(int((~np.isnan(values)).sum()), 2)
     needed = _SURE + float(np.sqrt(2 * np.log(count)))
     known = (~np.isnan(values)).sum(axis=1) > 1
@@ -93,9 +93,9 @@ def throttled(values: Float, least: float) -> list[Throttled]:
                 continue
             steps = np.zeros(len(own), np.bool_)
             steps[there[slow]] = True
-            found.append(Throttled(row, steps, float(own[steps].mean() / own[there[~slow]].mean()), lasts))
+            changes.append(Throttled(row, steps, float(own[steps].mean() / own[there[~slow]].mean()), lasts))
             break
-    return found
+    return changes
 
 
 def later_part(values: Float, least: float) -> NDArray[np.bool_] | None:
@@ -159,8 +159,8 @@ def stalls(all_ranks: AllRankFacts) -> Mapping[int, Int64]:
     beyond = longest - usual[of_cell]
     stalled = ran & (beyond >= _STALL_NS) & (longest >= _STALL_TIMES * usual[of_cell])
     stalled &= beyond >= _STALL_DEVIATIONS * deviation[of_cell]
-    taken = np.where(stalled, beyond, 0).astype(np.int64)
-    split = np.split(taken, np.cumsum([n * k for n, k in sizes])[:-1])
+    stalled_ns = np.where(stalled, beyond, 0).astype(np.int64)
+    split = np.split(stalled_ns, np.cumsum([n * k for n, k in sizes])[:-1])
     of_rank = {rank: own.reshape(size) for rank, own, size in zip(facts, split, sizes, strict=True)}
     of_rank = {rank: np.where((own > 0).mean(axis=0) <= _RARELY, own, 0) if len(own) else own for rank, own in of_rank.items()}
     totals = np.array([own.sum() for own in of_rank.values()], np.float64)
