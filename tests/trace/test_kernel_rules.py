@@ -20,7 +20,6 @@ KINDS = {
     "void at::native::vectorized_elementwise_kernel<4>": "compute",
     "triton_poi_fused_add_0": "compute",
     "my_own_thing": "unclassified",
-    "": "unclassified",
 }
 
 
@@ -31,6 +30,7 @@ def test_known_names(name):
 
 def test_no_name_has_no_class():
     assert built_in_rules().kind(None) is None
+    assert built_in_rules().kind("") is None
 
 
 def test_a_users_rules_come_first(tmp_path):

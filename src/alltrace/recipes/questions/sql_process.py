@@ -38,13 +38,14 @@ MOST_ANSWER_BYTES = 256 << 20
 _GRACE_SECONDS = 1.0
 _START_SECONDS = 60.0
 _LOOK_SECONDS = 0.1
+_THREADS = 2  # those of DuckDB (`query`)
 _ERRORS = {kind.__name__: kind for kind in (AlltraceError, UsageError)}
 
 
 def limited_query(run: Run, text: str, limits: Limits, check: Callable[[], None] = lambda: None) -> Answer:
     """The answer to `text` as `query` gives it, by another process.
 
-    It may address `MEMORY_GB` (or what `ALLTRACE_SQL_MEMORY_GB` says) and use processors for twice the time limit. It is killed 1 s
+    It may address `MEMORY_GB` (or what `ALLTRACE_SQL_MEMORY_GB` says) and use two processors for the time limit. It is killed 1 s
     after the time limit. `run` is aligned here first, where the answer depends on it. `check` is called several times a second
     while the process works; an error that it raises ends the process. Raises `UsageError` as `query` does, and `AlltraceError` if
     the process was ended, as it needed too much memory.
@@ -125,8 +126,9 @@ def _serve() -> None:
     run = run.in_session_time() if place["in_session"] else run
     used = time.process_time()
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    processors = int(used + 2 * limits.seconds) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (processors, processors))
+    processor_seconds = int(used + _THREADS * (limits.seconds + _GRACE_SECONDS)) + 1
+    # at the second limit the system kills a process without a signal that tells why
+    resource.setrlimit(resource.RLIMIT_CPU, (processor_seconds, processor_seconds + 2))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, limits.seconds + _GRACE_SECONDS)  # the system ends it, whatever it is doing then
