@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 _NEVER = np.iinfo(np.int64).min
 _CLOSE_NS = 20_000
-"""A member of a synchronising collective that ends so little before the last arrival did wait: clocks are not better."""
+_CLOSE_SHARE = 0.1
+"""A member of a synchronising collective that ends so little before the last arrival did wait: clocks are not better. So did one
+that ends before it by this share of the time that it was there: no member ends before the last one has arrived."""
 
 _MOST_UNPLACED = 0.02
 """The share of a rank's matched operations that a graph may lack: what the edges of a recording cut off."""
@@ -176,7 +178,8 @@ def join(parts: Sequence[RankGraph], members: Any, steps: Any = None) -> Replay:
     # one kernel may be several operations: it ends after the last of them
     latest = np.full(len(when), np.iinfo(np.int64).min)
     np.maximum.at(latest, end, last[place])
-    close = waits & (when[end] - latest[end] >= -_CLOSE_NS)
+    early = latest[end] - when[end]
+    close = waits & (early <= np.maximum(_CLOSE_NS, _CLOSE_SHARE * (when[end] - when[arrival])))
     waiting = np.flatnonzero(close | (when[end] >= last[place]))
     spent = np.maximum(when[end] - latest[end], 0)[waiting]
     arcs.add(joint[place[waiting]], end[waiting], work=spent, instance=instance[waiting])

@@ -131,6 +131,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     from alltrace.recipes.questions.diagnose import late_ranks as late
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
     from alltrace.recipes.questions.diagnose.hand_over import hand_overs, with_roles
+    from alltrace.recipes.questions.diagnose.joint_losses import with_joint_losses
     from alltrace.recipes.questions.diagnose.machine_evidence import with_machine_evidence
     from alltrace.recipes.questions.diagnose.ranking import ranked
     from alltrace.recipes.questions.diagnose.regression import resolved
@@ -154,6 +155,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     found += sharing.find(all_ranks, run)
     found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)], found)
     found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))
+    found = with_joint_losses(found, all_ranks)
     turns = hand_overs(all_ranks, run)
     found = [*turns.findings, *with_roles(found, turns)]
     found = with_machine_evidence(found, {rank: given_by.machine for rank, given_by in given.items()}, all_ranks)

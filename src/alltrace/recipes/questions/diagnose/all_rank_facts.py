@@ -216,7 +216,7 @@ class AllRankFacts:
         if change is not None and ceiling_ns >= _WORTH_A_REPLAY * self.span_ns and self.recovery is not None:
             changed = change(self.recovery)
             if changed is not None:
-                return Loss(self.recovery.saved_ns(changed), "replay", every, own, bound)
+                return Loss(self.recovery.saved_ns(changed), "replay", every, own, bound, without=changed)
         return Loss(ceiling_ns, "ceiling", every, own, bound)
 
     def bound_ns(self, classes: Sequence[str], rows: NDArray[np.bool_]) -> int:

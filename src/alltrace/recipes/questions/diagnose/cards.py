@@ -9,7 +9,7 @@ from alltrace.recipes.base import Answer
 from alltrace.recipes.questions.diagnose.evidence_sentences import evidence_sentence
 from alltrace.recipes.questions.diagnose.headlines import headline, who
 from alltrace.trace.amounts import amount
-from alltrace.trace.number_text import counted
+from alltrace.trace.number_text import counted, number_ranges
 
 _OPPORTUNITIES = frozenset({"precision", "attention", "fusion", "shapes", "small-kernels"})
 _OTHERS_WAIT = frozenset({"straggler", "slow-host", "throttling", "device-stall", "imbalance"})
@@ -105,7 +105,7 @@ def told(answer: Answer, hosts: Mapping[int, str]) -> Diagnosis:
         verdict = "Nothing could be judged." if reason is None else _as_sentence(reason)
     if faults:
         verdict += f" The reports are incomplete: {_uncapitalized(headline(faults[0], len(hosts)))}."
-    return Diagnosis(verdict, tuple(_card(row, hosts) for row in rows), tuple(notes))
+    return Diagnosis(verdict, tuple(_card(row, rows, hosts) for row in rows), tuple(notes))
 
 
 def _verdict(causes: Sequence[Mapping[str, Any]], hosts: Mapping[int, str]) -> str:
@@ -119,13 +119,39 @@ def _verdict(causes: Sequence[Mapping[str, Any]], hosts: Mapping[int, str]) -> s
     if first["lost_share"] is not None and first["lost_ns"]:
         said += f", which costs {_percent(first['lost_share'])} of the time ({amount(first['lost_ns'], 'ns', 3)})"
     said += "."
+    said += _joint(causes)
     if others:
         lost = _percent(sum(row["lost_share"] for row in others))
         said += f" {counted(len(others), 'further finding')} {'costs' if len(others) == 1 else 'cost'} {lost}."
     return said
 
 
-def _card(row: Mapping[str, Any], hosts: Mapping[int, str]) -> Card:
+def _joint(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The sentence on two causes that hide each other."""
+    both = [row for row in rows if row["evidence"].get("together_ns")]
+    if len(both) < 2:
+        return ""
+    names, alone = (" and ".join(words(row) for row in both) for words in (_name, _cost_alone))
+    together = amount(both[0]["evidence"]["together_ns"], "ns", 3)
+    return f" {names} hide each other: together they cost {together}, alone {alone}."
+
+
+def _hidden_by(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    """What hides a part of what a finding costs."""
+    together_ns = row["evidence"].get("together_ns")
+    others = [r for r in rows if r is not row and together_ns and r["evidence"].get("together_ns")]
+    return f"; {amount(together_ns, 'ns', 3)} together with {_name(others[0])}, as each hides the other" if others else ""
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return f"`{row['kind']}`" + (f" of rank {number_ranges(row['ranks'])}" if row["ranks"] else "")
+
+
+def _cost_alone(row: Mapping[str, Any]) -> str:
+    return "an unknown time" if row["lost_ns"] is None else amount(row["lost_ns"], "ns", 3)
+
+
+def _card(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], hosts: Mapping[int, str]) -> Card:
     kind = str(row["kind"])
     recipe, options = _PROOFS.get(kind, ("breakdown", {}))
     if kind == "low-bandwidth" and row["evidence"].get("gb_per_s") is not None:  # of copies, not of a link between ranks
@@ -136,7 +162,7 @@ def _card(row: Mapping[str, Any], hosts: Mapping[int, str]) -> Card:
         headline(row, len(hosts)),
         who(row["ranks"] or (), hosts),
         ", ".join(row[name] for name in ("where", "launched_by") if row[name]),
-        _cost(row),
+        _cost(row) + _hidden_by(row, rows),
         evidence_sentence(row["evidence"], row["confidence"], about_time=bool(row["classes"])),
         row["advice"],
         row["confidence"],

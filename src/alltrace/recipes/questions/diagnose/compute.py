@@ -498,6 +498,8 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
         undo = partial(_less_compute, all_ranks.ranks, steps, share)
         if cause.even is not None:
             undo = partial(_with_even_durations, all_ranks, *cause.even)
+        if cause.kind == "device-stall":
+            undo = partial(_without_stalls, all_ranks.ranks, steps, cause.lost)
         # of several causes of one rank each has its share of the time; one alone is undone as `whatif` undoes a rank
         alone = not any(len(np.intersect1d(cause.rows, c.rows)) for c in costly if c is not cause)
         alone = alone and all(all_ranks.facts[rank].work.slices is None for rank in ranks)
@@ -526,6 +528,10 @@ def _operations_per_step(all_ranks: AllRankFacts) -> float:
     """Operations of a rank in a step at which it may wait for others."""
     members = all_ranks.members
     return 0.0 if members is None else len(members.rank) / len(all_ranks.ranks) / len(all_ranks.steps)
+
+
+def _without_stalls(ranks: Int64, steps: list[int] | None, lost: NDArray[np.float64], run: RecoveredTime) -> Int64:
+    return run.less_of_longest(ranks, steps, lost)
 
 
 def _less_compute(ranks: Int64, steps: Sequence[int] | None, share: Float, run: RecoveredTime) -> Int64:

@@ -31,6 +31,7 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("slice_ns",), "a time slice of {slice_ns}"),
     (("excess_ns_per_step",), "{excess_ns_per_step} more compute per step"),
     (("late_ns_per_step",), "{late_ns_per_step} later per step by its own work"),
+    (("together_ns",), "with the other finding it takes {together_ns}"),
     (("last_share",), "last at {last_share} of the operations with waits"),
     (("stalled_ns_per_step",), "the device is idle for {stalled_ns_per_step} per step"),
     (("longest_step_ns",), "at most {longest_step_ns} in one step"),

@@ -37,6 +37,7 @@ class OtherOrder:
     weights: Int64  # int64 array, the weights of its arcs, ns
     # the weights of the run's own graph that the order is compared with; None for the recorded ones
     against: Int64 | None = None
+    arcs: Int64 | None = None  # the arc of the run's graph that each of its arcs is; None if it has the same arcs
 
 
 Altered: TypeAlias = "Int64 | OtherOrder"
@@ -88,6 +89,20 @@ class RecoveredTime:
             return max(before_whole - whole, 0)
         return max(sum(before_steps[s] - steps[s] for s in self._steps.tolist() if s in before_steps), 0)
 
+    def without_both(self, first: Altered, second: Altered) -> Altered | None:
+        """The run changed in two ways; None if both change what waits for what."""
+        orders = [c for c in (first, second) if isinstance(c, OtherOrder)]
+        ordered = [order for order in orders if order.arcs is not None]
+        if len(ordered) > 1:
+            return None
+        every = [c for c in (first, second) if not isinstance(c, OtherOrder)]
+        every += [order.weights for order in orders if order.arcs is None]
+        weights: Int64 = np.minimum.reduce(every)
+        if not ordered:
+            return weights
+        (order,) = ordered
+        return OtherOrder(order.graph, np.minimum(order.weights, weights[order.arcs]), arcs=order.arcs)
+
     def at_peers_pace(self, ranks: Iterable[int]) -> Int64:
         """The weights with the kernels of some ranks at the pace of the others, as `whatif --rank` has them; hosts stay."""
         change = Change(ranks=frozenset(ranks), kinds=frozenset([COMPUTE]))
@@ -123,6 +138,28 @@ class RecoveredTime:
     def less_compute(self, ranks: Int64, steps: Sequence[int] | None, share: Float) -> Int64:
         """`less_work` of kernels."""
         return self.less_work(COMPUTE, ranks, steps, share)
+
+    def less_of_longest(self, ranks: Int64, steps: Sequence[int] | None, lost_ns: Float) -> Int64:
+        """The weights with kernels that take less, the longest of each rank and step first.
+
+        `ranks`: The ranks, ascending. `steps`: The steps, ascending; None if the whole run is one. `lost_ns`: What a rank's kernels
+        take less in a step, (ranks, steps).
+        """
+        replay = self.replay
+        # arcs from the work before, from the launch and from what it waits for lead to a node, each with the node's work
+        works_ns = np.zeros(len(replay.kind), np.int64)
+        np.maximum.at(works_ns, replay.graph.target, np.where(replay.instance < 0, replay.work_ns, 0))
+        nodes = np.flatnonzero((replay.kind == COMPUTE) & (works_ns > 0))
+        factor = np.ones(len(replay.kind))
+        for row, column in np.argwhere(lost_ns >= 1).tolist():
+            own = replay.rank[nodes] == ranks[row]
+            if steps is not None:
+                own &= replay.step[nodes] == steps[column]
+            chosen = nodes[own][np.argsort(-works_ns[nodes[own]], kind="stable")]
+            longest_first = works_ns[chosen]
+            before = np.cumsum(longest_first) - longest_first
+            factor[chosen] -= np.clip(lost_ns[row, column] - before, 0, longest_first) / longest_first
+        return self.with_factors(factor)
 
     def less_copies(self, shares: Mapping[int, float]) -> Int64:
         """The weights with shorter copies on some ranks, by the part that is left out."""
@@ -238,7 +275,7 @@ class RecoveredTime:
         source = np.where((source < 0) & (others[graph.target] == 0), graph.source, source)
         kept = source >= 0
         other = make_graph(graph.nodes, source[kept], graph.target[kept], self.replay.when)
-        return OtherOrder(other, weights[kept][other.arcs], against)
+        return OtherOrder(other, weights[kept][other.arcs], against, np.flatnonzero(kept)[other.arcs])
 
     @cached_property
     def _works(self) -> NDArray[np.bool_]:
