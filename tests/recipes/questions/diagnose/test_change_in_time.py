@@ -66,6 +66,21 @@ def test_later_steps_that_are_longer():
     assert later_part(np.linspace(1.0, 1.5, 20), 0.03).sum() == 12
 
 
+def test_a_single_long_step_hides_no_later_part():
+    late = later_part(np.array([1.4, 1.0, 1.01, 0.99, 1.0, 1.01, 1.2, 1.21, 1.19]), 0.03)
+    assert late.tolist() == [False] * 6 + [True] * 3
+    assert later_part(np.array([1.4, 1.0, 1.01, 0.99, 1.0, 1.01, 1.0, 1.01, 0.99]), 0.03) is None
+
+
+def test_steps_that_grow_steadily():
+    noise = np.random.default_rng(3).normal(0, 0.01, 12)
+    late = later_part(1 + noise + 0.05 * np.maximum(np.arange(12) - 3, 0), 0.03)
+    assert late[:4].tolist() == [False] * 4
+    assert late[6:].all()
+    grown = [later_part(1 + np.random.default_rng(seed).normal(0, 0.15, 12), 0.03) for seed in range(200)]
+    assert sum(late is not None for late in grown) <= 1
+
+
 def noisy(seed, deviation=0.01):
     draw = random.Random(seed)
     return lambda: max(draw.gauss(1, deviation), 0.5)

@@ -117,3 +117,46 @@ def test_the_last_wait_of_a_step_stays_at_its_end_only(behind, stays):
     run = SimpleNamespace(replay=SimpleNamespace(step=np.full(6, 7)))
     found = RecoveredTime._last_of_step(run, part, 0, np.array([0, 1]))
     assert found.tolist() == [False, stays]
+
+
+def played(compute_ns, *, early_ns=0):
+    """Two ranks that meet after each round; the clock of the first is behind."""
+    job = Job(np.array(compute_ns), [[(0, 1)]] * len(compute_ns), [20_000] * len(compute_ns))
+    ranks, _, members = job._play()
+    for rows in ranks[0].rows.values():
+        for row in rows:
+            row.update({name: row[name] - early_ns for name in ("start", "end") if name in row})
+    return recovery_of(ranks, members)
+
+
+USUAL = [100_000, 100_000]
+
+
+def test_a_stall_gives_back_what_its_kernel_took_longer():
+    recovery = played([USUAL, [600_000, 100_000], USUAL, USUAL])
+    lost = np.array([[500_000.0]])
+    assert recovery.saved_ns(recovery.less_of_longest(np.array([0]), None, lost)) == pytest.approx(500_000, abs=GAP_NS)
+    # with all kernels shorter by the same share, the other rank is what is waited for in the other rounds
+    assert recovery.saved_ns(recovery.less_compute(np.array([0]), None, lost / 900_000)) < 400_000
+
+
+def test_two_causes_that_hide_each_other():
+    recovery = played([USUAL, [300_000, 300_000], USUAL])
+    one, other = (recovery.less_of_longest(np.array([rank]), None, np.array([[200_000.0]])) for rank in (0, 1))
+    assert [recovery.saved_ns(changed) for changed in (one, other)] == [0, 0]
+    assert recovery.saved_ns(recovery.without_both(one, other)) == pytest.approx(200_000, abs=GAP_NS)
+
+
+def test_a_change_of_weights_and_one_of_order_together():
+    recovery = played([USUAL, [300_000, 100_000], USUAL])
+    less = recovery.less_of_longest(np.array([0]), None, np.array([[200_000.0]]))
+    free = recovery.free_transfers(np.arange(3))
+    alone = [recovery.saved_ns(changed) for changed in (less, free)]
+    assert recovery.saved_ns(recovery.without_both(less, free)) == pytest.approx(sum(alone), abs=GAP_NS)
+
+
+@pytest.mark.parametrize("early_ns", [0, 50_000])
+def test_a_member_that_ends_a_little_before_the_last_arrival_has_waited_for_it(early_ns):
+    recovery = played([USUAL, [100_000, 1_100_000], USUAL], early_ns=early_ns)
+    less = recovery.less_of_longest(np.array([1]), None, np.array([[1_000_000.0]]))
+    assert recovery.saved_ns(less) == pytest.approx(1_000_000, rel=0.06)

@@ -23,6 +23,9 @@ Float = NDArray[np.float64]
 _FEWEST_STEPS = 5
 """From this number of steps on, a change is distinguished from chance."""
 
+_FEWEST_TO_GROW = 8
+"""From this number of steps on, steady growth is."""
+
 _AT_THE_END = 2
 """A device that is slower from a step on is so in this many steps at least."""
 
@@ -38,6 +41,9 @@ _ALREADY_SLOW = 0.5
 
 _BEGUN = 4.0
 """A value is above what it was by this many deviations."""
+
+_ALONE = 6.0
+"""A single step is not like those beside it from this number of deviations on."""
 
 _STALL_NS = 1_000_000
 """A launch that takes less than this longer than usual does not stall."""
@@ -99,19 +105,57 @@ def throttled(values: Float, least: float) -> list[Throttled]:
 
 
 def later_part(values: Float, least: float) -> NDArray[np.bool_] | None:
-    """The steps from a step on in which values are larger than before; None if they do not change."""
+    """The steps from a step on in which values are larger than before, or grow; None if they do not change.
+
+    A single step that differs from those beside it, such as the first one after a warm-up, does not count.
+    """
     if len(values) < _FEWEST_STEPS or np.isnan(values).any():
         return None
-    late = _split(values, least, _SURE + float(np.sqrt(2 * np.log(len(values)))), 0.0, by_time=True)
+    needed = _SURE + float(np.sqrt(2 * np.log(len(values))))
+    smooth = _without_single_steps(values)
+    late = _split(smooth, least, needed, 0.0, by_time=True)
+    late = _growing(smooth, least, needed) if late is None else late
     if late is None:
         return None
     # what grows has begun to before half of it is there
-    early = values[~late][: max(int((~late).sum()) // 2, 1)]
+    early = smooth[~late][: max(int((~late).sum()) // 2, 1)]
     usual = float(np.median(early))
-    above = values > usual + max(_BEGUN * _NORMAL * float(np.median(np.abs(early - usual))), least / 2)
-    begins = len(values) - int(np.cumprod(above[::-1]).sum())
+    above = smooth > usual + max(_BEGUN * _NORMAL * float(np.median(np.abs(early - usual))), least / 2)
+    begins = len(smooth) - int(np.cumprod(above[::-1]).sum())
     late[begins:] = True
     return late
+
+
+def _without_single_steps(values: Float) -> Float:
+    """The values, of which those far from both beside them are the median with these, and of the first with the next two."""
+    beside = np.concatenate((values[2:3], values, values[-3:-2]))
+    middle = np.median(np.column_stack((beside[:-2], beside[1:-1], beside[2:])), axis=1)
+    usual = _NORMAL * float(np.median(np.abs(np.diff(values)))) / np.sqrt(2)
+    return np.where(np.abs(values - middle) > _ALONE * usual, middle, values)
+
+
+def _growing(values: Float, least: float, needed: float) -> NDArray[np.bool_] | None:
+    """The steps from the one on after which values grow steadily; None if they do not."""
+    if len(values) < _FEWEST_TO_GROW:
+        return None
+    steps = np.arange(len(values), dtype=np.float64)
+    best: tuple[float, int, float, float] | None = None
+    for onset in range(1, len(values) - _AT_THE_END):
+        grown = np.maximum(steps - onset, 0.0)
+        centered = grown - grown.mean()
+        spread = float(centered @ centered)
+        slope = float(centered @ values) / spread
+        left = values - values.mean() - slope * centered
+        squares = float(left @ left)
+        if best is None or squares < best[0]:
+            best = squares, onset, slope, spread
+    if best is None:
+        return None
+    squares, onset, slope, spread = best
+    error = float(np.sqrt(squares / max(len(values) - 3, 1) / spread))
+    if slope * (len(values) - 1 - onset) / 2 <= least or slope < needed * error:
+        return None
+    return steps > onset
 
 
 def _split(values: Float, least: float, needed: float, usual: float, *, by_time: bool) -> NDArray[np.bool_] | None:

@@ -1,0 +1,80 @@
+"""Causes of which both together give back more than the sum of both."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tests.recipes.questions.diagnose.test_recovered_time import USUAL, played
+
+from alltrace.recipes.questions.diagnose.finding import Finding, Loss
+from alltrace.recipes.questions.diagnose.joint_losses import with_joint_losses
+
+
+def finding(kind, ranks, recovery, changed, classes=("compute",), **values):
+    loss = Loss(recovery.saved_ns(changed), "replay", classes, 0, 10**6, without=changed)
+    return Finding(kind, loss, ranks, "gemm", "", {"steps": 3}, **values)
+
+
+def less_work(recovery, rank, lost_ns=200_000.0):
+    return recovery.less_of_longest(np.array([rank]), None, np.array([[lost_ns]]))
+
+
+@pytest.fixture
+def run():
+    recovery = played([USUAL, [300_000, 300_000], USUAL])
+    return SimpleNamespace(recovery=recovery, span_ns=600_000)
+
+
+def together(findings, run):
+    return [f.evidence.get("together_ns") for f in with_joint_losses(findings, run)]
+
+
+def test_both_state_what_they_cost_together_and_are_reported(run):
+    findings = [
+        finding("straggler", (0,), run.recovery, less_work(run.recovery, 0)),
+        finding("data-stall", (1,), run.recovery, less_work(run.recovery, 1), classes=("data",)),
+    ]
+    stated = with_joint_losses(findings, run)
+    assert [f.told for f in stated] == [True, True]
+    assert [f.evidence["together_ns"] for f in stated] == pytest.approx([200_000] * 2, abs=2_000)
+    assert stated[0].evidence["steps"] == 3
+
+
+def test_one_alone_or_two_that_add_up_state_nothing(run):
+    one = finding("straggler", (0,), run.recovery, less_work(run.recovery, 0))
+    assert together([one], run) == [None]
+    apart = SimpleNamespace(recovery=played([[300_000, 100_000], [100_000, 300_000]]), span_ns=600_000)
+    both = [finding("straggler", (r,), apart.recovery, less_work(apart.recovery, r)) for r in (0, 1)]
+    assert together(both, apart) == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "ranks", "classes", "values"),
+    [
+        ("jitter", (), ("compute",), {}),
+        ("exposed-communication", (1,), ("communication",), {"needed_at_once": True}),
+        ("idle-gap", (0,), ("idle",), {}),
+        ("straggler", (0,), ("compute",), {}),
+    ],
+)
+def test_no_pair_of_causes(run, kind, ranks, classes, values):
+    findings = [
+        finding("straggler", (0,), run.recovery, less_work(run.recovery, 0)),
+        finding(kind, ranks, run.recovery, less_work(run.recovery, 1), classes, **values),
+    ]
+    assert together(findings, run) == [None, None]
+
+
+def test_a_device_and_its_own_host_can_hide_each_other(run):
+    findings = [
+        finding("straggler", (0,), run.recovery, less_work(run.recovery, 0)),
+        finding("host-pause", (0,), run.recovery, less_work(run.recovery, 1), ("host-pause",)),
+    ]
+    assert None not in together(findings, run)
+
+
+def test_without_a_replay_nothing_is_stated(run):
+    one = finding("straggler", (0,), run.recovery, less_work(run.recovery, 0))
+    assert with_joint_losses([one], SimpleNamespace(recovery=None, span_ns=1)) == [one]
