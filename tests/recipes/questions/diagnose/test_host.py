@@ -112,3 +112,17 @@ def test_what_a_late_host_needs_to_refill_the_queue_after_a_wait_is_lost_to_laun
 def test_what_a_quick_host_needs_after_a_wait_is_lost_to_waiting(tmp_path):
     found = make_run(tmp_path / "run", _launched_late(6 * US)).recipe("diagnose").to_pylist()
     assert [row["kind"] for row in found if row["opportunity_share"] is None and row["lost_share"]] == ["sync"]
+
+
+@pytest.mark.parametrize(("pauses", "parts", "severity"), [((10,), 4, "medium"), (range(1, 20, 2), 10, "high")])
+def test_what_happens_once_in_a_run_without_steps_is_not_high(tmp_path, pauses, parts, severity):
+    kernels, calls, at = [], [], 0
+    for number in range(20):
+        at += 60_000_000 // len(pauses) if number in pauses else 0
+        calls.append({"start": at, "end": at + 5_000, "name": "cudaLaunchKernel", "correlation": number})
+        kernels.append(kernel(at + 10_000, at + 5_000_000, correlation=number))
+        at += 5_000_000
+    run = make_run(tmp_path, {0: {"kernels": kernels, "api": calls}})
+    first = next(row for row in run.recipe("diagnose").to_pylist() if row["kind"] == "host-pause")
+    assert first["lost_share"] == pytest.approx(60 / 160, abs=0.03)
+    assert (first["evidence"]["parts_affected"], first["severity"]) == (parts, severity)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.making import collective, kernel, make_run
+from tests.recipes.questions.diagnose.bounds import most_ns
 
 import alltrace
 from alltrace.recipes.questions.diagnose.finding import Finding, Loss
@@ -164,15 +165,22 @@ def test_losses_of_any_run_are_exclusive_shares(ranks):
 
 @pytest.mark.slow
 @pytest.mark.corpus
-def test_losses_of_real_reports_are_exclusive_shares(corpus, tmp_path):
+def test_losses_of_real_reports_are_exclusive_shares_within_what_their_calls_and_kernels_take(corpus, tmp_path):
     judged = 0
+    beyond = []
     for path in sorted(p for form in ("nsys", "kineto") for p in (corpus / form).rglob("*") if p.is_file()):
         try:
-            answer = alltrace.open(path, cache_dir=tmp_path).recipe("diagnose")
+            run = alltrace.open(path, cache_dir=tmp_path)
+            answer = run.recipe("diagnose")
         except AlltraceError:
             continue
         judged += 1
         assert_exclusive(answer)
+        for row in answer.to_pylist():
+            most = most_ns(run, row) if row["lost_ns"] else None
+            if most is not None and row["lost_ns"] > most:
+                beyond.append((path.name, row["kind"], row["where"], row["lost_ns"], most))
+    assert beyond == []
     assert judged > 20
 
 

@@ -25,9 +25,11 @@ from alltrace.recipes.questions.diagnose.confidence import confidence_of
 from alltrace.recipes.questions.diagnose.finding import (
     DOUBTFUL,
     EVIDENCE,
+    FEWEST_PARTS,
     FEWEST_STEPS,
     HIGH_SHARE,
     MEDIUM_SHARE,
+    PARTS,
     SEVERITIES,
     Finding,
 )
@@ -174,12 +176,12 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
 
 
 def _by_severity(rows: Sequence[dict[str, Any]], all_ranks: AllRankFacts) -> list[dict[str, Any]]:
-    """The rows in the order of severities: `low` for doubtful findings, and not `high` where few steps were judged."""
+    """The rows in the order of severities: `low` for doubtful findings, and not `high` where few steps or parts show it."""
     few = not all_ranks.whole_run and len(all_ranks.steps) < FEWEST_STEPS
     for row in rows:
         if row["confidence"] < DOUBTFUL:
             row["severity"] = "low"
-        elif few and row["severity"] == "high":
+        elif row["severity"] == "high" and (few or (row["evidence"].get("parts_affected") or PARTS) < FEWEST_PARTS):
             row["severity"] = "medium"
     return sorted(rows, key=lambda row: (row["opportunity_share"] is not None, SEVERITIES.index(row["severity"])))
 
@@ -244,8 +246,11 @@ def _row(
 def _common_evidence(finding: Finding, all_ranks: AllRankFacts) -> dict[str, float]:
     """What findings of all kinds rest on."""
     found = {"replay_error": round(all_ranks.replay_error or 0.0, 4)} if finding.loss.basis == "replay" else {}
-    covered = round(all_ranks.covered_share(finding.ranks), 3)
-    return {**found, "covered_share": covered} if finding.loss.classes and covered < 1 else found
+    if not finding.loss.classes:
+        return found
+    covered, parts = round(all_ranks.covered_share(finding.ranks), 3), all_ranks.parts_with(finding.loss.classes[0], finding.ranks)
+    found |= {"covered_share": covered} if covered < 1 else {}
+    return found | ({"parts_affected": parts} if parts is not None and finding.loss.estimate_ns else {})
 
 
 def _limits(all_ranks: AllRankFacts) -> list[str]:

@@ -36,6 +36,8 @@ _WORTH_A_REPLAY = 0.002
 _ENOUGH_SHARED, _FEWEST_SHARED = 0.25, 2
 """Only steps of every rank are judged, if they are this share of the steps of half of the ranks, and at least this many."""
 
+_IN_PART = 0.25
+
 _ALIKE = 0.8
 """If every rank itself loses this share of the ceiling, the ceiling holds independent of who waits for whom."""
 
@@ -277,6 +279,17 @@ class AllRankFacts:
         if self.doubt is not None or self._recovery is None or self._recovery.error > MOST_ERROR:
             return None
         return self._recovery
+
+    def parts_with(self, name: str, ranks: Sequence[int]) -> int | None:
+        """In how many of the `PARTS` of a run without steps a class takes its time on some ranks, a quarter of its mean or more.
+
+        `ranks`: The ranks; all for none. None for a run with steps.
+        """
+        facts = [f for rank, f in self.facts.items() if rank in ranks or not len(ranks)]
+        if not self.whole_run or name not in CLASSES or any(f.parts is None or not len(f.parts) for f in facts):
+            return None
+        taken = np.sum([f.parts[:, CLASSES.index(name)] for f in facts if f.parts is not None], axis=0)
+        return int((taken >= max(_IN_PART * float(taken.mean()), 1.0)).sum())
 
     def covered_share(self, ranks: Sequence[int]) -> float:
         """The share of what some ranks did in the judged steps that their reports show: without steps that they lack, and graphs.

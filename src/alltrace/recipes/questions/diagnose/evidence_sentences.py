@@ -14,6 +14,10 @@ _SHARES = ("breadth", "persistence", "affected_share", "noise", "last_share", "l
            "longest_share", "alone_share", "suspect_share")  # fmt: skip
 
 _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
+    (
+        ("slowdown", "since_step"),
+        "the same work takes {slowdown} times as long as in other steps, the first such step is {since_step}",
+    ),
     (("slowdown",), "the same work takes {slowdown} times as long as elsewhere"),
     (("since_step",), "the first such step is {since_step}"),
     (("breadth",), "{breadth} of the kernels of a family, by time, take longer"),
@@ -48,6 +52,7 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("first_step",), "the first begins at step {first_step}"),
     (("first_missing_step",), "the first lacks step {first_missing_step} and later ones"),
     (("steps",), "{steps} steps were judged"),
+    (("parts_affected",), "in {parts_affected} of ten equal parts of the run"),
     (("calls",), "{calls} calls per rank"),
     (("kernels_per_step",), "{kernels_per_step} kernels per step"),
     (("mean_kernel_ns", "launch_ns"), "a kernel takes {mean_kernel_ns}, the next launch comes after {launch_ns}"),

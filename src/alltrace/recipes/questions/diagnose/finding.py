@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+PARTS = 10
+"""A run without steps is judged in this many equal parts."""
+
 KINDS = (
     "straggler",
     "slow-communicator",
@@ -59,6 +62,7 @@ EVIDENCE = {
     "longest_step_ns": "the most of that in one step",
     "steps_affected": "steps that have it",
     "steps": "steps judged, or of the run",
+    "parts_affected": f"of a run without steps the parts that have it, of {PARTS} equal ones",
     "calls": "calls of the kind on a rank, median",
     "kernels_per_step": "compute kernels in a step",
     "mean_kernel_ns": "their mean duration",
@@ -125,6 +129,9 @@ SEVERITIES = ("high", "medium", "low")
 
 DOUBTFUL = 0.5
 """A finding with less confidence is `low`."""
+
+FEWEST_PARTS = 5
+"""In fewer of the equal parts of a run without steps no cause is `high`: what happened once is not what the program does."""
 
 FEWEST_STEPS = 3
 """Of fewer judged steps no finding is `high`: what happened once says nothing of the program."""

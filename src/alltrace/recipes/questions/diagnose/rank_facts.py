@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from alltrace.align.iteration_names import iteration_of
+from alltrace.recipes.questions.diagnose.finding import PARTS
 from alltrace.recipes.questions.diagnose.gaps import CLASSES, HostSets, activity, classify, is_pageable, regions_of
 from alltrace.recipes.questions.diagnose.host_sets import host_sets
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
@@ -59,6 +60,7 @@ class RankFacts:
     device: str = ""  # the name of its first device, if the report has it
     calls: bool = True  # whether the report has calls, without which nothing is known of the host
     left_out: int = 0  # steps that are not judged because their records may be lost; for a whole run 1 for a part
+    parts: Int64 | None = None  # `times` of `PARTS` equal parts of a run without steps, (PARTS, len(CLASSES)); None with steps
 
     def placed(self, clock: ClockMap) -> RankFacts:
         """The facts of a rank in the time of its files on the run's clock; sums over kernels stay by the host's clock."""
@@ -102,6 +104,7 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
     numbered, regions, left_out = _recorded(numbered, regions, rank.unrecorded(), whole_run=whole_run)
     host = host_sets(rank, api)
     times, waits = classify(work, host, regions)
+    parts = classify(work, host, _equal_parts(regions))[0] if whole_run else None
     judged = Merged(regions[:, 0].copy(), regions[:, 1].copy())
     pauses, waits_end = host.sets["host-pause"], host.sets["sync"].ends
     behind = containing(merge(waits_end, waits_end + _GOING_ON_NS), pauses.starts) >= 0
@@ -140,8 +143,17 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
         device=_device(rank),
         calls=host.known,
         left_out=left_out,
+        parts=parts,
     )
     return facts, host
+
+
+def _equal_parts(regions: Int64) -> Int64:
+    """The parts of a run that is one region: an int64 array of (PARTS, 2), or of (0, 2) without the region."""
+    if not len(regions):
+        return regions
+    bounds = np.linspace(regions[0, 0], regions[0, 1], PARTS + 1).astype(np.int64)
+    return np.stack((bounds[:-1], bounds[1:]), axis=1)
 
 
 def _working(compute: Merged, copies: Merged) -> Int64:
