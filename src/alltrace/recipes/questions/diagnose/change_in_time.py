@@ -43,7 +43,7 @@ _BEGUN = 4.0
 """A value is above what it was by this many deviations."""
 
 _ALONE = 6.0
-"""A single step is not like those beside it from this number of deviations on."""
+"""A single step is not like its neighbors from this number of deviations on."""
 
 _STALL_NS = 1_000_000
 """A launch that takes less than this longer than usual does not stall."""
@@ -107,7 +107,7 @@ def throttled(values: Float, least: float) -> list[Throttled]:
 def later_part(values: Float, least: float) -> NDArray[np.bool_] | None:
     """The steps from a step on in which values are larger than before, or grow; None if they do not change.
 
-    A single step that differs from those beside it, such as the first one after a warm-up, does not count.
+    A single step that differs from its neighbors, such as the first one after a warm-up, does not count.
     """
     if len(values) < _FEWEST_STEPS or np.isnan(values).any():
         return None
@@ -127,7 +127,7 @@ def later_part(values: Float, least: float) -> NDArray[np.bool_] | None:
 
 
 def _without_single_steps(values: Float) -> Float:
-    """The values, of which those far from both beside them are the median with these, and of the first with the next two."""
+    """The values, of which those far from both neighbors are the median with these, and of the first with the next two."""
     beside = np.concatenate((values[2:3], values, values[-3:-2]))
     middle = np.median(np.column_stack((beside[:-2], beside[1:-1], beside[2:])), axis=1)
     usual = _NORMAL * float(np.median(np.abs(np.diff(values)))) / np.sqrt(2)
