@@ -160,3 +160,24 @@ def test_a_member_that_ends_a_little_before_the_last_arrival_has_waited_for_it(e
     recovery = played([USUAL, [100_000, 1_100_000], USUAL], early_ns=early_ns)
     less = recovery.less_of_longest(np.array([1]), None, np.array([[1_000_000.0]]))
     assert recovery.saved_ns(less) == pytest.approx(1_000_000, rel=0.06)
+
+
+def test_the_work_of_peers_between_operations_is_what_a_rank_with_more_would_take():
+    recovery = played([USUAL, [350_000, 100_000], [120_000, 100_000], USUAL])
+    assert recovery.saved_ns(recovery.with_peers_work([0], [1])) == pytest.approx(270_000, abs=GAP_NS)
+    # pace alone does not know kernels that no peer has, and less of everything shortens what is even
+    assert recovery.saved_ns(recovery.with_peers_work([1], [0])) == 0
+
+
+def test_what_operations_that_come_earlier_move_is_no_more_work():
+    recovery = played([[150_000, 100_000], [100_000, 150_000], USUAL])
+    assert recovery.saved_ns(recovery.with_peers_work([0], [1])) == 0
+
+
+def test_ranks_with_other_operations_have_no_peers():
+    job = Job(np.full((3, 3), 100_000), [[(0, 1, 2)], [(0, 1)], [(0, 1, 2)]], [20_000] * 3)
+    ranks, _, members = job._play()
+    recovery = recovery_of(ranks, members)
+    assert recovery.with_peers_work([0], [2]) is None
+    assert recovery.with_peers_work([0], [1]) is not None
+    assert recovery.with_peers_work([0], [7]) is None

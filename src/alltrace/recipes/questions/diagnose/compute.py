@@ -6,7 +6,7 @@ says of each whether it belongs to ranks, rotates, or is random.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -506,6 +506,8 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
         # nothing of what changes in time is so in all steps
         if alone and cause.kind not in ("throttling", "device-stall") and 0 < len(ranks) <= len(all_ranks.ranks) / 2:
             undo = partial(_at_peers_pace, ranks)
+        if cause.kind == "imbalance" and 0 < len(ranks) < len(all_ranks.ranks):
+            undo = partial(_with_peers_work, all_ranks, ranks, undo)
         loss = all_ranks.loss(_CLASSES, cause.lost, undo if connected else None)
         if cause.even is not None:
             # of n independent parts of a step that all wait for, each varies by a square root of n-th of the step
@@ -544,6 +546,16 @@ def _with_even_durations(all_ranks: AllRankFacts, apart: NDArray[np.bool_], even
 
 def _at_peers_pace(ranks: Sequence[int], run: RecoveredTime) -> Int64:
     return run.at_peers_pace(ranks)
+
+
+def _with_peers_work(
+    all_ranks: AllRankFacts, ranks: Sequence[int], otherwise: Callable[[RecoveredTime], Int64], run: RecoveredTime
+) -> Int64:
+    """The run with the peers' work between the same operations; where these are others, as without what the ranks have more."""
+    roles = {all_ranks.roles.get(rank) for rank in ranks}
+    peers = [r for r in all_ranks.ranks.tolist() if r not in ranks and all_ranks.roles.get(r) in roles]
+    changed = run.with_peers_work(ranks, peers) if peers else None
+    return otherwise(run) if changed is None else changed
 
 
 def _surety(found: Variation, excess: Float) -> float:

@@ -25,6 +25,9 @@ MOST_ERROR = 0.05
 """A replay that is further from the unchanged run answers nothing."""
 
 
+_MOST_OPERATIONS = 1 << 32
+"""More than a step has, so that a step and a number of an operation are one number."""
+
 _AT_THE_END = 0.1
 """A wait is at the end of a step if at most this share of the step's kernels is launched after it."""
 
@@ -145,10 +148,7 @@ class RecoveredTime:
         `ranks`: The ranks, ascending. `steps`: The steps, ascending; None if the whole run is one. `lost_ns`: What a rank's kernels
         take less in a step, (ranks, steps).
         """
-        replay = self.replay
-        # arcs from the work before, from the launch and from what it waits for lead to a node, each with the node's work
-        works_ns = np.zeros(len(replay.kind), np.int64)
-        np.maximum.at(works_ns, replay.graph.target, np.where(replay.instance < 0, replay.work_ns, 0))
+        replay, works_ns = self.replay, self._works_ns
         nodes = np.flatnonzero((replay.kind == COMPUTE) & (works_ns > 0))
         factor = np.ones(len(replay.kind))
         for row, column in np.argwhere(lost_ns >= 1).tolist():
@@ -160,6 +160,65 @@ class RecoveredTime:
             before = np.cumsum(longest_first) - longest_first
             factor[chosen] -= np.clip(lost_ns[row, column] - before, 0, longest_first) / longest_first
         return self.with_factors(factor)
+
+    def with_peers_work(self, ranks: Sequence[int], peers: Sequence[int]) -> Int64 | None:
+        """The weights with the kernels of some ranks between two operations of a step as long as those of their peers, if shorter.
+
+        Ranks with the same operations in a step do the same between them, whatever their kernels are called and however many they
+        are. None if ranks have other numbers of operations in half of the steps.
+        """
+        replay, factor = self.replay, np.ones(len(self.replay.kind))
+        kernels: dict[int, tuple[Int64, Int64, Int64]] = {}
+        counts: dict[int, dict[int, int]] = {}
+        for part, base in zip(replay.parts, replay.base.tolist(), strict=True):
+            if part.rank in ranks or part.rank in peers:
+                counts[part.rank], kernels[part.rank] = self._between_operations(part, base)
+        if not all(rank in kernels for rank in (*ranks, *peers)):
+            return None
+        every = {step for of_rank in counts.values() for step in of_rank}
+        alike = [step for step in every if len({of_rank.get(step) for of_rank in counts.values()}) == 1]
+        if 2 * len(alike) < len(every) or not alike:
+            return None
+        places = np.unique(np.concatenate([place for _, place, _ in kernels.values()]))
+        totals = {
+            rank: np.bincount(np.searchsorted(places, place), took, len(places)) for rank, (_, place, took) in kernels.items()
+        }
+        usual = np.median([totals[rank] for rank in peers], axis=0)
+        step = places // _MOST_OPERATIONS - 1
+        for rank in ranks:
+            more = np.maximum(totals[rank] - usual, 0)
+            left = np.ones(len(places))
+            for number in alike:
+                own = step == number
+                # where operations come a little earlier on one rank than on another, what one place has more the next has less
+                whole = max(float((totals[rank] - usual)[own].sum()), 0.0) / max(float(more[own].sum()), 1.0)
+                left[own] -= min(whole, 1.0) * more[own] / np.maximum(totals[rank][own], 1)
+            node, place, _ = kernels[rank]
+            factor[node] = left[np.searchsorted(places, place)]
+        return self.with_factors(factor)
+
+    def _between_operations(self, part: RankGraph, base: int) -> tuple[dict[int, int], tuple[Int64, Int64, Int64]]:
+        """How many operations each step of a rank has; and of its kernels the node, the place between operations, and the time."""
+        replay, works_ns = self.replay, self._works_ns
+        own = np.arange(base, base + len(part.when))
+        nodes = own[(replay.kind[own] == COMPUTE) & (works_ns[own] > 0)]
+        arrivals = np.unique(part.member_arrival) + base
+        moments = np.lexsort((replay.when[arrivals], replay.step[arrivals]))
+        steps, when = replay.step[arrivals][moments], replay.when[arrivals][moments]
+        number = np.zeros(len(nodes), np.int64)
+        counts: dict[int, int] = {}
+        for step in np.unique(replay.step[nodes]).tolist():
+            mine, there = replay.step[nodes] == step, when[steps == step]
+            number[mine] = np.searchsorted(there, replay.when[nodes[mine]])
+            counts[step] = len(there)
+        return counts, (nodes, (replay.step[nodes] + 1) * _MOST_OPERATIONS + number, works_ns[nodes])
+
+    @cached_property
+    def _works_ns(self) -> Int64:
+        """The device work of each node: arcs from the work before, from the launch and from what it waits for have it each."""
+        works_ns = np.zeros(len(self.replay.kind), np.int64)
+        np.maximum.at(works_ns, self.replay.graph.target, np.where(self.replay.instance < 0, self.replay.work_ns, 0))
+        return works_ns
 
     def less_copies(self, shares: Mapping[int, float]) -> Int64:
         """The weights with shorter copies on some ranks, by the part that is left out."""
