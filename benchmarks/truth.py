@@ -20,20 +20,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import alltrace
+from alltrace.recipes.questions.diagnose.cards import told
 from alltrace.run.importer import import_reports
+from benchmarks.programs import score_changes, score_pairs, score_uneven
 from benchmarks.programs.draw import KINDS, draw
 from benchmarks.programs.draw_changes import CHANGES, HEALTHY, draw_change
+from benchmarks.programs.draw_pairs import PAIR, draw_pair
+from benchmarks.programs.draw_uneven import LATE, TWIN, UNEVEN, draw_uneven
 from benchmarks.programs.losses import judged_ns, measure, truth_of
 from benchmarks.programs.model import Without
 from benchmarks.programs.nsys_file import write_reports
 from benchmarks.programs.score import Judgement, described, judge, summary
-from benchmarks.programs.score_changes import ChangeJudgement, judge_change, summary_of_changes
+from benchmarks.programs.score_causes import CauseJudgement, summary_of_causes
+from benchmarks.programs.score_changes import judge_change
+from benchmarks.programs.score_pairs import judge_pair
+from benchmarks.programs.score_uneven import judge_uneven, truth_of_uneven
 from benchmarks.programs.training import Lowered
 
 if TYPE_CHECKING:
     from benchmarks.programs.machine import Timeline
     from benchmarks.programs.model import Program
 
+FAMILIES = (score_changes.FAMILY, score_uneven.FAMILY, score_pairs.FAMILY)
 SPLITS = ("dev", "unseen")
 
 
@@ -49,13 +57,20 @@ def drawing_seed(split: str, seed: int) -> int:
     return int.from_bytes(hashlib.blake2b(f"{split} {seed}".encode(), digest_size=7).digest())
 
 
-def findings_of(program: Program, lowered: Lowered, timeline: Timeline, folder: Path) -> list[dict[str, Any]]:
-    """Write what a profiler would export of an execution, import it, and diagnose it."""
+def diagnosed(program: Program, lowered: Lowered, timeline: Timeline, folder: Path) -> tuple[list[dict[str, Any]], str]:
+    """Write what a profiler would export of an execution, import it, and diagnose it; returns rows and the verdict."""
     (folder / "reports").mkdir(parents=True, exist_ok=True)
     write_reports(program, lowered, timeline, folder / "reports")
     import_reports([str(folder / "reports")], folder / "run", jobs=1)
-    findings: list[dict[str, Any]] = alltrace.open(folder / "run").recipe("diagnose").to_pylist()
-    return findings
+    run = alltrace.open(folder / "run")
+    result = run.recipe("diagnose")
+    findings: list[dict[str, Any]] = result.to_pylist()
+    return findings, told(result.answer, {r.rank: r.host for r in run.ranks}).verdict
+
+
+def findings_of(program: Program, lowered: Lowered, timeline: Timeline, folder: Path) -> list[dict[str, Any]]:
+    """The rows alone."""
+    return diagnosed(program, lowered, timeline, folder)[0]
 
 
 def run_program(split: str, seed: int, kind: str | None, least: float, folder: Path, *, ideal: bool = False) -> Judgement:
@@ -86,7 +101,7 @@ def run_program(split: str, seed: int, kind: str | None, least: float, folder: P
     return made
 
 
-def run_change(split: str, seed: int, kind: str, least: float, folder: Path, *, ideal: bool = False) -> ChangeJudgement:
+def run_change(split: str, seed: int, kind: str, least: float, folder: Path, *, ideal: bool = False) -> CauseJudgement:
     """The same with a cause that changes in time, or a healthy program; arguments as of `run_program`."""
     program = draw_change(drawing_seed(split, seed), kind, ideal=ideal)
     lowered = Lowered(program)
@@ -104,6 +119,54 @@ def run_change(split: str, seed: int, kind: str, least: float, folder: Path, *, 
     return judgement
 
 
+def run_uneven(split: str, seed: int, kind: str, least: float, folder: Path, *, ideal: bool = False) -> CauseJudgement:
+    """The same with uneven work or a late rank, or a healthy program of these kinds; arguments as of `run_program`."""
+    program = draw_uneven(drawing_seed(split, seed), kind, ideal=ideal)
+    lowered = Lowered(program)
+    timeline = lowered.execute(record=True)
+    truth = truth_of_uneven(program, judged_ns(program, timeline))
+    judgement = judge_uneven(seed, kind, program, truth, [], least)
+    try:
+        if judgement.counts:
+            findings = findings_of(program, lowered, timeline, folder)
+            judgement = judge_uneven(seed, kind, program, truth, findings, least)
+            (folder / "truth.json").write_text(json.dumps({**vars(judgement), "kinds": truth.kinds}, indent=1))
+    except Exception as error:
+        judgement.error = f"{type(error).__name__}: {error}"
+    return judgement
+
+
+def run_pair(split: str, seed: int, least: float, folder: Path, *, ideal: bool = False) -> CauseJudgement:
+    """The same with two causes that hide each other; arguments as of `run_program`."""
+    program, gains = draw_pair(drawing_seed(split, seed), ideal=ideal)
+    judgement = judge_pair(seed, program, gains, [], "", least)
+    try:
+        if judgement.counts:
+            lowered = Lowered(program)
+            findings, verdict = diagnosed(program, lowered, lowered.execute(record=True), folder)
+            judgement = judge_pair(seed, program, gains, findings, verdict, least)
+            (folder / "truth.json").write_text(json.dumps({**vars(judgement), "verdict": verdict}, indent=1))
+    except Exception as error:
+        judgement.error = f"{type(error).__name__}: {error}"
+    return judgement
+
+
+def run_kind(split: str, seed: int, kind: str, least: float, folder: Path, *, ideal: bool = False) -> CauseJudgement:
+    """A program of one of the kinds of `--kinds`; arguments as of `run_program`."""
+    if kind == PAIR:
+        return run_pair(split, seed, least, folder, ideal=ideal)
+    run = run_change if kind in (*CHANGES, HEALTHY) else run_uneven
+    return run(split, seed, kind, least, folder, ideal=ideal)
+
+
+def in_turn(kinds: list[str], programs: int) -> list[str]:
+    """The kinds of programs in their order: those that are wanted, then a healthy one of each family that has one."""
+    if programs == 1:
+        return kinds
+    healthy = [f.healthy for f in FAMILIES if f.healthy not in (*kinds, "") and set(f.kinds) & set(kinds)]
+    return [*kinds, *healthy]
+
+
 def arguments() -> argparse.Namespace:
     """The command's options."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.truth", description=__doc__)
@@ -114,9 +177,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--kinds",
         nargs="+",
-        choices=(*CHANGES, HEALTHY),
-        help="programs whose cause changes in time, of these kinds in turn, and as many healthy ones whose steps differ by data "
-        f"as of each kind; {HEALTHY} alone draws only these",
+        choices=(*CHANGES, HEALTHY, *UNEVEN, LATE, TWIN, PAIR),
+        help=f"programs of these kinds in turn: a cause that changes in time ({', '.join(CHANGES)}), uneven work "
+        f"({', '.join(UNEVEN)}), a rank that is late at a barrier ({LATE}), two causes that hide each other ({PAIR}); and "
+        f"as many healthy ones as of each kind: with steps that differ by data ({HEALTHY}), or a kind without its cause ({TWIN})",
     )
     parser.add_argument("--ideal", action="store_true", help="all ends at once, and reports that name all")
     parser.add_argument("--least", type=float, default=0.01, help="share of a cause that counts (default: 0.01)")
@@ -136,16 +200,16 @@ def main() -> None:
     """Run the programs and print how right the diagnosis was."""
     args = arguments()
     judged: list[Judgement] = []
-    changes: list[ChangeJudgement] = []
-    in_turn = [*args.kinds, *([] if HEALTHY in args.kinds or args.programs == 1 else [HEALTHY])] if args.kinds else []
+    of_kinds: list[CauseJudgement] = []
+    kinds = in_turn(args.kinds or [], args.programs)
     begun = time.process_time()
     for index in range(args.programs):
         seed = seed_of(args.seed, index)
         folder = args.keep / f"{args.split}-{seed}" if args.keep else Path(tempfile.mkdtemp(prefix="alltrace-truth-"))
         try:
-            if in_turn:
-                kind = in_turn[index % len(in_turn)]
-                changes.append(run_change(args.split, seed, kind, args.least, folder, ideal=args.ideal))
+            if kinds:
+                kind = kinds[index % len(kinds)]
+                of_kinds.append(run_kind(args.split, seed, kind, args.least, folder, ideal=args.ideal))
             else:
                 judged.append(run_program(args.split, seed, args.kind, args.least, folder, ideal=args.ideal))
         finally:
@@ -154,13 +218,13 @@ def main() -> None:
         if sys.stderr.isatty():
             print(f"\r{index + 1} of {args.programs}", end="", file=sys.stderr, flush=True)
     if args.json:
-        args.json.write_text(json.dumps([vars(c) for c in changes] + [j.as_dict() for j in judged], indent=1))
-    kind = (f" --kind {args.kind}" if args.kind else f" --kinds {' '.join(in_turn)}" if in_turn else "") + " --ideal" * args.ideal
+        args.json.write_text(json.dumps([vars(c) for c in of_kinds] + [j.as_dict() for j in judged], indent=1))
+    kind = (f" --kind {args.kind}" if args.kind else f" --kinds {' '.join(kinds)}" if kinds else "") + " --ideal" * args.ideal
     took = time.process_time() - begun
     with contextlib.suppress(BrokenPipeError):
         print(f"{args.programs} programs, --split {args.split} --seed {args.seed}{kind}, {took:.0f} s of CPU time\n")
-        print(summary_of_changes(changes, args.least) if in_turn else summary(judged, args.least))
-        kind = " --kinds ITS_KIND" + " --ideal" * args.ideal if in_turn else kind
+        print(summary_of_causes(of_kinds, FAMILIES, args.least) if kinds else summary(judged, args.least))
+        kind = " --kinds ITS_KIND" + " --ideal" * args.ideal if kinds else kind
         print(f"\nOne of them again: python -m benchmarks.truth --split {args.split}{kind} --programs 1 --keep FOLDER --seed SEED")
 
 

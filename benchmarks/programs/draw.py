@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 
 from benchmarks.programs import names
+from benchmarks.programs.changing import EXPERT, OTHER_KERNEL, SEQUENCES
 from benchmarks.programs.losses import measure
 from benchmarks.programs.machine import COLLECTIVE, GRAPH, KERNEL
 from benchmarks.programs.model import Cause, Clock, Communicator, Grid, Program, View, Without
@@ -26,6 +27,9 @@ FIXED = ("exposed-communication", "serialized-communication")
 
 UNDONE_OTHERWISE = ("sync", "pageable-copy", "sync-copy", "exposed-transfer")
 """Causes that are replaced by a correct version when removed, so that the result differs from a program that never had them."""
+
+_PART_OF_WORK = {"sequence": 0.2, "expert": 0.25, EXPERT: 0.25, OTHER_KERNEL: 0.3}
+"""About which part of a rank's compute uneven work is about; all of it otherwise."""
 
 _NOW_AND_THEN = ("host-pause", "module-loading", "recompilation", "allocation")
 _STEP_TEXTS = (
@@ -330,7 +334,7 @@ def _link_cause(chance: random.Random, program: Program, kind: str) -> Cause | N
     by_role: dict[tuple[str, int], list[int]] = {}
     for index, link in enumerate(program.communicators):
         hosts = len({grid.host_of(r) for r in link.ranks})
-        if link.role not in ("norm", "forward", "backward", "exchange"):
+        if link.role not in ("norm", "barrier", "forward", "backward", "exchange"):
             by_role.setdefault((link.role, hosts), []).append(index)
     choices = [found for found in by_role.values() if len(found) > 1]
     if not choices:
@@ -362,9 +366,10 @@ def _per_step(program: Program, lowered: Lowered, ranks: tuple[int, ...], commun
 
 
 def _cause(
-    chance: random.Random, program: Program, kind: str, step_ns: float, lowered: Lowered, share: float
+    chance: random.Random, program: Program, wanted: str | Cause, step_ns: float, lowered: Lowered, share: float
 ) -> tuple[Cause, float] | None:
     """A cause that costs about this share, and by how many ns a unit more of its amount lengthens a step, once it does."""
+    kind = wanted if isinstance(wanted, str) else wanted.kind
     extra = step_ns * share / (1 - share)
     steps = frozenset(range(program.steps))
     if kind in ("slow-communicator", "low-bandwidth"):
@@ -376,14 +381,17 @@ def _cause(
         }  # fmt: skip
         _, transfers, _ = _per_step(program, lowered, cause.ranks, {i for i in touched if i is not None})
         return replace(cause, amount=1 + extra / transfers), transfers
-    variant, ranks = _culprits(chance, program, kind)
+    if isinstance(wanted, str):
+        variant, ranks = _culprits(chance, program, kind)
+    else:
+        variant, ranks, steps = wanted.variant, wanted.ranks, wanted.steps
     if kind in FIXED:
         roles = {c.role for c in program.communicators}
         possible = roles & {"dp", "shard"} and not program.mpi and (kind[0] == "e" or "tp" in roles)
         return (Cause(kind, variant, ranks, 1.0, steps), 1.0) if possible else None
     compute, _, launches = _per_step(program, lowered, ranks, set())
     acts = 1.0  # the part of the judged steps in which it acts
-    often = chance.choice((1, 1, 2, 3)) if kind in _NOW_AND_THEN else 1
+    often = chance.choice((1, 1, 2, 3)) if kind in _NOW_AND_THEN and isinstance(wanted, str) else 1
     if often > 1 and variant != "in turn":
         steps = frozenset(range(chance.randrange(often) + program.warmup, program.steps, often))
         acts = len(steps & set(program.judged)) / len(program.judged)
@@ -395,7 +403,7 @@ def _cause(
         "straggler": compute,
         "slow-host": compute,
         "missing-rank": compute,
-        "imbalance": compute * {"sequence": 0.2, "expert": 0.25}.get(variant, 1.0),
+        "imbalance": compute * _PART_OF_WORK.get(variant.partition(",")[0], 1.0),
         "jitter": step_ns if variant == "steps" else step_ns / 4,
         "launch-bound": launches * program.gap_ns if variant == "slow launches" else 2 * visits * host_ns,
         "sync": visits / (2 if variant == "item" else 1),
@@ -413,9 +421,28 @@ def _most(program: Program, cause: Cause, step_ns: float) -> float:
         return min(8e5, 0.5 * step_ns / (program.layers * program.micro))  # longer, it would be a pause of the host
     if cause.kind == "jitter":
         return 1.2
+    if cause.kind == "imbalance":  # sequences twice as long take four times as long in attention
+        return {SEQUENCES: 2.0, EXPERT: 5.0, OTHER_KERNEL: 5.0}.get(cause.variant.partition(",")[0], math.inf)
     if cause.variant == "tiny kernels":
         return max(4.0, 1_500 / program.steps / (2 * program.layers * program.micro))
     return math.inf
+
+
+def cause_of_share(
+    chance: random.Random, program: Program, wanted: str | Cause, share: float, lowered: Lowered, clean_ns: int
+) -> Cause | None:
+    """A cause that costs about a share of the time where it is the only one; None if the program cannot have it.
+
+    Args:
+        chance: What all is drawn from.
+        program: The program without causes.
+        wanted: A kind, or a cause of which only the amount is to be found.
+        share: Of the judged time.
+        lowered: The program's instructions.
+        clean_ns: Its judged time.
+    """
+    found = _cause(chance, program, wanted, clean_ns / len(program.judged), lowered, share)
+    return None if found is None else _tuned(program, *found, share, clean_ns)
 
 
 def _tuned(program: Program, cause: Cause, slope: float, share: float, clean_ns: int) -> Cause:
@@ -467,9 +494,9 @@ def plant(seed: int, kind: str | None = None) -> Program:
     made: list[Cause] = []
     for name in kinds:
         share = max(_log_uniform(chance, LEAST * 1.2, MOST), _log_uniform(chance, LEAST * 1.2, MOST) * (chance.random() < 0.5))
-        found = _cause(chance, program, name, clean_ns / len(program.judged), lowered, share)
-        if found is not None:
-            made.append(_tuned(program, *found, share, clean_ns))
+        cause = cause_of_share(chance, program, name, share, lowered, clean_ns)
+        if cause is not None:
+            made.append(cause)
     view = program.view
     missing = tuple(r for c in made if c.kind == "missing-rank" for r in c.ranks)
     if missing:

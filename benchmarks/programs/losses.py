@@ -26,7 +26,7 @@ KIND_OF_NATURAL = {
 FAMILIES = (
     {"exposed-communication", "slow-communicator", "low-bandwidth", "serialized-communication"},
     {"launch-bound", "sync", "host-pause", "allocation", "module-loading", "recompilation", "data-stall", "sync-copy",
-     "pageable-copy"},
+     "pageable-copy", "late-rank"},
     {"exposed-transfer", "pageable-copy", "sync-copy"},
 )  # fmt: skip
 """Kinds that remove each other's time: a program's own loss of one kind is measured without planted causes of the others."""

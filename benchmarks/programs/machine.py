@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-KERNEL, COLLECTIVE, COPY, RECORD, WAIT, SYNC, HOST, CALL, PUSH, POP, LOAD, GRAPH, MPI, THREAD, MARK, STALL = range(16)
+KERNEL, COLLECTIVE, COPY, RECORD, WAIT, SYNC, HOST, CALL, PUSH, POP, LOAD, GRAPH, MPI, THREAD, MARK, STALL, IO = range(17)
 """The instructions. After the code come:
 
 * KERNEL: stream, kernel, duration, gap before the call, duration of the call, work
@@ -35,6 +35,7 @@ KERNEL, COLLECTIVE, COPY, RECORD, WAIT, SYNC, HOST, CALL, PUSH, POP, LOAD, GRAPH
 * THREAD: number of the thread that runs from here on
 * MARK: number of the step that ends here
 * STALL: stream, time in which the device does nothing although work is queued
+* IO: name of the call of the operating system, duration, whether it is seen
 """
 
 LAUNCH_LATENCY_NS = 2_500
@@ -242,7 +243,7 @@ class _Host:
         """Run the instructions; stops (False) where it waits for a time that is not known yet, and ends with True."""
         at_once = {
             RECORD: self._event, WAIT: self._event, HOST: self._compute, PUSH: self._push, POP: self._pop, LOAD: self._load,
-            THREAD: self._switch, MARK: self._mark, STALL: self._stall,
+            THREAD: self._switch, MARK: self._mark, STALL: self._stall, IO: self._io,
         }  # fmt: skip
         enqueue = self.rank.enqueue
         for op in code:
@@ -329,6 +330,12 @@ class _Host:
 
     def _stall(self, op: tuple[Any, ...]) -> None:
         self.rank.enqueue(op[1], (STALL, self.now, op[2]))
+
+    def _io(self, op: tuple[Any, ...]) -> None:
+        begin = self.now
+        self.now += op[2]
+        if op[3] and self.rank.recorded is not None:
+            self.rank.recorded.osrt.append((begin, self.now, op[1], self.thread))
 
     def _load(self, op: tuple[Any, ...]) -> None:
         """Take the next batch from a worker, which starts one when there is space in the queue."""

@@ -55,7 +55,7 @@ class Communicator:
 
     Attributes:
         role: What for: `tp`, `cp`, `dp`, `ep`, `shard`, `replicate`, `forward`, `backward`, `exchange` (batched sends and receives
-            between two stages) or `norm`.
+            between two stages), `norm` or `barrier`.
         ranks: Its members, ascending.
         stream: The stream of its kernels as the program numbers it, the same on all members.
         identifier: The hash that NCCL would give it.
@@ -110,7 +110,7 @@ class Cause:
     """A planted cause of lost time.
 
     Attributes:
-        kind: As `alltrace diagnose` calls it.
+        kind: As `alltrace diagnose` calls it; or `late-rank`, for which it has several words.
         variant: How it comes about.
         ranks: The culprits; empty if no rank is one more than others.
         amount: A factor of durations, or ns a step, as the kind wants.
@@ -253,6 +253,10 @@ class Program:
         rooted: Whether each step begins with a broadcast of buffers and ends with a reduction of metrics to the first rank.
         lengths: Lengths of sequences, times the usual one, in each step: of all ranks, or of each place in data parallelism; empty
             if they do not differ.
+        tokens: Tokens of each rank's experts, times the usual number; empty if they do not differ.
+        halves: In how many parts the tokens of a layer's experts come, each with an exchange before and after it.
+        barrier: What hosts wait for after a barrier of all ranks at the end of a step: `stream` or `device`; empty without one.
+        barrier_every: Every how many steps that is.
     """
 
     seed: int
@@ -294,6 +298,10 @@ class Program:
     rooted: bool = False
     special: str = ""
     lengths: tuple[tuple[float, ...], ...] = ()
+    tokens: tuple[float, ...] = ()
+    halves: int = 1
+    barrier: str = ""
+    barrier_every: int = 1
 
     @cached_property
     def communicators_of(self) -> tuple[dict[str, int], ...]:
@@ -306,6 +314,10 @@ class Program:
                     role += ">" if rank == communicator.ranks[0] else "<"
                 found[rank][role] = index
         return found
+
+    def meets_after(self, step: int) -> bool:
+        """Whether a step ends with a barrier of all ranks."""
+        return bool(self.barrier) and (step + 1) % self.barrier_every == 0
 
     @property
     def judged(self) -> tuple[int, ...]:

@@ -79,6 +79,25 @@ CONVOLUTIONS = (
     "void cudnn::bn_bw_1C11_kernel_new<float, float, float2, (int)512>(float, float, float, float, cudnnTensorStruct)",
 )
 TRITON = ("triton_poi_fused_add_gelu_mul_1", "triton_red_fused_native_layer_norm_backward_sum_5", "triton_poi_fused_silu_mul_2")
+OTHER_ATTENTION = (
+    "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<cutlass::bfloat16_t, cutlass::arch::Sm80, "
+    "(bool)1, (int)64, (int)64, (int)64, (bool)1, (bool)1>::Params)",
+    "fmha_cutlassB_bf16_aligned_64x64_k64_sm80(PyTorchMemEffAttention::AttentionBackwardKernel<cutlass::arch::Sm80, "
+    "cutlass::bfloat16_t, (bool)1, (bool)0, (bool)0, (int)64, (int)64, (int)64, (bool)0>::Params)",
+)
+UNFUSED_ATTENTION = (
+    "void gemmSN_TN_kernel<float, (int)128, (int)16, (int)2, (int)4, (int)8, (int)9, (bool)0, cublasGemvTensorStridedBatched<"
+    "__nv_bfloat16 const>>(T1)",
+    "void <unnamed>::softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, (int)10, (bool)0, (bool)0>(T2 *, const T1 *, int)",
+    "void gemmSN_NN_kernel<float, (int)128, (int)2, (int)4, (int)8, (int)3, (int)4, (bool)0, cublasGemvTensorStridedBatched<"
+    "__nv_bfloat16 const>>(T1)",
+)
+OTHER_GEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_nn_align1>(T1::Params)"
+OTHER_CONVOLUTION = "void implicit_convolve_sgemm<float, float, (int)1024, (int)5, (int)5, (int)3, (int)3, (int)3>(int, int)"
+METRICS = (
+    "void at::native::reduce_kernel<(int)512, (int)1, at::native::ReduceOp<float, at::native::MeanOps<float, float, float, float>, "
+    "unsigned int, float, (int)4>>(T3)"
+)
 OPTIMIZER = (
     "void at::native::<unnamed>::multi_tensor_apply_kernel<at::native::<unnamed>::TensorListMetadata<(int)4>, "
     "at::native::<unnamed>::FusedAdamMathFunctor<float, (int)4, (at::native::ADAM_MODE)1>>(T1, T2, T3...)"
@@ -158,6 +177,28 @@ def layer_of(style: str) -> tuple[Layer, Layer]:
         forward += (("act", pointwise[3], 0.03), ("act", pointwise[2], 0.03))
         backward += (("act", pointwise[3], 0.06), ("act", pointwise[1], 0.05))
     return forward, backward
+
+
+def other_kernels(layer: Layer, part: str, factor: float) -> Layer:
+    """A layer, forward or backward, that runs other kernels for a part of its work.
+
+    Args:
+        layer: As usual.
+        part: `attention`, `unfused attention` (three kernels in place of one), `gemm` or `conv`.
+        factor: How many times as long they take.
+    """
+    others: list[tuple[str, Kernel, float]] = []
+    for own, usual, weight in layer:
+        if usual.memory_bound or own not in {"gemm": ("gemm", "mlp"), "conv": ("conv",)}.get(part, ("attention",)):
+            others.append((own, usual, weight))
+        elif part == "unfused attention":
+            shares = zip(UNFUSED_ATTENTION, (0.4, 0.2, 0.4), strict=True)
+            others += [(own, kernel(name, 768, 128, 96), weight * factor * share) for name, share in shares]
+        else:
+            of_attention = OTHER_ATTENTION[usual.name in {backward for _, backward in ATTENTION.values()}]
+            name = {"gemm": OTHER_GEMM, "conv": OTHER_CONVOLUTION}.get(part, of_attention)
+            others.append((own, kernel(name, 2 * usual.blocks, 256, 122), weight * factor))
+    return tuple(others)
 
 
 def nccl_kernel(operation: str, style: str, algorithm: str = "RING_LL") -> Kernel:

@@ -95,7 +95,7 @@ def _touched(program: Program, cause: Cause) -> list[tuple[int, ...]]:
     found = []
     for link in program.communicators:
         hosts = {program.grid.host_of(r) for r in link.ranks}
-        if cause.ranks[0] in link.ranks and (len(hosts) > 1) == across and link.role != "norm":
+        if cause.ranks[0] in link.ranks and (len(hosts) > 1) == across and link.role not in ("norm", "barrier"):
             found.append(link.ranks)
     return found
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.programs import names
 from benchmarks.programs.changing import Changing
+from benchmarks.programs.host_work import COMPUTE, TIMES, late_work_of, work_of
 from benchmarks.programs.leaving import ROOTED, Scatter
 from benchmarks.programs.machine import (
     CALL,
@@ -25,7 +26,6 @@ from benchmarks.programs.machine import (
     POP,
     PUSH,
     RECORD,
-    STALL,
     SYNC,
     THREAD,
     WAIT,
@@ -34,12 +34,11 @@ from benchmarks.programs.machine import (
 from benchmarks.programs.model import RENEWED, Operation, Without
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from benchmarks.programs.machine import Timeline
     from benchmarks.programs.model import Cause, Program
 
-COMPUTE = 7
 INPUT = 9
 SIDE = 11
 PINNED, PAGEABLE = 25.0, 6.0
@@ -50,8 +49,14 @@ CALL_IN_GROUP_NS = 400
 CAPTURED = 1
 """The step whose work is captured as a graph and replayed from then on."""
 
+Layer = list[tuple[str, int, float]]
+"""(part, index of the kernel, weight) of each kernel of a layer."""
+
 _SLOWER = ("straggler", "slow-host", "missing-rank")
 _SLOTS = 512
+
+LATE_KERNELS = 4
+"""Kernels of a rank that is late by work of its device."""
 
 
 class Lowered:
@@ -75,9 +80,22 @@ class Lowered:
         self.operations: dict[tuple[int, int], Operation] = {}
         random = np.random.default_rng(program.seed)
         self._link_noise = np.exp(0.04 * random.standard_normal(_SLOTS)).tolist()
-        self.forward, self.backward = ([(p, self.number(k), w) for p, k, w in part] for part in names.layer_of(program.style))
+        self._layers: dict[tuple[str, float] | None, tuple[Layer, Layer]] = {}
+        self.layer()
         self.active = [c for i, c in enumerate(program.causes) if i not in self.without.causes]
         self.code = [_RankCode(self, rank).all_steps() for rank in range(program.grid.ranks)]
+
+    def layer(self, others: tuple[str, float] | None = None) -> tuple[Layer, Layer]:
+        """The kernels of a layer, forward and backward; where other kernels do a part: that part and their factor."""
+        layer = self._layers.get(others)
+        if layer is None:
+            usual = names.layer_of(self.program.style)
+            forward, backward = (names.other_kernels(part, *others) for part in usual) if others else usual
+            layer = self._layers[others] = self._numbered(forward), self._numbered(backward)
+        return layer
+
+    def _numbered(self, layer: names.Layer) -> Layer:
+        return [(part, self.number(kernel), weight) for part, kernel, weight in layer]
 
     def number(self, kernel: names.Kernel) -> int:
         """The index of a kind of kernel."""
@@ -151,11 +169,10 @@ class _RankCode:
         self.mine = [c for c in lowered.active if not c.ranks or rank in c.ranks]
         self.now: dict[str, list[Cause]] = {}
         self.slow = self.gap = self.sigma = 1.0
-        self.work: dict[str, float] = {}
         self.changing = Changing(program, rank)
         self.gathers: dict[int, int] = {}
         self.computed: list[int] = []
-        self.side_works: list[tuple[int, Callable[[Cause, int], None], Cause, int]] = []
+        self.side_works: list[tuple[int, Cause, int]] = []
 
     # What acts in a step
 
@@ -177,18 +194,9 @@ class _RankCode:
         self.sigma = (
             0.0 if "noise" in self.free else max([program.noise, *(c.amount for c in self.now["jitter"] if c.variant == "kernels")])
         )
-        self.due = 0.0
-        self.work, self.repeats = self.changing.begin(step, self.now)
-        for cause in self.now["imbalance"]:
-            if cause.variant == "launches":
-                self.repeats += cause.amount - 1
-                continue
-            if cause.variant == "rotating":
-                turn = program.grid.place(cause.ranks[step % len(cause.ranks)])[2]
-                if self.data != turn:
-                    continue
-            for part in {"expert": ("expert",), "sequence": ("attention",)}.get(cause.variant, ("*",)):
-                self.work[part] = self.work.get(part, 1.0) * cause.amount
+        self.changing.begin(step, self.now)
+        self.layers = self.changing.layers
+        self.layer = self.low.layer(self.changing.other_kernels)
         scale = self.sigma
         self.z = itertools.cycle(np.exp(scale * self._noise[step] - scale * scale / 2).tolist())
         self.side_works = []
@@ -196,62 +204,24 @@ class _RankCode:
 
     def _plant_calls(self) -> None:
         """Add other host work than launches to layers of the step: (layer counted over the step, the work)."""
-        layers = max(1, 2 * self.program.layers * self.program.micro)
+        layers = max(1, 2 * self.layers * self.program.micro)
         self.now["host-pause"] = [c for c in self.now["host-pause"] if c.variant != "in turn" or (self.step + self.rank) % 3 == 0]
-        for kind, plant in (
-            ("host-pause", self._pause),
-            ("allocation", self._allocate),
-            ("module-loading", self._load_module),
-            ("recompilation", self._recompile),
-            ("unexplained", self._device_stalls),
-            ("leak", self._allocate),
-        ):
+        for kind, times in TIMES.items():
             for cause in self.now[kind]:
-                times = 1 if kind in ("host-pause", "unexplained", "recompilation") else 2
                 for n in range(times):
                     place = (cause.ranks[0] if cause.ranks else 0) * 7 + self.step * 5 + n * 3
-                    self.side_works.append((place % layers, plant, cause, int(cause.amount_in(self.step) / times)))
-
-    def _pause(self, _: Cause, took_ns: int) -> None:
-        self.out.append((HOST, took_ns))
-
-    def _allocate(self, cause: Cause, took_ns: int) -> None:
-        if cause.variant == "cudaMalloc":
-            self.out.append((CALL, "cudaMalloc_v3020", took_ns, False))
-        else:
-            self.out.append((CALL, "cudaFree_v3020", took_ns // 2, True))
-            self.out.append((CALL, "cudaMalloc_v3020", took_ns - took_ns // 2, False))
-
-    def _load_module(self, cause: Cause, took_ns: int) -> None:
-        self.out.append((CALL, cause.variant, took_ns, False))
-
-    def _recompile(self, cause: Cause, took_ns: int) -> None:
-        text = cause.variant if self.program.view.operators or self.program.view.phases else ""
-        if text:
-            self.out.append((PUSH, text, "", None))
-        self.out.append((HOST, took_ns * 9 // 10))
-        self.out.append((CALL, "cuModuleLoadData", took_ns // 10, False))
-        if text:
-            self.out.append((POP,))
-
-    def _device_stalls(self, _: Cause, took_ns: int) -> None:
-        self.out.append((STALL, COMPUTE, took_ns))
+                    self.side_works.append((place % layers, cause, int(cause.amount_in(self.step) / times)))
 
     # Instructions
 
-    def _launch(self, kernel: int, base_ns: float, part: str = "", stream: int = COMPUTE) -> None:
-        work = self.work.get("*", 1.0) * self.work.get(part, 1.0) if self.work and part else 1.0
+    def _launch(self, kernel: int, base_ns: float, part: str = "", stream: int = COMPUTE, times: float = 1.0) -> None:
+        work = times * self.changing.work_of(part)
         slower = self.slow * self.changing.slower(self.low.kernels[kernel])
         duration = max(1_000, int(base_ns * work * slower * next(self.z))) + self.changing.stall_ns(part)
         if self.collected is not None and stream == COMPUTE:
             self.collected.append((kernel, duration, work))
             return  # a graph has the same kernels on all ranks
-        again = 1
-        if part:
-            self.due += self.repeats
-            again += int(self.due)
-            self.due %= 1
-        for _ in range(again):
+        for _ in range(1 + self.changing.again(part)):
             gap = int(self.gap * next(self.host))
             self.out.append((KERNEL, stream, kernel, duration, gap, self._call(), work))
 
@@ -423,6 +393,8 @@ class _RankCode:
         self._finish()
         if program.rooted and "dp" in self.roles:
             self._communicate("dp", "Reduce", 64)
+        if program.meets_after(self.step):
+            self._meet()
         if self.step == program.checkpoint:
             self._sync("cudaDeviceSynchronize_v3020", None)
             self._copy(SIDE, "DtoH", 8 * program.parameter_bytes, blocks=True)
@@ -513,9 +485,9 @@ class _RankCode:
         else:
             self._launch(self.low.number(names.kernel(names.EMBEDDING, 1024)), 0.04 * program.layer_ns, "embedding")
         self.computed = []
-        for layer in range(program.layers):
+        for layer in range(self.layers):
             self._gathered(layer, layer + 1)
-            self._layer(layer, self.low.forward, program.layer_ns)
+            self._layer(layer, self.layer[0], program.layer_ns)
             self._between_layers(forward=True)
         if self.stage < program.grid.pp - 1:
             if not program.batched:
@@ -532,12 +504,12 @@ class _RankCode:
         if self.stage < program.grid.pp - 1 and not program.batched:
             self._wait(COMPUTE, self._communicate("backward>", "SendRecv", program.activation_bytes))
         self.computed = []
-        every = max(1, program.layers // program.buckets)
+        every = max(1, self.layers // program.buckets)
         late: list[int] = []
         exposed = self.now["exposed-communication"]
-        for done, layer in enumerate(range(program.layers - 1, -1, -1), 1):
+        for done, layer in enumerate(range(self.layers - 1, -1, -1), 1):
             self._gathered(layer, layer - 1)
-            self._layer(layer, self.low.backward, program.layer_ns)
+            self._layer(layer, self.layer[1], program.layer_ns)
             if program.zero == 3:
                 self._reduce_shards()
             elif last and (done % every == 0 or layer == 0) and "dp" in self.roles and not program.mpi:
@@ -579,28 +551,24 @@ class _RankCode:
             self.gathers[following] = self._communicate("shard", "AllGather", program.parameter_bytes, after=room, ordered=False)
         self._wait(COMPUTE, self.gathers.pop(layer))
 
-    def _layer(self, layer: int, kernels: list[tuple[str, int, float]], layer_ns: int) -> None:
+    def _layer(self, layer: int, kernels: Layer, layer_ns: int) -> None:
         program = self.program
         whole = program.view.graphs != "none"
         if whole:
             self.collected = []
         experts = program.grid.ep > 1 and layer % 2 == 1
+        gemms = 0
         self._push(f"layer{layer}", shown=program.view.operators)
         for number, (part, kernel, weight) in enumerate(kernels):
             if part == "attention" and program.grid.cp > 1:
                 self._ring_attention(kernel, weight * layer_ns)
             elif part == "mlp" and experts:
-                first = number == 0 or kernels[number - 1][0] != "mlp"
-                final = number + 1 == len(kernels) or kernels[number + 1][0] != "mlp"
-                if first:
-                    self._launch(self.low.number(names.kernel(names.ROUTER, 256)), 0.02 * layer_ns, "router")
-                    self._blocking("ep", "AllToAll", program.activation_bytes)
-                self._launch(kernel, weight * layer_ns, "expert")
-                if final:
-                    self._blocking("ep", "AllToAll", program.activation_bytes)
+                if number == 0 or kernels[number - 1][0] != "mlp":
+                    self._experts(list(itertools.takewhile(lambda k: k[0] == "mlp", kernels[number:])), layer_ns)
             else:
                 self._launch(kernel, weight * layer_ns, part)
-            if program.grid.tp > 1 and part == "gemm" and number in (3, 6):
+            gemms += part == "gemm"
+            if program.grid.tp > 1 and part == "gemm" and gemms == 2:
                 self._blocking("tp", "AllReduce", program.activation_bytes)
         if program.grid.tp > 1 and not experts:
             self._blocking("tp", "AllReduce", program.activation_bytes)
@@ -616,6 +584,16 @@ class _RankCode:
         if program.zero == 3:
             self.computed.append(self._recorded(COMPUTE))
 
+    def _experts(self, kernels: Layer, layer_ns: int) -> None:
+        """Send tokens to their experts, all at once or in parts, and back."""
+        parts = self.program.halves
+        self._launch(self.low.number(names.kernel(names.ROUTER, 256)), 0.02 * layer_ns, "router")
+        for _ in range(parts):
+            self._blocking("ep", "AllToAll", self.program.activation_bytes // parts)
+            for _, kernel, weight in kernels:
+                self._launch(kernel, weight * layer_ns, "expert", times=1 / parts)
+            self._blocking("ep", "AllToAll", self.program.activation_bytes // parts)
+
     def _ring_attention(self, kernel: int, base_ns: float) -> None:
         """A part of the attention while keys and values of the next part travel."""
         parts = self.program.grid.cp
@@ -626,9 +604,9 @@ class _RankCode:
                 self._wait(COMPUTE, event)
 
     def _between_layers(self, *, forward: bool) -> None:
-        for place, work, cause, took_ns in self.side_works:
+        for place, cause, took_ns in self.side_works:
             if place == self.layer_count:
-                work(cause, took_ns)
+                self.out += work_of(cause, took_ns, self.program.view)
         self.layer_count += 1
         for cause in self.mine_or_gone("sync"):
             if self.step not in cause.steps or not forward or (cause.variant == "item" and self.layer_count % 2):
@@ -649,10 +627,10 @@ class _RankCode:
         elif "dp" in self.roles or program.zero == 3:
             self._wait(COMPUTE, self.last_reduction)
         self._push("optimizer", shown=program.view.phases)
-        share = program.layer_ns * program.layers / program.optimizer_kernels
+        share = program.layer_ns * self.layers / program.optimizer_kernels
         if program.norm:
             norm = self.low.number(names.kernel(names.NORM_KERNEL, 512, 512, 40))
-            self._launch(norm, 0.05 * program.layer_ns * program.layers, "gradient norm")
+            self._launch(norm, 0.05 * program.layer_ns * self.layers, "gradient norm")
             if "norm" in self.roles:
                 self._blocking("norm", "AllReduce", 8)
             if program.norm_item and "sync" not in self.free:
@@ -671,6 +649,29 @@ class _RankCode:
         if every and self.step % every == 0 and "sync" not in self.free:
             self._read_scalar(COMPUTE)
             self._sync()
+
+    def _meet(self) -> None:
+        """A barrier of all ranks, for which hosts wait; before it a late rank has work of its own."""
+        program = self.program
+        for cause in self.now["late-rank"]:
+            what, _, text = cause.variant.partition(": ")
+            if what == "device":
+                self._push(text, shown=bool(text))
+                metrics = self.low.number(names.kernel(names.METRICS, 1_320, 512, 48))
+                for _ in range(LATE_KERNELS):
+                    self._launch(metrics, cause.amount / LATE_KERNELS)
+                self._pop(shown=bool(text))
+                continue
+            if what == "checkpoint":
+                self._copy(COMPUTE, "DtoH", int(cause.amount * PINNED / 10), blocks=True)
+            elif what == "logging":  # it reads the loss first
+                self._read_scalar(COMPUTE)
+                self._sync()
+            self.out += late_work_of(cause, int(cause.amount), program.view)
+        self._communicate("barrier", "AllReduce", 4)
+        if "sync" not in self.free:
+            stream = None if program.barrier == "device" else self.low.stream_of(self.roles["barrier"])
+            self._sync("cudaStreamSynchronize_v3020" if stream else "cudaDeviceSynchronize_v3020", stream)
 
     def _renew(self) -> None:
         """Replace the data-parallel communicator."""

@@ -8,10 +8,13 @@ import sys
 import pytest
 
 from benchmarks.programs.draw_changes import draw_change
+from benchmarks.programs.draw_pairs import draw_pair
+from benchmarks.programs.draw_uneven import draw_uneven
 from benchmarks.programs.losses import measure
 from benchmarks.programs.model import Without
-from benchmarks.programs.score_changes import MARKS, ChangeJudgement
-from benchmarks.truth import drawing_seed, main, run_change, seed_of
+from benchmarks.programs.score_causes import CauseJudgement
+from benchmarks.programs.score_changes import MARKS
+from benchmarks.truth import drawing_seed, in_turn, main, run_change, run_pair, run_uneven, seed_of
 
 
 def run(monkeypatch, *arguments):
@@ -39,7 +42,7 @@ def test_healthy_programs_take_turns_with_kinds_that_change_in_time(monkeypatch,
 
     def judged(split, seed, kind, least, folder, *, ideal):
         planted.append(kind)
-        return ChangeJudgement(seed, kind, "2 ranks", 0.1, counts=True)
+        return CauseJudgement(seed, kind, "2 ranks", 0.1, counts=True)
 
     monkeypatch.setattr("benchmarks.truth.run_change", judged)
     run(monkeypatch, "--kinds", "throttling", "regression", "--programs", 5, "--json", tmp_path / "j.json")
@@ -56,12 +59,56 @@ def test_the_truth_about_a_cause_that_changes_in_time_is_what_an_execution_witho
     found = {"kind": "device-stall", "lost_share": share, "ranks": [], "evidence": {"since_step": min(program.causes[0].steps)}}
     monkeypatch.setattr("benchmarks.truth.findings_of", lambda *_: [found])
     judgement = run_change("dev", 7, "device-stall", share / 2, tmp_path)
-    assert judgement.true_share == share > 0
+    assert judgement.true_share == pytest.approx(share)
+    assert share > 0
     assert judgement.counts
     assert set(MARKS) - set(judgement.right) == {"culprits"}
     assert json.loads((tmp_path / "truth.json").read_text())["right"] == judgement.right
     unimportant = run_change("dev", 7, "device-stall", 2 * share, tmp_path)
     assert (unimportant.counts, unimportant.findings) == (False, [])
+
+
+def test_each_family_of_kinds_has_healthy_programs_of_its_own():
+    assert in_turn(["pair"], 5) == ["pair"]
+    assert in_turn(["uneven-stage", "late-rank", "pair"], 5) == ["uneven-stage", "late-rank", "pair", "healthy-twin"]
+    assert in_turn(["late-rank", "regression"], 5) == ["late-rank", "regression", "healthy", "healthy-twin"]
+    assert in_turn(["late-rank", "healthy-twin"], 5) == ["late-rank", "healthy-twin"]
+    assert in_turn(["late-rank"], 1) == ["late-rank"]
+    assert in_turn([], 5) == []
+
+
+def test_the_truth_about_uneven_work_is_what_an_execution_with_the_work_of_the_peers_gains(monkeypatch, tmp_path):
+    program = draw_uneven(drawing_seed("dev", 7), "uneven-stage")
+    share = 1 - measure(program, Without(frozenset([0]))) / measure(program)
+    finding = {"kind": "imbalance", "lost_share": share, "ranks": [], "severity": "low", "confidence": 0.5}
+    monkeypatch.setattr("benchmarks.truth.findings_of", lambda *_: [finding])
+    judgement = run_uneven("dev", 7, "uneven-stage", share / 2, tmp_path)
+    assert judgement.true_share == pytest.approx(share)
+    assert share > 0
+    assert {"any finding", "a loss", "loss within 15 %"} <= set(judgement.right)
+    assert "culprits" not in judgement.right
+    assert json.loads((tmp_path / "truth.json").read_text())["kinds"]["imbalance"] >= share
+
+
+def test_the_truth_about_a_pair_is_what_executions_without_each_and_without_both_gain(monkeypatch, tmp_path):
+    program, gains = draw_pair(drawing_seed("dev", 4))
+    first, second = (cause.kind for cause in program.causes)
+    joint = {"together_ns": gains.together * gains.judged_ns}
+    both = [{"kind": kind, "lost_share": None, "lost_ns": None, "ranks": [], "evidence": joint} for kind in (first, second)]
+    verdict = f"They hide each other: together {100 * gains.together:.1f} %, alone 0.0 and 0.0 %."
+    monkeypatch.setattr("benchmarks.truth.diagnosed", lambda *_: (both, verdict))
+    judgement = run_pair("dev", 4, 0.01, tmp_path)
+    assert judgement.true_share == gains.together > max(gains.alone)
+    assert {"both named, or joint loss", "joint loss within 15 %", "said in the verdict"} <= set(judgement.right)
+    assert json.loads((tmp_path / "truth.json").read_text())["verdict"] == verdict
+
+
+def test_a_program_with_a_late_rank_is_diagnosed_and_kept(monkeypatch, capsys, tmp_path):
+    run(monkeypatch, "--kinds", "late-rank", "--programs", 1, "--seed", 5, "--keep", tmp_path / "kept")
+    printed = capsys.readouterr().out
+    assert "| late-rank | 1 |" in printed
+    assert "No answer: 0" in printed
+    assert json.loads((tmp_path / "kept" / "dev-5" / "truth.json").read_text())["findings"]
 
 
 def test_programs_of_a_run_can_be_run_alone_and_splits_share_none():

@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.programs.draw_changes import HEALTHY, draw_change, onsets_of
 from benchmarks.programs.model import Cause
-from benchmarks.programs.score_changes import MARKS, judge_change, summary_of_changes
+from benchmarks.programs.score_causes import summary_of_causes
+from benchmarks.programs.score_changes import FAMILY, MARKS, judge_change
 
 CAUSE = Cause("throttling", "from a step on", (1,), 1.5, frozenset(range(12, 30)), memory_amount=1.2)
 
@@ -29,7 +30,7 @@ def judged(*findings, share=0.1, **changes):
 def test_a_finding_that_is_right_in_all():
     judgement = judged(finding("capture-fault"), finding(since_step=13), finding("jitter"))
     assert judgement.right == list(MARKS)
-    assert not judgement.wrong
+    assert not judgement.is_wrong(FAMILY)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_a_finding_that_is_right_in_all():
 def test_what_is_wrong_is_counted_as_that(findings, wrong):
     judgement = judged(*findings)
     assert set(MARKS) - set(judgement.right) == wrong
-    assert judgement.wrong
+    assert judgement.is_wrong(FAMILY)
 
 
 def test_the_onset_of_what_grows_gradually_is_where_it_begins_up_to_half_of_it():
@@ -70,8 +71,8 @@ def test_healthy_programs_have_none_of_the_kinds_and_small_causes_do_not_count()
     assert (quiet.alarms, loud.alarms, small.counts) == ([], ["regression"], False)
     assert judged(finding(since_step=12), finding("regression")).alarms == ["regression"]
     right, late = judged(finding(since_step=12)), judged(finding(since_step=20))
-    words = summary_of_changes([quiet, loud, small, right, late], 0.01)
-    assert "Healthy programs with one of these kinds: 1 of 2 (50.0 %)" in words
+    words = summary_of_causes([quiet, loud, small, right, late], [FAMILY], 0.01)
+    assert "Healthy programs with another of these kinds: 1 of 2 (50.0 %)" in words
     assert "costs less than 1 %: 1" in words
     full, half, none = "2 of 2 (100.0 %)", "1 of 2 (50.0 %)", "0 of 2 (0.0 %)"
     assert f"| throttling | 2 | {full} | {full} | {full} | {half} | {full} | {none} |" in words
