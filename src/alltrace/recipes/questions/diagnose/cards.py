@@ -129,11 +129,12 @@ def _verdict(causes: Sequence[Mapping[str, Any]], hosts: Mapping[int, str]) -> s
 def _joint(rows: Sequence[Mapping[str, Any]]) -> str:
     """The sentence on two causes that hide each other."""
     both = [row for row in rows if row["evidence"].get("together_ns")]
-    if len(both) < 2:
+    spans_ns = [row["lost_ns"] / row["lost_share"] for row in rows if row["lost_share"]]
+    if len(both) < 2 or not spans_ns:
         return ""
-    names, alone = (" and ".join(words(row) for row in both) for words in (_name, _cost_alone))
-    together = amount(both[0]["evidence"]["together_ns"], "ns", 3)
-    return f" {names} hide each other: together they cost {together}, alone {alone}."
+    together = _percent(both[0]["evidence"]["together_ns"] / max(spans_ns))
+    alone = " and ".join("unknown" if row["lost_share"] is None else f"{100 * row['lost_share']:.1f}" for row in both)
+    return f" {_name(both[0])} and {_name(both[1])} hide each other: together {together}, alone {alone} %."
 
 
 def _hidden_by(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
@@ -145,10 +146,6 @@ def _hidden_by(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str
 
 def _name(row: Mapping[str, Any]) -> str:
     return f"`{row['kind']}`" + (f" of rank {number_ranges(row['ranks'])}" if row["ranks"] else "")
-
-
-def _cost_alone(row: Mapping[str, Any]) -> str:
-    return "an unknown time" if row["lost_ns"] is None else amount(row["lost_ns"], "ns", 3)
 
 
 def _card(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], hosts: Mapping[int, str]) -> Card:
