@@ -202,7 +202,7 @@ def classify(work: Activity, host: HostSets, regions: Int64) -> tuple[Int64, Mer
         np.add.at(times[:, at[name]], region[late], part)
         left[late] -= part
         taken = union((taken, intervals))
-    talking = intersection(Merged(holes.starts[late], launched[late]), host.exchanges)
+    talking = intersection(Merged(holes.starts[late], launched[late]), union((host.exchanges, _awaited(work, host))))
     # what is left of a gap is of the call that returned as it began, else of the pace of launching
     cause = np.full(len(left), at["launch"])
     for name in ("sync", "sync-copy", "pageable-copy", "allocation"):
@@ -254,6 +254,7 @@ def _host_classes(work: Activity, host: HostSets) -> Iterator[tuple[str, Merged]
     yield "communication", host.exchanges
     for name in HOST_CLASSES[:-1]:
         if name == "sync":
+            yield "communication", _awaited(work, host)
             yield "pageable-copy", intersection(host.sets["sync"], difference(work.pageable, work.communication))
             yield "transfer", intersection(host.sets["sync"], difference(work.transfers, work.communication))
         if name in ("allocation", "pageable-copy", "sync-copy"):
@@ -262,6 +263,11 @@ def _host_classes(work: Activity, host: HostSets) -> Iterator[tuple[str, Merged]
     # a device that copies does not wait to be given work: what is left is the pace of launching, and this is not part of it
     for name, copying in (("pageable-copy", work.pageable), ("transfer", work.transfers), ("copy", work.copies)):
         yield name, difference(copying, work.communication)
+
+
+def _awaited(work: Activity, host: HostSets) -> Merged:
+    """When the host waits for a device that communicates and copies nothing: it waits for other ranks, or for what they send."""
+    return intersection(host.sets["sync"], difference(work.communication, work.copies))
 
 
 def regions_of(steps: Sequence[Mapping[str, Any]], starts: Int64, *, serves: bool = False) -> tuple[Int64, Int64]:
