@@ -165,7 +165,7 @@ class RecoveredTime:
         """The weights with the kernels of some ranks between two operations of a step as long as those of their peers, if shorter.
 
         Ranks with the same operations in a step do the same between them, whatever their kernels are called and however many they
-        are. None if ranks have other numbers of operations in half of the steps.
+        are. None if the ranks, or all peers, have other numbers of operations in half of the steps.
         """
         replay, factor = self.replay, np.ones(len(self.replay.kind))
         kernels: dict[int, tuple[Int64, Int64, Int64]] = {}
@@ -173,11 +173,13 @@ class RecoveredTime:
         for part, base in zip(replay.parts, replay.base.tolist(), strict=True):
             if part.rank in ranks or part.rank in peers:
                 counts[part.rank], kernels[part.rank] = self._between_operations(part, base)
-        if not all(rank in kernels for rank in (*ranks, *peers)):
+        if not all(rank in kernels for rank in ranks):
             return None
-        every = {step for of_rank in counts.values() for step in of_rank}
-        alike = [step for step in every if len({of_rank.get(step) for of_rank in counts.values()}) == 1]
-        if 2 * len(alike) < len(every) or not alike:
+        every = set(counts[ranks[0]])
+        alike = {rank: {s for s in every if counts[rank].get(s) == counts[ranks[0]][s]} for rank in kernels}
+        peers = [rank for rank in peers if rank in kernels and 2 * len(alike[rank]) >= len(every)]
+        steps = set.intersection(*(alike[rank] for rank in (*ranks, *peers)))
+        if not peers or not steps or 2 * len(steps) < len(every):
             return None
         places = np.unique(np.concatenate([place for _, place, _ in kernels.values()]))
         totals = {
@@ -188,7 +190,7 @@ class RecoveredTime:
         for rank in ranks:
             more = np.maximum(totals[rank] - usual, 0)
             left = np.ones(len(places))
-            for number in alike:
+            for number in sorted(steps):
                 own = step == number
                 # where operations come a little earlier on one rank than on another, what one place has more the next has less
                 whole = max(float((totals[rank] - usual)[own].sum()), 0.0) / max(float(more[own].sum()), 1.0)
