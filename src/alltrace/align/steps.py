@@ -535,6 +535,9 @@ def _kinds(found: Sequence[RankSteps], numbers: dict[int, Int64]) -> dict[int, s
         named = step in saving and len(saving) <= len(steps) // 2
         if (named or heavy) and long:
             kinds[step] = "checkpoint"
+    saved = [step for step in steps if kinds[step] == "checkpoint"]
+    if len(saved) > max(_FEWEST, len(steps) // 4):  # what is done so often is a part of the work
+        kinds.update(dict.fromkeys(saved, "step"))
     plain = np.array([kinds[s] == "step" for s in steps])
     for place, step in enumerate(steps[: len(steps) // 2]):
         # hosts that are late in later steps make these as long; what the kernels of a cold device take shows it all the same

@@ -62,7 +62,8 @@ _KINDS = {
     ),
     "host-pause": _Kind(
         "host-pause",
-        "The launching thread pauses; look for garbage collection, page faults, swapping, or a busy core.",
+        "The launching thread pauses; look for a wait for data, a lock or the file system, for host work such as logging or a "
+        "checkpoint, and for garbage collection, page faults, swapping, or a busy core.",
     ),
     "launch": _Kind(
         "launch-bound",
@@ -109,8 +110,8 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         ranks = all_ranks.ranks[chosen].tolist()
         affected = (lost > 0.02 * np.maximum(all_ranks.own, 1)).mean(axis=1)[chosen].max(initial=0)
         named, confidence = kind.kind, kind.confidence
-        if name == "host-pause" and affected > _USUAL_SHARE:
-            confidence = 0.5
+        if name == "host-pause" and affected > _USUAL_SHARE and 2 * len(ranks) > len(all_ranks.ranks):
+            confidence = 0.5  # what most ranks do in most steps is how the program is
         where, evidence = _evidence(all_ranks, name, lost, chosen)
         of_host = name in HOST_CLASSES
         change: Callable[[RecoveredTime], Altered | None] | None = None if name == "unknown" else partial(_without, name)

@@ -18,7 +18,7 @@ from alltrace.run.rank import Rank
 from alltrace.trace import host_patterns as patterns
 from alltrace.trace.arrays import Int64, integers, is_one_of
 from alltrace.trace.host_patterns import Pattern
-from alltrace.trace.intervals import NOTHING, Merged, containing, difference, gaps, intersection, merge, union
+from alltrace.trace.intervals import NOTHING, Merged, containing, difference, gaps, intersection, merge, overlap_ns, union
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 from alltrace.trace.mpi_kinds import exchanges
 
@@ -65,7 +65,8 @@ def host_sets(rank: Rank, api: Any) -> HostSets:
     found["compilation"] = named.compilation()
     found["module-loading"] = named.module_loading()
     found |= blocking
-    found["host-pause"] = (difference(silence, found["data"][0]), "", 0)
+    pauses = difference(silence, found["data"][0])
+    found["host-pause"] = (pauses, named.within(pauses), 0)
     return HostSets(
         {name: difference(intervals, exchanges) for name, (intervals, _, _) in found.items()},
         {name: text for name, (_, text, _) in found.items() if text},
@@ -232,6 +233,23 @@ class _Named:
             (intersection(waits, self._silence), waits_for, count),
         ]
         return union([s for s, _, _ in sets]), next((text for s, text, _ in sets if len(s.starts)), ""), 0
+
+    def within(self, pauses: Merged) -> str:
+        """The range, else the call of the operating system, of launching threads that fills half of the pauses; empty if none does.
+
+        Ranges of a name with a large part of all launches, such as those of steps, say nothing of a pause.
+        """
+        for table in ("ranges", "osrt"):
+            start, end, thread, codes, texts = self._read(table)
+            rows = self._calls.of_launching(thread) & (codes >= 0) & (end > start)
+            rows[rows] = overlap_ns(start[rows], end[rows], pauses) > 0
+            if not rows.any():
+                continue
+            rows &= ~np.isin(codes, self._holding_launches(start[rows], end[rows], codes[rows]))
+            named_ns = np.bincount(codes[rows], overlap_ns(start[rows], end[rows], pauses), len(texts))
+            if 2 * named_ns.max(initial=0) >= pauses.total_ns > 0:
+                return texts[int(named_ns.argmax())]
+        return ""
 
     def compilation(self) -> tuple[Merged, str, int]:
         """When the program compiled code, and how often."""
