@@ -21,6 +21,9 @@ TILES = "tiles"
 OPERATIONS, PART_RECORD = "operations", "part.json"
 """The folder of what an alignment takes from each rank, a folder in it for each, and the record in that."""
 
+DEVICES = "devices"
+"""The folder of the run with a rank for each device of processes that have several."""
+
 FINDINGS = "findings"
 """The folder of what was found in the run."""
 
