@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.programs.draw_changes import CHANGES, HEALTHY, onsets_of
-from benchmarks.programs.score import CLOSE, NO_LOSS, described, percent, ranks_right
+from benchmarks.programs.score import CLOSE, NO_LOSS, culprits_of, described, percent, ranks_right
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,7 @@ def judge_change(
         holds = (
             about[0]["kind"] == kind,
             True,
-            ranks_right(program, cause, kind, same["ranks"]),
+            ranks_right(program, cause, kind, culprits_of(same, program.view.devices)),
             step is not None and first - ONSET_WITHIN <= step <= last + ONSET_WITHIN,
             loss is not None and abs(loss - true_share) <= CLOSE * true_share,
         )

@@ -22,12 +22,16 @@ from alltrace.align.evidence import collect
 from alltrace.align.rank_parts import write_part
 from alltrace.align.steps import rank_steps
 from alltrace.align.store import interned
-from alltrace.run.checksums import write_rank_record
+from alltrace.run.checksums import FILES, LOGS, LOGS_RECORD, checksums, write_rank_record
 from alltrace.run.derived import derived, draft_of, remove
+from alltrace.run.gpu_logs import FILE as GPU_LOG_FILE
+from alltrace.run.gpu_logs import GPU_LOG
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import NAMES, RANKS, RankRecord, plain, rank_folder, write_manifest
 from alltrace.run.members import Member, Members
 from alltrace.run.overlay import rank_signature, signature
+from alltrace.run.parquet import read_parquet, write_parquet
+from alltrace.run.run_logs import PRINTED_FILE
 from alltrace.run.store import Run
 from alltrace.run.verify import DEVICES, OPERATIONS
 from alltrace.run.writer import TableWriter
@@ -51,6 +55,9 @@ _LEAST_WORK = 0.05
 
 _LEAST_LAUNCHED = 0.1
 """Of a thread's launches, those to a device that has a smaller share are an exception."""
+
+_LOGS = ("training", "gpu")
+_LOGS_LEFT_OUT = "logs of NCCL are of processes, so what compares the devices of processes does without them"
 
 _ROWS = 1 << 19
 
@@ -77,7 +84,7 @@ def _by_devices(imported: Run) -> Run | None:
         if not facts["members"]:
             return imported
         found = Run(place)
-        found.members = Members([Member(*m) for m in facts["members"]])
+        found.members = Members([Member(*m) for m in facts["members"]], facts["sharing"])
         return found
 
     def make(place: Path, made: str) -> Run:
@@ -106,6 +113,7 @@ def _write(run: Run, draft: Path, made_from: str) -> None:
     members: list[Member] = []
     records: list[RankRecord] = []
     whose: dict[int, range] = {}
+    sharing: list[list[int]] = []
     (draft / RANKS).mkdir()
     for record in run.ranks:
         own = used[record.rank]
@@ -115,18 +123,24 @@ def _write(run: Run, draft: Path, made_from: str) -> None:
             records.append(_same(run, record, draft, numbers[0]))
             continue
         members += [Member(record.rank, d.device, _gpu(d), record.host) for d in own]
-        records += _apart(run.rank(record.rank).in_file_time(), own, draft, numbers)
+        process = run.rank(record.rank).in_file_time()
+        owners = _owners(process, {device.device: place for place, device in enumerate(own)})
+        records += _apart(process, own, owners, draft, numbers)
+        sharing += [[numbers[place] for place in group] for group in _sharing(owners, len(own))]
     missing = range(len(members), len(members) + len(run.manifest.missing_ranks))
     members += [Member(rank) for rank in run.manifest.missing_ranks]
     _link(run.path / NAMES, draft / NAMES)
-    manifest = replace(run.manifest.with_ranks(records), missing_ranks=tuple(missing), notes=(), logs=(), log_matches=())
+    logs = tuple(log for log in run.manifest.logs if log.kind in _LOGS)
+    _write_logs(run, draft, {(m.rank, m.device): number for number, m in enumerate(members)})
+    notes = () if len(logs) == len(run.manifest.logs) else (_LOGS_LEFT_OUT,)
+    manifest = replace(run.manifest.with_ranks(records), missing_ranks=tuple(missing), notes=notes, logs=logs, log_matches=())
     write_manifest(draft, manifest)
     split = Run(draft)
     for rank, numbers in whose.items():
         if len(numbers) > 1:
             devices = [d.device for d in used[rank]]
             _write_operations(run.rank(rank).in_file_time(), devices, split, numbers)
-    write_json(draft / _MEMBERS, {"made_from": made_from, "members": [list(m) for m in members]})
+    write_json(draft / _MEMBERS, {"made_from": made_from, "members": [list(m) for m in members], "sharing": sharing})
 
 
 def _gpu(device: Device) -> int:
@@ -156,6 +170,25 @@ def _link(source: Path, place: Path) -> None:
     shutil.copyfile(source, place)
 
 
+def _write_logs(run: Run, draft: Path, numbers: Mapping[tuple[int, int | None], int]) -> None:
+    """What the job's logs tell of all ranks, or of devices."""
+    files = run.files.logs()
+    if files is None:
+        return
+    folder = draft / LOGS
+    if files.has(PRINTED_FILE):
+        _link(files.path(PRINTED_FILE), folder / PRINTED_FILE)
+    if files.has(GPU_LOG_FILE):
+        samples = read_parquet(files.path(GPU_LOG_FILE), GPU_LOG.column_names)
+        owners = zip(samples.column("rank").to_pylist(), samples.column("device").to_pylist(), strict=True)
+        rank = np.array([numbers.get(owner, -1) for owner in owners], np.int32)
+        samples = samples.set_column(0, "rank", pa.array(rank)).filter(pa.array(rank >= 0))
+        folder.mkdir(exist_ok=True)
+        write_parquet(samples.take(pa.array(np.argsort(rank[rank >= 0], kind="stable"))), folder / GPU_LOG_FILE)
+    if folder.is_dir():
+        write_json(folder / LOGS_RECORD, {FILES: checksums(folder, LOGS_RECORD)})
+
+
 def _same(run: Run, record: RankRecord, draft: Path, number: int) -> RankRecord:
     """A process with one device, by its number."""
     renumbered = record._replace(rank=number, stamp_error_ns=0)
@@ -166,13 +199,14 @@ def _same(run: Run, record: RankRecord, draft: Path, number: int) -> RankRecord:
     return renumbered
 
 
-def _apart(rank: Rank, devices: Sequence[Device], draft: Path, numbers: Sequence[int]) -> list[RankRecord]:
+def _apart(
+    rank: Rank, devices: Sequence[Device], owners: Mapping[int, NDArray[np.bool_]], draft: Path, numbers: Sequence[int]
+) -> list[RankRecord]:
     """The devices of a process, as ranks."""
     folders = [draft / rank_folder(number) for number in numbers]
     for folder in folders:
         folder.mkdir()
     places = {device.device: place for place, device in enumerate(devices)}
-    owners = _owners(rank, places)
     rows: list[dict[str, int]] = [{} for _ in devices]
     times: list[list[int]] = [[] for _ in devices]
     for name in EVENT_TABLES:
@@ -206,8 +240,6 @@ def _apart(rank: Rank, devices: Sequence[Device], draft: Path, numbers: Sequence
 
 def _dictionary(rank: Rank, name: str, device: Device, place: Path) -> None:
     """A dictionary of a process, of which each of its devices has the whole, but only itself as a device."""
-    from alltrace.run.parquet import write_parquet
-
     table = rank.file_table(name)
     if name == "devices":
         table = table.filter(pa.array(integers(table.column("device"), -1) == device.device))
@@ -233,6 +265,18 @@ def _owners(rank: Rank, places: Mapping[int, int]) -> dict[int, NDArray[np.bool_
             for thread, its in rows_by(threads[at[launched & (device == number)]]).items():
                 counts.setdefault(thread, np.zeros(len(places), np.int64))[place] += len(its)
     return {thread: launches >= _LEAST_LAUNCHED * launches.max() for thread, launches in counts.items()}
+
+
+def _sharing(owners: Mapping[int, NDArray[np.bool_]], count: int) -> list[list[int]]:
+    """The places of devices to which one thread launches, of each set of these."""
+    sets = [set(np.flatnonzero(its).tolist()) for its in owners.values()]
+    group = list(range(count))
+    for its in sets:
+        lowest = min(group[place] for place in its)
+        joined = {group[place] for place in its}
+        group = [lowest if number in joined else number for number in group]
+    groups = [[place for place in range(count) if group[place] == number] for number in sorted(set(group))]
+    return [places for places in groups if len(places) > 1]
 
 
 def _key(process: Int64, correlation: Int64) -> Int64:

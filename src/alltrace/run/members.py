@@ -31,9 +31,13 @@ class Member(NamedTuple):
 
 
 class Members:
-    """Which device of which process each number of a run by devices is; the numbers are those of `members`, from 0."""
+    """Which device of which process each number of a run by devices is; the numbers are those of `members`, from 0.
 
-    def __init__(self, members: Sequence[Member]) -> None:
+    `sharing`: Numbers of devices to which one thread launches.
+    """
+
+    def __init__(self, members: Sequence[Member], sharing: Iterable[Sequence[int]] = ()) -> None:
+        self.sharing = tuple(map(tuple, sharing))
         self._members = tuple(members)
         self._of_rank: dict[int, list[int]] = {}
         for number, member in enumerate(members):

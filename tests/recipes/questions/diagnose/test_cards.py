@@ -185,9 +185,9 @@ def test_ranks_are_named_briefly():
     assert headlines.named_ranks(list(range(16)), 16) == "all 16 ranks"
     assert headlines.named_ranks([0, 1], 2) == "both ranks"
     assert headlines.named_ranks(list(range(0, 1024, 2)), 1024) == "ranks 0, 2, 4, 6 and 508 more"
-    assert headlines.who([0, 8], HOSTS) == "ranks 0, 8 on node0, node1"
-    assert headlines.who([], HOSTS) == ""
-    assert headlines.who(list(range(7)), {rank: f"n{rank}" for rank in range(8)}) == "ranks 0-6 on n0, n1, n2, n3 and 3 more hosts"
+    assert headlines.who({"ranks": [0, 8], "devices": None}, HOSTS) == "ranks 0, 8 on node0, node1"
+    assert headlines.who({"ranks": [], "devices": None}, HOSTS) == ""
+    assert headlines.who({"ranks": list(range(7)), "devices": None}, {rank: f"n{rank}" for rank in range(8)}) == "ranks 0-6 on n0, n1, n2, n3 and 3 more hosts"
 
 
 @together("name", EVIDENCE)
