@@ -1,8 +1,8 @@
-"""Whether devices of one process are judged as ranks are: `python -m benchmarks.devices --programs 12 --seed 7 --split unseen`.
+"""Whether devices of one process are judged as ranks are: `python -m benchmarks.devices --programs 12 --seed 7`.
 
-One execution of a program is written twice: with a process for each device, and with processes of several devices. What alltrace
-matches is compared with what met, and what it finds with what it finds in separate processes: kind, culprits and loss of every
-finding.
+One execution of a program is written twice: with a process for each device, and with processes of several devices. What
+alltrace matches is compared with what met, and what it finds with what it finds in separate processes: kind, culprits
+and loss of every finding.
 """
 
 from __future__ import annotations

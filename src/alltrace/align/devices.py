@@ -1,10 +1,11 @@
 """A run with a rank for each device: what questions that compare ranks read where processes have several devices.
 
-JAX and many HPC codes drive all devices of a host from one process. Its devices are members of communicators, wait for each other
-and can be slow, each by itself. So a run that has such processes is written once more, into `RUN/devices`, with a rank for each
-of their devices. It has what ran on the device, and what the threads did that launched it: rows of a thread that launches to some
-devices are theirs, rows of all other threads belong to every device of the process. Which of its operations are on which device
-follows from the process as a whole, so they are found there, and the alignment of the run by devices begins with them.
+JAX and many HPC codes drive all devices of a host from one process. Its devices are members of communicators, wait for
+each other and can be slow, each by itself. So a run that has such processes is written once more, into `RUN/devices`,
+with a rank for each of their devices. It has what ran on the device, and what the threads did that launched it: rows of
+a thread that launches to some devices are theirs, rows of all other threads belong to every device of the process.
+Which of its operations are on which device follows from the process as a whole, so they are found there, and the
+alignment of the run by devices begins with them.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
 _MEMBERS = "members.json"
 _LEAST_WORK = 0.05
-"""A device with a smaller share of the kernels that the busiest device of its process has is touched, and not worked with."""
+"""A device with a smaller share of the kernels of the busiest one is touched, and not worked with."""
 
 _LEAST_LAUNCHED = 0.1
 """Of a thread's launches, those to a device that has a smaller share are an exception."""
@@ -288,7 +289,7 @@ def _shares(
 ) -> list[NDArray[np.bool_]]:
     """Which rows of a table each device has: what is on it, what its threads did, and what is nobody's alone."""
     columns = rows.column_names
-    if name == "syncs":  # a thread waits for one device or another, and for none of its own without the row of another's
+    if name == "syncs":  # a thread waits for one device or another: without the other's row it seems to wait for all
         return [np.ones(rows.num_rows, np.bool_)] * len(places)
     if "device" in columns:
         device = integers(rows.column("device"), -1)

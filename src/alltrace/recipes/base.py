@@ -265,7 +265,7 @@ class Question:
         sql: Its statements, if it has some.
         host_samples: Whether samples of GPU metrics in any report of a rank's host will do for `requires` and `tables`.
         of_hosts: Whether it judges the work of a rank's host where nothing ran on a device (`alltrace.run.host_work`).
-        of_devices: Whether ranks stand for devices where processes have several (`alltrace.align.devices`): it is asked of the run
+        of_devices: Whether ranks are devices where processes have several (`alltrace.align.devices`): it is asked of the run
             by devices. In its answer, columns of ranks have processes again, `device` and `devices` tell the devices, and sentences
             name them.
         windowed: Whether it can be limited to some steps; the tables that it then sees are cut down to them.

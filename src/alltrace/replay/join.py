@@ -262,7 +262,7 @@ def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int
 
 
 def _waits_of_others(parts: Sequence[RankGraph], base: Int64, sharing: Sequence[Collection[int]]) -> tuple[Int64, Int64, Int64]:
-    """What a host waited for on another device: that device's work, the end of the wait here, and the time between the two, ns.
+    """What a host waited for on another device: that device's work, the end of the wait here, and the ns between them.
 
     A wait for what is not in the graph ends when it did.
     """

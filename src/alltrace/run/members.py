@@ -15,19 +15,13 @@ _NAMED = re.compile(r"\b(ranks?) (\d+(?:-\d+)?(?:, \d+(?:-\d+)?)*)(?![\w=]|-\d|,
 
 
 class Member(NamedTuple):
-    """A device of a process.
+    """A device of a process."""
 
-    Attributes:
-        rank: The process, as the job numbers it.
-        device: The device's row in the rank's `devices`; None if it is not known.
-        gpu: What a sentence calls it: its CUDA ordinal, or that row if the ordinal is not known; None if the process has no other.
-        host: Its host; None for a rank without a report.
-    """
-
-    rank: int
-    device: int | None = None
+    rank: int  # the process, as the job numbers it
+    device: int | None = None  # the device's row in the rank's `devices`; None if it is not known
+    # what a sentence calls it: its CUDA ordinal, or that row if the ordinal is not known; None if the process has no other
     gpu: int | None = None
-    host: str | None = None
+    host: str | None = None  # its host; None for a rank without a report
 
 
 class Members:

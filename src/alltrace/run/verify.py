@@ -82,6 +82,8 @@ def _derived(run: Path) -> dict[str, list[tuple[str, str]]]:
     for part in sorted(p.parent for p in (run / OPERATIONS).glob(f"rank=*/{PART_RECORD}")):  # without it the part is unfinished
         name = part.relative_to(run).as_posix()
         found[name] = list(_damaged(run, name, PART_RECORD))
+    if (run / DEVICES / MANIFEST).is_file():
+        found[DEVICES] = [(f"{DEVICES}/{damage.file}", damage.found) for damage in verify(run / DEVICES)]
     for folder in (TILES, FINDINGS):
         for path in sorted((run / folder).rglob("[!.]*.*")):
             try:

@@ -106,7 +106,7 @@ RANK = rank()
 
 
 def device(name: str = "device", of: str = "rank") -> Column:
-    """A column of the device of a rank, beside that of the rank."""
+    """A column of the device of a rank, next to that of the rank."""
     return Column(name, "int32", None, f"the device of {of}, its row in `devices`; null if each rank works with one device")
 
 
@@ -116,8 +116,8 @@ def devices(doc: str) -> Column:
 
 
 DEVICES = devices(
-    "the devices of `ranks`: rank, row in its `devices`, number in sentences (its CUDA ordinal; null if the rank works with one), "
-    "host; null if every rank works with one device"
+    "the devices of `ranks`: rank, row in its `devices`, number in sentences (the CUDA ordinal; null if the rank works "
+    "with one), host; null if every rank works with one device"
 )
 
 

@@ -1,7 +1,7 @@
-"""Questions that compare ranks, asked of devices where processes have several, and their answers in words of processes and devices.
+"""Questions that compare ranks, asked of devices where processes have several; answers about processes and devices.
 
-Such a question sees a run with a rank for each device (`alltrace.align.devices`). Its answer comes with the numbers of that run,
-which mean nothing to a reader: each becomes the process and, beside it, the device.
+Such a question sees a run with a rank for each device (`alltrace.align.devices`). Its answer comes with the numbers of
+that run, which mean nothing to a reader: each becomes the process and, next to it, the device.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SENTENCES = ("advice", "loss_note")
 
 
 def judged(run: Run, recipe: Question, options: Mapping[str, Any]) -> Run:
-    """The run that a question is asked of: with a rank for each device if some process has several and that matters to it."""
+    """The run that a question is asked of: with a rank for each device if some process has several, and it compares them."""
     if not of(recipe.of_devices, options) or all(len(record.devices) < 2 for record in run.ranks):
         return run
     from alltrace.align.devices import by_devices
@@ -47,7 +47,7 @@ def _of_row(row: Mapping[str, Any], members: Members) -> dict[str, Any]:
 
 
 def _of_table(table: pa.Table, members: Members) -> pa.Table:
-    """A table with the process in columns of a rank, and what is known of the device in those beside them."""
+    """A table with the process in columns of a rank, and what is known of the device in those next to them."""
     import pyarrow as pa
 
     arrays: dict[str, Any] = {}
