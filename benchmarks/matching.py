@@ -29,6 +29,7 @@ from benchmarks.programs.matched import ClockScore, MatchingScore, score_clocks,
 from benchmarks.programs.model import SPECIALS
 from benchmarks.programs.nsys_file import write_all
 from benchmarks.programs.planted import planted
+from benchmarks.programs.score import culprits_of
 from benchmarks.programs.training import Lowered
 from benchmarks.programs.worlds import as_ideal
 from benchmarks.truth import SPLITS, drawing_seed, seed_of
@@ -89,10 +90,13 @@ def write_program(program: Program, folder: Path) -> tuple[Any, Any, list[int]]:
 
 
 def first_finding(run: Path, devices: int) -> tuple[tuple[str, tuple[int, ...]] | None, bool]:
-    """Kind and culprits of the first finding about the program, as processes; and whether a fault of the recording is reported."""
+    """Kind and culprits of the first finding about the program; and whether a fault of the recording is reported.
+
+    Culprits are ranks of the program, of which each process has so many as `devices`.
+    """
     rows: list[dict[str, Any]] = alltrace.open(run).recipe("diagnose").to_pylist()
     about = [r for r in rows if r["kind"] != "capture-fault"]
-    first = (about[0]["kind"], tuple(sorted({r // devices for r in about[0]["ranks"] or ()}))) if about else None
+    first = (about[0]["kind"], tuple(sorted(culprits_of(about[0], devices)))) if about else None
     return first, len(about) < len(rows)
 
 
@@ -105,7 +109,7 @@ def score_program(seed: int, program: Program, setting: Setting, folder: Path, *
         import_reports([str(folder / "reports")], folder / "run", jobs=1)
         alignment = aligned(Run(folder / "run"), jobs=1)
         if diagnose:
-            scored.first, fault = first_finding(folder / "run", 1)
+            scored.first, fault = first_finding(folder / "run", program.view.devices)
             scored.invented_fault = fault and not program.view.dropped
         scored.cpu_s = time.process_time() - begun
         scored.matching = score_matches(alignment, truth)
@@ -113,7 +117,7 @@ def score_program(seed: int, program: Program, setting: Setting, folder: Path, *
         if diagnose:
             write_program(as_ideal(program), folder / "ideal")
             import_reports([str(folder / "ideal")], folder / "ideal-run", jobs=1)
-            scored.ideal = first_finding(folder / "ideal-run", program.view.devices)[0]
+            scored.ideal = first_finding(folder / "ideal-run", 1)[0]
             scored.diagnosed = True
     except Exception as error:
         scored.error = f"{type(error).__name__}: {error}"

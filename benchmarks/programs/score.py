@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from benchmarks.programs.losses import Truth
     from benchmarks.programs.model import Cause, Program
@@ -103,14 +103,13 @@ def _touched(program: Program, cause: Cause) -> list[tuple[int, ...]]:
 def ranks_right(program: Program, cause: Cause, kind: str, ranks: Iterable[int] | None) -> bool:
     """Whether a finding of a kind names the culprits of a cause.
 
-    Of a cause of some ranks, exactly these; of one of all ranks, at least half of those with a report. Ranks of a finding are
-    processes, which may have several devices.
+    Of a cause of some ranks, exactly these; of one of all ranks, at least half of those with a report.
     """
     named = set(ranks or ())
-    culprits = _processes(program, cause.ranks)
-    everyone = _processes(program, range(program.grid.ranks)) - set(program.view.missing)
+    culprits = set(cause.ranks)
+    everyone = set(range(program.grid.ranks)) - set(program.view.missing)
     if kind == "slow-communicator" and cause.kind == "low-bandwidth":
-        return named in [_processes(program, touched) for touched in _touched(program, cause)]
+        return named in [set(touched) for touched in _touched(program, cause)]
     if cause.kind in ANY_RANKS or cause.variant == "rotating":
         return True
     if not cause.ranks or set(cause.ranks) == set(range(program.grid.ranks)):
@@ -120,8 +119,14 @@ def ranks_right(program: Program, cause: Cause, kind: str, ranks: Iterable[int] 
     return named == culprits
 
 
-def _processes(program: Program, ranks: Iterable[int]) -> set[int]:
-    return {rank // program.view.devices for rank in ranks}
+def culprits_of(row: Mapping[str, Any], devices: int) -> set[int]:
+    """The culprits of a row of `diagnose`, as ranks of the program: of processes with several devices, these.
+
+    What is said of processes as a whole, such as that their report is missing, is of all of their devices.
+    """
+    if row["devices"]:
+        return {d["rank"] * devices + d["device"] for d in row["devices"]}
+    return {rank * devices + place for rank in row["ranks"] or () for place in range(devices)}
 
 
 def judge(seed: int, program: Program, truth: Truth, findings: Sequence[dict[str, Any]], least: float) -> Judgement:
@@ -160,7 +165,7 @@ def judge(seed: int, program: Program, truth: Truth, findings: Sequence[dict[str
         made.right = True
     culprits = [c for c, _ in counted if made.first == c.kind or made.first in also_accepted(program, c)]
     if made.right and culprits and made.first:
-        made.ranks_right = any(ranks_right(program, c, made.first, about[0]["ranks"]) for c in culprits)
+        made.ranks_right = any(ranks_right(program, c, made.first, culprits_of(about[0], program.view.devices)) for c in culprits)
     if len(counted) > 1:
         named = {r["kind"] for r in about[:CAUSES_WITHIN]}
         made.all_found = all(named & ({c.kind} | also_accepted(program, c)) for c, _ in counted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.programs.draw_changes import CHANGES, HEALTHY, onsets_of
-from benchmarks.programs.score import CLOSE, NO_LOSS, described, ranks_right
+from benchmarks.programs.score import CLOSE, NO_LOSS, culprits_of, described, ranks_right
 from benchmarks.programs.score_causes import CauseJudgement, Family
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def judge_change(
         holds = (
             about[0]["kind"] == kind,
             True,
-            ranks_right(program, cause, kind, same["ranks"]),
+            ranks_right(program, cause, kind, culprits_of(same, program.view.devices)),
             step is not None and first - ONSET_WITHIN <= step <= last + ONSET_WITHIN,
             loss is not None and abs(loss - true_share) <= CLOSE * true_share,
         )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.programs.draw_pairs import PAIR, hides
 from benchmarks.programs.draw_uneven import LATE
-from benchmarks.programs.score import CAUSES_WITHIN, CLOSE, NO_LOSS, SAME_KIND, also_accepted, described, ranks_right
+from benchmarks.programs.score import CAUSES_WITHIN, CLOSE, NO_LOSS, SAME_KIND, also_accepted, culprits_of, described, ranks_right
 from benchmarks.programs.score_causes import CauseJudgement, Family
 from benchmarks.programs.score_uneven import accepted_kinds
 
@@ -65,7 +65,7 @@ def judge_pair(
     within = about[:CAUSES_WITHIN]
     of_kind = [[i for i, f in enumerate(within) if f["kind"] in right] for right in kinds]
     of_rank = [
-        [i for i in found if ranks_right(program, cause, within[i]["kind"], within[i]["ranks"])]
+        [i for i in found if ranks_right(program, cause, within[i]["kind"], culprits_of(within[i], program.view.devices))]
         for cause, found in zip(program.causes, of_kind, strict=True)
     ]
     # a late rank has several kinds, of which another rank's finding may be one

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.programs.draw_uneven import LATE, TWIN, UNEVEN
 from benchmarks.programs.losses import measure, truth_of
 from benchmarks.programs.model import Without
-from benchmarks.programs.score import CLOSE, NO_LOSS, SAME_KIND, described, judge, ranks_right
+from benchmarks.programs.score import CLOSE, NO_LOSS, SAME_KIND, culprits_of, described, judge, ranks_right
 from benchmarks.programs.score_causes import CauseJudgement, Family
 
 if TYPE_CHECKING:
@@ -85,14 +85,16 @@ def judge_uneven(
         if f["kind"] in OF_VICTIMS and (f["lost_share"] or 0) >= max(least, 2 * truth.kinds.get(f["kind"], 0.0))
     ]
     own = [f for f in about if f["kind"] in accepted]
-    same = next((f for f in own if ranks_right(program, cause, f["kind"], f["ranks"])), own[0] if own else None)
+    same = next(
+        (f for f in own if ranks_right(program, cause, f["kind"], culprits_of(f, program.view.devices))), own[0] if own else None
+    )
     costliest = truth.right(least)
     first = costliest | accepted if cause.kind in costliest else costliest
     loss, most = same["lost_share"] if same else None, max(share, truth.kinds[cause.kind])
     holds = (
         bool(about) and about[0]["kind"] in first,
         same is not None,
-        same is not None and ranks_right(program, cause, same["kind"], same["ranks"]),
+        same is not None and ranks_right(program, cause, same["kind"], culprits_of(same, program.view.devices)),
         sum(_is_card(program, cause, f) for f in about) == 1,
         loss is not None,
         loss is not None and (1 - CLOSE) * share <= loss <= (1 + CLOSE) * most,

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 from tests.making import flip
+from tests.several_devices import rows_of, together
 
 from alltrace.api import OpenRun
 from alltrace.recipes.execution.ask import ask
@@ -128,3 +129,13 @@ def test_a_file_is_read_once_to_be_checked(run, monkeypatch):
     in_ranks = [p for p in seen if p.parent.name.startswith("rank=")]
     assert len(in_ranks) == len(set(in_ranks)) == 2
     assert {p.name for p in seen if p.parent.name.startswith("rank=")} == {"kernels.parquet"}
+
+
+def test_the_run_by_devices_is_checked_too(tmp_path):
+    opened = together(tmp_path / "run", rows_of(2))
+    opened.recipe("diagnose")
+    assert verify(tmp_path / "run") == []
+    flip(tmp_path / "run/devices/ranks/rank=1/kernels.parquet")
+    [damage] = verify(tmp_path / "run")
+    assert damage.file == "devices/ranks/rank=1/kernels.parquet"
+    assert damage.repair == "remove the folder devices, which is recreated when needed"

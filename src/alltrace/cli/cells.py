@@ -7,6 +7,7 @@ import re
 from decimal import Decimal
 from typing import Any
 
+from alltrace.run.members import named_devices
 from alltrace.trace.amounts import amount
 from alltrace.trace.number_text import number_ranges
 
@@ -81,6 +82,8 @@ def _read_cells(column: Any, field: Any) -> list[str]:
     if unit is None:
         if pa.types.is_list(field.type) and pa.types.is_integer(field.type.value_type) and field.name == "ranks":
             return ["" if v is None else number_ranges(v) for v in column.to_pylist()]
+        if field.name == "devices" and pa.types.is_list(field.type):
+            return ["" if v is None else named_devices(v) for v in column.to_pylist()]
         return column_cells(column, field, grouped=True)
     values = column.to_pylist()
     if _PLACE.search(field.name):

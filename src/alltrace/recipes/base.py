@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from alltrace.recipes.row_stream import RowStream, StreamedRank
     from alltrace.run.clock import ClockMap
     from alltrace.run.manifest import Manifest, RankRecord
+    from alltrace.run.members import Members
     from alltrace.run.rank import Rank
 
 
@@ -193,6 +194,11 @@ class RunFacts(Protocol):
         """The ranks, by number."""
         ...
 
+    @property
+    def members(self) -> Members | None:
+        """Which device of which process each rank is; None if ranks are processes."""
+        ...
+
     def clock(self, record: RankRecord) -> ClockMap:
         """The map from the time in the files of a rank to the clock of the answer."""
         ...
@@ -259,6 +265,9 @@ class Question:
         sql: Its statements, if it has some.
         host_samples: Whether samples of GPU metrics in any report of a rank's host will do for `requires` and `tables`.
         of_hosts: Whether it judges the work of a rank's host where nothing ran on a device (`alltrace.run.host_work`).
+        of_devices: Whether ranks are devices where processes have several (`alltrace.align.devices`): it is asked of the run
+            by devices. In its answer, columns of ranks have processes again, `device` and `devices` tell the devices, and sentences
+            name them.
         windowed: Whether it can be limited to some steps; the tables that it then sees are cut down to them.
         session_time: Whether its times count from the start of the first report's session, as in the profiler's own tools,
             and not from the run's first event.
@@ -283,6 +292,7 @@ class Question:
     sql: Shown | None = None
     host_samples: bool = False
     of_hosts: bool = False
+    of_devices: Of[bool] = False
     windowed: bool = True
     session_time: bool = False
     keeps: bool = False

@@ -14,7 +14,7 @@ from alltrace.trace.distinct import distinct, rows_by
 from alltrace.trace.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -149,7 +149,7 @@ class Replay:
         return max(abs(replayed - recorded), abs(recorded - explained)) / recorded
 
 
-def join(parts: Sequence[RankGraph], members: Any, steps: Any = None) -> Replay:
+def join(parts: Sequence[RankGraph], members: Any, steps: Any = None, sharing: Sequence[Collection[int]] = ()) -> Replay:
     """The graph of a run.
 
     Args:
@@ -157,6 +157,7 @@ def join(parts: Sequence[RankGraph], members: Any, steps: Any = None) -> Replay:
         members: The members of all instances as a `pyarrow.Table`: at least `instance`, `rank`, `row`, `synchronising`, sorted by
             instance.
         steps: The steps (`STEPS`) on the aligned clock, or None.
+        sharing: Ranks with one host, such as the devices that one thread launches to: where it waits for one, all wait.
     """
     sizes = [len(p.when) for p in parts]
     base = 1 + np.concatenate(([0], np.cumsum(sizes)))[:-1].astype(np.int64) if parts else np.empty(0, np.int64)
@@ -168,7 +169,9 @@ def join(parts: Sequence[RankGraph], members: Any, steps: Any = None) -> Replay:
     np.maximum.at(last, place, when[arrival])
     joint = len(when) + np.arange(len(found))
     when = np.concatenate((when, last))
-    arcs = _Arcs(sum(len(p.source) + 1 for p in parts) + 2 * len(arrival))
+    of_others = _waits_of_others(parts, base, sharing)
+    arcs = _Arcs(sum(len(p.source) + 1 for p in parts) + 2 * len(arrival) + len(of_others[0]))
+    arcs.add(of_others[0], of_others[1], fixed=of_others[2])
     for part, low in zip(parts, base.tolist(), strict=True):
         arcs.add(part.source + low, part.target + low, fixed=part.fixed_ns, idle=part.idle_ns, host=part.host_ns, work=part.work_ns)
         after = _begins_after(part, parts, base, steps)
@@ -256,6 +259,38 @@ def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int
         end[own[fits]] = part.member_end[order[at[fits]]] + low
     there = arrival >= 0
     return columns[0][there], arrival[there], end[there], synchronising[there]
+
+
+def _waits_of_others(parts: Sequence[RankGraph], base: Int64, sharing: Sequence[Collection[int]]) -> tuple[Int64, Int64, Int64]:
+    """What a host waited for on another device: that device's work, the end of the wait here, and the ns between them.
+
+    A wait for what is not in the graph ends when it did.
+    """
+    numbers = {part.rank: n for n, part in enumerate(parts)}
+    group_of = {n: group for group in sharing for rank in group if (n := numbers.get(rank)) is not None}
+    found: list[tuple[Int64, Int64, Int64]] = [(np.empty(0, np.int64),) * 3]
+    for n, part in enumerate(parts):
+        nodes = part.elsewhere
+        if not len(nodes):
+            continue
+        known = np.zeros(len(nodes), np.bool_)
+        for rank in group_of.get(n, ()):
+            other = numbers.get(rank, n)
+            if other == n:
+                continue
+            its = parts[other]
+            waits = np.flatnonzero((its.kind[its.target] == HOST) & (its.kind[its.source] != HOST))
+            waits = waits[np.argsort(its.when[its.target[waits]], kind="stable")]
+            ends = its.when[its.target[waits]]
+            first, last = (np.searchsorted(ends, part.when[nodes], side) for side in ("left", "right"))
+            of_node = np.repeat(np.arange(len(nodes)), last - first)
+            arc = waits[np.arange(len(of_node)) - np.repeat(np.cumsum(last - first) - last, last - first)]
+            known[of_node] = True
+            found.append((its.source[arc] + base[other], nodes[of_node] + base[n], its.fixed_ns[arc]))
+        rest = nodes[~known]
+        found.append((np.full(len(rest), base[n]), rest + base[n], part.when[rest] - part.when[0]))
+    source, target, fixed = (np.concatenate([f[k] for f in found]).astype(np.int64) for k in range(3))
+    return source, target, fixed
 
 
 def _begins_after(part: RankGraph, parts: Sequence[RankGraph], base: Int64, steps: Any) -> int:

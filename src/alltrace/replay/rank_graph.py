@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alltrace.replay.work import COMPUTE, COPY, OTHER, TRANSFER, UNKNOWN, Waits, Work, read
+from alltrace.replay.work import COMPUTE, COPY, ELSEWHERE, EVERY, OTHER, TRANSFER, UNKNOWN, Waits, Work, read
 from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct
 
@@ -72,6 +72,7 @@ class RankGraph:
         member_arrival: Its node of arrival.
         member_end: Its node of end.
         tracks: For each track its (device, stream).
+        elsewhere: The nodes at which a wait of the host ends that was for another device of its process.
         unplaced: The number of matched operations of a device for which there is no work, so that they are not in the graph.
     """
 
@@ -95,6 +96,7 @@ class RankGraph:
     member_arrival: Int64
     member_end: Int64
     tracks: list[tuple[int, int]]
+    elsewhere: Int64
     unplaced: int
 
     def placed(self, clock: ClockMap) -> RankGraph:
@@ -234,6 +236,7 @@ class _Builder:
             arrive,
             leave,
             w.tracks,
+            self._elsewhere,
             self._unplaced,
         )
 
@@ -264,6 +267,7 @@ class _Builder:
 
     def _host_arcs(self, end_of: Int64) -> None:
         """What the host's moments wait for: the moment before, and device work."""
+        self._elsewhere = np.empty(0, np.int64)
         waits, when = self._waits, self._moment_ns
         w = self._work
         for node, (_, kind, n) in enumerate(self._events):
@@ -287,6 +291,9 @@ class _Builder:
         anchor = np.array(anchors, np.int64)
         # of a call that waited only its way in and out is the host's own
         took = np.where(waiting, np.minimum(end - latest, _DEVICE_GAP_NS), end - begun)
+        other = waits.track[call] == ELSEWHERE
+        took = np.where(other, np.minimum(took, _DEVICE_GAP_NS), took)
+        self._elsewhere = number[other]
         self._arcs.add(anchor, number, host=begun - when[anchor] + took)
 
     def _anchor_before(self, at: int, node: int) -> int:
@@ -398,7 +405,7 @@ class _Builder:
             by_launch = np.searchsorted(self._ordered[low:high], waits.start, "right")
             by_end = np.searchsorted(np.maximum.accumulate(self._end[low:high]), waits.end, "right")
             at = low + np.minimum(by_launch, by_end) - 1
-            self._awaited[track] = np.where((at >= low) & ((waits.track < 0) | (waits.track == track)), at, -1)
+            self._awaited[track] = np.where((at >= low) & ((waits.track == EVERY) | (waits.track == track)), at, -1)
         marked[self._awaited[self._awaited >= 0]] = True
         return marked
 

@@ -30,6 +30,8 @@ _WAITING = re.compile(
     r"|hipHost(Alloc|Malloc|Free)|hipFreeHost)(_v\d+)?(_ptsz|_ptds|_spt)?$"
 )
 
+EVERY, ELSEWHERE = -1, -2
+
 _QUEUE = 1_000
 """A stream's queue is full with 1024 pieces of work or a few more; who launches another one waits until one of them begins."""
 
@@ -82,7 +84,7 @@ class Waits:
     Attributes:
         start: int64 array of k starts, ns.
         end: int64 array of k ends.
-        track: int64 array of k: the track waited for, or -1 for all.
+        track: int64 array of k: the track waited for, `EVERY`, or `ELSEWHERE` for a device without work here.
         order_at: int64 array of j: when a stream was told to wait for another.
         order_track: int64 array of j: that stream's track.
         first_call: Start of the first call or range of all, or `UNKNOWN`.
@@ -269,7 +271,11 @@ def _waits(rank: Rank, api: Any, calls: dict[str, Int64], tracks: list[tuple[int
         rows = rows[np.argsort(calls["end"][rows], kind="stable")]
         start, end = calls["start"][rows], calls["end"][rows]
         track = _looked_up(columns["correlation"][named], of_sync[named], calls["correlation"][rows])
-        track = np.where(track == UNKNOWN, -1, track)
+        track = np.where(track == UNKNOWN, EVERY, track)
+        own = [device for device, _ in tracks]
+        other = ~np.isin(columns["device"], own) & (columns["device"] >= 0) & (-1 not in own)
+        elsewhere = _looked_up(columns["correlation"][other], columns["device"][other], calls["correlation"][rows])
+        track[elsewhere != UNKNOWN] = ELSEWHERE
     begun = integers(rank.table("ranges", TABLES["ranges"]).column("start"), UNKNOWN)
     begun = np.concatenate((begun[begun != UNKNOWN], calls["start"]))
     return Waits(

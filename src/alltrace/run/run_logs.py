@@ -45,6 +45,7 @@ CALLS = (
 `calls` of `logs nccl`. `shared` is whether the communicator has the same name on all its ranks."""
 PRINTED_STEPS = ("step", "time_ns", "step_time_s")
 
+PRINTED_FILE = "steps.parquet"
 _RANKS = "ranks.json"
 _RANKS_AT_ONCE = 128
 _ROOTED = ("Broadcast", "Reduce", "Gather", "Scatter")
@@ -125,7 +126,7 @@ def found_by(run: Path) -> dict[int, str]:
 
 def printed_steps(run: Path) -> Any:
     """The steps that the program printed (`PRINTED_STEPS`) as a `pyarrow.Table`; None if there is no training log."""
-    path = _checked(run, "steps.parquet")
+    path = _checked(run, PRINTED_FILE)
     return read_parquet(path, list(PRINTED_STEPS)) if path is not None else None
 
 
@@ -281,5 +282,5 @@ def _import_training(
             "step_time_s": pa.array([v[1] for _, v in rows], pa.float64()),
         }
     )
-    pq.write_table(table, draft / "steps.parquet", compression="zstd")
+    pq.write_table(table, draft / PRINTED_FILE, compression="zstd")
     return (*read.notes, *(f"{path_text(log.path)}: {log.damage}" for log in logs if log.damage))

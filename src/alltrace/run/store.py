@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+    from alltrace.run.members import Members
+
 
 _number_of = attrgetter("rank")
 
@@ -60,6 +62,10 @@ class Run:
         self._names = Names(self.name_files)
         self.alignment: Any = None  # of a layer above, which has no name here
         """The alignment (`alltrace.align.aligned.Aligned`) once a question needed it."""
+        self.members: Members | None = None
+        """Which device of which process each rank is; None if ranks are processes (`alltrace.align.devices`)."""
+        self.devices_run: tuple[Run | None] | None = None
+        """The same run with a rank for each device, once it was asked for; None in it if each process works with one."""
 
     def adopt(self, overlay: Overlay) -> None:
         """Read the run by this alignment from now on."""

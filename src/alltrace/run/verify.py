@@ -21,6 +21,9 @@ TILES = "tiles"
 OPERATIONS, PART_RECORD = "operations", "part.json"
 """The folder of what an alignment takes from each rank, a folder in it for each, and the record in that."""
 
+DEVICES = "devices"
+"""The folder of the run with a rank for each device of processes that have several."""
+
 FINDINGS = "findings"
 """The folder of what was found in the run."""
 
@@ -79,6 +82,8 @@ def _derived(run: Path) -> dict[str, list[tuple[str, str]]]:
     for part in sorted(p.parent for p in (run / OPERATIONS).glob(f"rank=*/{PART_RECORD}")):  # without it the part is unfinished
         name = part.relative_to(run).as_posix()
         found[name] = list(_damaged(run, name, PART_RECORD))
+    if (run / DEVICES / MANIFEST).is_file():
+        found[DEVICES] = [(f"{DEVICES}/{damage.file}", damage.found) for damage in verify(run / DEVICES)]
     for folder in (TILES, FINDINGS):
         for path in sorted((run / folder).rglob("[!.]*.*")):
             try:

@@ -23,6 +23,7 @@ ColumnType = Literal[
     "texts",
     "numbers",
     "ranks",
+    "devices",
     "any",
 ]
 
@@ -33,7 +34,7 @@ class Column(NamedTuple):
     Attributes:
         name: Its name.
         type: `time` (int64 ns), `name` (int64 id of an interned string), `enum` (one of a few words), `text`, a plain type,
-            a list of `texts`, `numbers` or `ranks`, or `any` for what the rows have.
+            a list of `texts`, `numbers`, `ranks` or `devices` (rank, device, gpu, host), or `any` for what the rows have.
         unit: `ns`, `bytes`, `%`, ... or None.
         doc: What it holds.
         decimals: How many digits after the point a fraction is shown with; None for all.
@@ -104,6 +105,22 @@ def rank(name: str = "rank", doc: str = "rank") -> Column:
 RANK = rank()
 
 
+def device(name: str = "device", of: str = "rank") -> Column:
+    """A column of the device of a rank, next to that of the rank."""
+    return Column(name, "int32", None, f"the device of {of}, its row in `devices`; null if each rank works with one device")
+
+
+def devices(doc: str) -> Column:
+    """A column of lists of devices."""
+    return Column("devices", "devices", None, doc)
+
+
+DEVICES = devices(
+    "the devices of `ranks`: rank, row in its `devices`, number in sentences (the CUDA ordinal; null if the rank works "
+    "with one), host; null if every rank works with one device"
+)
+
+
 @lru_cache(256)
 def schema_of(columns: Columns) -> Any:
     """The `pyarrow.Schema` of a table with these columns; a field has `decimals` where the column has."""
@@ -127,6 +144,9 @@ def arrow_type(kind: ColumnType) -> Any:
         "int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64(), "float64": pa.float64(),
         "bool": pa.bool_(), "binary": pa.binary(),
         "texts": pa.list_(pa.string()), "numbers": pa.list_(pa.int64()), "ranks": pa.list_(pa.int32()),
+        "devices": pa.list_(
+            pa.struct([("rank", pa.int32()), ("device", pa.int32()), ("gpu", pa.int32()), ("host", pa.string())])
+        ),
         "any": pa.null(),
     }  # fmt: skip
     return types[kind]

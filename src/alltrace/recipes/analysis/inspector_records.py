@@ -181,6 +181,11 @@ def straggler_rows(found: Recorded, parts: Sequence[Part], hosts: Mapping[int, s
     return sorted(rows, key=lambda r: (-r["caused_ns"], r["rank"]))
 
 
+def of_trace(options: Mapping[str, Any]) -> bool:
+    """Whether the trace is the source, which knows devices; NCCL Inspector's records are of ranks."""
+    return options.get("source") != "inspector"
+
+
 def select_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
     """The columns of `stragglers` that these records provide."""
     return tuple(c for c in columns if c.name in STRAGGLER_COLUMNS)

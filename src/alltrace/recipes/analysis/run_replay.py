@@ -77,7 +77,8 @@ def replay_of(graphs: Sequence[RankGraph], run: RunFacts) -> Replay:
     from alltrace.replay.join import join
 
     # a replay keeps its graphs, so that their identities stay theirs
-    return once(run, ("replay", *map(id, graphs)), lambda: join(graphs, *alignment_tables(run)))
+    sharing = () if run.members is None else run.members.sharing
+    return once(run, ("replay", *map(id, graphs)), lambda: join(graphs, *alignment_tables(run), sharing))
 
 
 def peers_in(replay: Replay, run: RunFacts) -> Peers:

@@ -14,6 +14,7 @@ from alltrace.recipes.execution.availability import (
     notes_on_damage,
     notes_on_missing,
 )
+from alltrace.recipes.execution.by_devices import chosen_members, in_processes, judged
 from alltrace.recipes.execution.part_store import PartFiles
 from alltrace.recipes.execution.window import RankWindow, Selection, Window, select, window_of
 from alltrace.recipes.registry import find
@@ -104,6 +105,13 @@ def answer_of(
     Raises `UsageError`: the rank or step does not exist. Raises `InputError`: a file of the run is damaged, or a
     required table was not imported.
     """
+    of_devices = judged(run, question.recipe, question.options)
+    if of_devices.members is not None and of_devices is not run:
+        members = of_devices.members
+        chosen_devices = chosen_members(run, members, question.ranks)
+        if chosen_devices is not None:
+            question = question._replace(ranks=chosen_devices)
+        return in_processes(answer_of(of_devices, question, jobs=jobs, progress=progress, aligning=aligning), run, members)
     asked, given, ranks, selection = question
     chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)
     notes = run.manifest.notes
@@ -146,6 +154,10 @@ def answer_of(
 
 def kept_answer(run: Run, question: Asked) -> Answer | None:
     """The answer to a question, if it is stored with an aligned run; None if it must be computed."""
+    of_devices = judged(run, question.recipe, question.options)
+    if of_devices.members is not None and of_devices is not run:
+        stored = kept_answer(of_devices, question)
+        return None if stored is None else in_processes(stored, run, of_devices.members)
     if run.alignment is None or not _is_kept(run, question):
         return None
     from alltrace.recipes.execution.kept_findings import kept_findings  # it loads what reads files

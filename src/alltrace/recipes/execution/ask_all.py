@@ -7,13 +7,14 @@ memory holds one rank's tables, or what a question makes of all ranks' parts: it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from alltrace.recipes.base import Answer, Part, Question, RunFacts
 from alltrace.recipes.execution.ask import answer_notes, in_its_time, resolve_options, wants_alignment
 from alltrace.recipes.execution.availability import able_ranks, check_imported, notes_on_missing
+from alltrace.recipes.execution.by_devices import chosen_members, in_processes, judged
 from alltrace.recipes.execution.kept_findings import keep_findings, kept_findings
 from alltrace.recipes.execution.kept_parts import RankParts
 from alltrace.recipes.execution.part_store import PartStore
@@ -79,6 +80,34 @@ def each_reply(
     that has invalid options, or that rejects the run is skipped, with the reason.
     Raises `UsageError`: the rank does not exist. Raises `InputError`: a file of the run is damaged.
     """
+    of_devices = next((other for asked in questions if (other := judged(run, *asked)) is not run), None)
+    if of_devices is not None and of_devices.members is not None:
+        members = of_devices.members
+        apart = [judged(run, *asked) is not run for asked in questions]
+        for other, numbers in ((of_devices, chosen_members(run, members, ranks)), (run, ranks)):
+            mine = [n for n, of_them in enumerate(apart) if of_them == (other is of_devices)]
+            some, streams = [questions[n] for n in mine], stream and other is run
+            for n, reply in _each(other, some, ranks=numbers, jobs=jobs, progress=progress, aligning=aligning, stream=streams):
+                answer = reply.answer
+                made = in_processes(answer, run, members) if answer is not None and other is of_devices else answer
+                yield mine[n], replace(reply, answer=made)
+        return
+    yield from _each(run, questions, ranks=ranks, jobs=jobs, progress=progress, aligning=aligning, stream=stream)
+
+
+def _each(
+    run: Run,
+    questions: Sequence[tuple[Question, Mapping[str, Any]]],
+    *,
+    ranks: Sequence[int] | None,
+    jobs: int | None,
+    progress: Callable[[int], None] | None,
+    aligning: Callable[[int], None] | None,
+    stream: bool,
+) -> Iterator[tuple[int, Reply]]:
+    """The answers to questions that are asked of one run, of processes or of devices; see `each_reply`."""
+    if not questions:
+        return
     chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)
     resolved: list[tuple[int, Question, dict[str, Any]]] = []
     wanted = False

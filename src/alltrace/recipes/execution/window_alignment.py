@@ -14,6 +14,7 @@ from alltrace.recipes.base import RunFacts
 from alltrace.recipes.execution.window import NONE, Window
 from alltrace.run.clock import ClockMap
 from alltrace.run.manifest import Manifest, RankRecord
+from alltrace.run.members import Members
 from alltrace.trace.distinct import rows_by
 
 
@@ -85,6 +86,11 @@ class WindowedRun:
     def ranks(self) -> Sequence[RankRecord]:
         """The ranks, by number."""
         return self._inner.ranks
+
+    @property
+    def members(self) -> Members | None:
+        """Which device of which process each rank is; None if ranks are processes."""
+        return self._inner.members
 
     def clock(self, record: RankRecord) -> ClockMap:
         """The map from the time in the files of a rank to the clock of the answer."""

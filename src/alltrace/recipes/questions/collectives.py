@@ -20,9 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.expected_times import expected_ns
-from alltrace.recipes.analysis.inspector_records import SOURCE, Recorded, notes_on, recorded, recorded_of
+from alltrace.recipes.analysis.inspector_records import SOURCE, Recorded, notes_on, of_trace, recorded, recorded_of
 from alltrace.recipes.analysis.unsized_operations import notes_on_sizes
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, Reads, RunFacts
+from alltrace.run.members import Members
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import is_one_of
@@ -39,6 +40,7 @@ _WHO = (
 _SUMMARY = (
     *_WHO,
     col.text("ranks", "ranks of the communicator that have reports"),
+    col.devices("devices of the communicator, as in `diagnose`; null if each rank works with one device"),
     col.whole("instances", "operations found on more than one rank"),
     col.whole("incomplete", "of these, operations that lack a rank; they count only in the waits"),
     col.ns("skew_median_ns", "from the first arrival to the last: median"),
@@ -70,6 +72,7 @@ _INSTANCES = (
     col.ns("first_arrival_ns", "when the first rank's part started"),
     col.ns("last_arrival_ns", "when the last rank's part started"),
     col.whole("last_rank", "the rank that arrived last"),
+    col.device("last_device", "last_rank"),
     col.ns("end_ns", "when the last rank's part ended"),
     col.ns("skew_ns", "from the first arrival to the last"),
     col.ns("transfer_ns", "from the last arrival to the last end; null if a rank is missing"),
@@ -143,7 +146,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         summary = _summed(told, list(zip(told.names, told.ranks, strict=True)), link, tests)
         return Answer(summary.select([c.name for c in columns]), columns, tuple(notes_on(told, parts, run)))
     found = _Instances(run.alignment, [p.rank for p in parts])
-    table = found.listed() if options["instances"] else _summed(found, found.groups, link, tests)
+    table = found.listed() if options["instances"] else _summed(found, found.groups, link, tests, run.members)
     notes = [*found.notes(), *notes_on_sizes(run, found.unsized)]
     return Answer(table.select([c.name for c in columns]), columns, tuple(notes))
 
@@ -209,6 +212,7 @@ class _Instances:
                 "first_arrival_ns": self.first_ns,
                 "last_arrival_ns": self.last_ns,
                 "last_rank": self.last_rank,
+                "last_device": pa.nulls(len(self.last_rank), pa.int32()),
                 "end_ns": self.end_ns,
                 "skew_ns": self.skew,
                 "transfer_ns": pa.array(self.transfer, mask=~self.whole),
@@ -243,15 +247,22 @@ class _Instances:
         return notes
 
 
-def _summed(found: _Instances | Recorded, groups: Any, link: float | None, tests: Any) -> Any:
-    """One row per communicator, operation and size; `groups` has the name and the ranks of each communicator."""
+def _summed(found: _Instances | Recorded, groups: Any, link: float | None, tests: Any, devices: Members | None = None) -> Any:
+    """One row per communicator, operation and size; `groups` has the name and the ranks of each communicator.
+
+    `devices`: What the ranks are, if they are devices.
+    """
     ops, codes = np.unique(found.op, return_inverse=True) if len(found.op) else (found.op, np.empty(0, np.int64))
     keys, place = np.unique(np.stack([found.communicator, codes, found.bytes], axis=1), axis=0, return_inverse=True)
     order = np.argsort(place.reshape(-1), kind="stable")
     cuts = np.searchsorted(place.reshape(-1)[order], np.arange(len(keys) + 1))
     rows = []
     for (communicator, code, size), a, b in zip(keys.tolist(), cuts[:-1], cuts[1:], strict=True):
-        rows.append(_row(found, groups[communicator], str(ops[code]), size, order[a:b], link, tests))
+        row = _row(found, groups[communicator], str(ops[code]), size, order[a:b], link, tests)
+        if devices is not None:
+            its = groups[communicator][1]
+            row |= {"ranks": number_ranges(devices.ranks(its)), "devices": devices.devices(its)}
+        rows.append(row)
     rows.sort(key=lambda r: (-r["wait_ns"], r["communicator"], r["op"], r["bytes"] or 0))
     columns = (*_SUMMARY, *_AGAINST_TESTS)
     return col.table_of(rows, columns)
@@ -339,4 +350,5 @@ QUESTION = Question(
     chart=_chart,
     clock="aligned",
     prepare=_prepared,
+    of_devices=of_trace,
 )

@@ -35,6 +35,7 @@ _CLASS = col.text(
 
 COLUMNS: col.Columns = (
     _RANK,
+    col.device(),
     _CLASS,
     col.ns("time_ns", "time of the path in this class on this rank"),
     col.percent("share_percent", "share of the whole path", None),
@@ -51,6 +52,7 @@ def _columns(options: Options) -> col.Columns:
         col.ns("start_ns", "start of the piece on the run's aligned clock"),
         col.ns("duration_ns", "its length"),
         _RANK,
+        col.device(),
         _CLASS,
         col.text("what", "the kernel with most of its time, or the collective's operation and communicator"),
     )
@@ -167,4 +169,5 @@ QUESTION = Question(
     clock="aligned",
     kept_parts=("graph",),
     of_hosts=True,
+    of_devices=True,
 )

@@ -19,7 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.recipes.analysis.inspector_records import SOURCE, notes_on, recorded, recorded_of, select_columns, straggler_rows
+from alltrace.recipes.analysis.inspector_records import (
+    SOURCE,
+    notes_on,
+    of_trace,
+    recorded,
+    recorded_of,
+    select_columns,
+    straggler_rows,
+)
 from alltrace.recipes.analysis.lateness import Cause, Lateness
 from alltrace.recipes.analysis.run_replay import (
     TABLES,
@@ -44,6 +52,7 @@ _NAMED_RANGES = 4
 
 COLUMNS: col.Columns = (
     col.RANK,
+    col.device(),
     col.text("host", "host"),
     col.ns("waited_ns", "time it waited for others at matched operations"),
     col.ns("caused_ns", "time others waited for it when it arrived last"),
@@ -52,6 +61,7 @@ COLUMNS: col.Columns = (
         "root_rank",
         "the rank that would have to change to save most of caused_ns; null if there is none, or transfers caused it",
     ),
+    col.device("root_device", "root_rank"),
     col.real("root_share", "share of all waits for which this rank would have to change, 0 to 1"),
     col.ns("exposed_wait_ns", "part of its waits during which no compute kernel ran on its devices"),
     col.whole("operations", "matched operations it took part in"),
@@ -350,8 +360,9 @@ QUESTION = Question(
     reading=_reads,
     requires=_requires,
     options=(SOURCE,),
-    chart=Chart("bars", "rank", ("caused_ns", "waited_ns"), title="Waits at collectives: caused and suffered"),
+    chart=Chart("bars", "rank", ("caused_ns", "waited_ns"), detail="device", title="Waits at collectives: caused and suffered"),
     clock="aligned",
     kept_parts=("graph", "lateness"),
     of_hosts=True,
+    of_devices=of_trace,
 )

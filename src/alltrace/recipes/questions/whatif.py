@@ -38,6 +38,7 @@ _MOST_RANKS = 64
 COLUMNS: col.Columns = (
     col.text("what", "what changes: rank, op, communicator or kernel, with its name; only `rank` for one rank"),
     col.rank("rank", "the rank, if one rank changes"),
+    col.device(),
     col.text("duration", "the new duration: the peers' median, or its own times the scale"),
     col.whole("step", "the step, or null for the whole run"),
     col.ns("before_ns", "time of the replayed run or step without the change"),
@@ -77,7 +78,7 @@ def _answer(replay: Replay, members: Any, run: RunFacts, options: Options) -> An
             rows.sort(key=lambda r: -r["saved_ns"])
             first = next((r["rank"] for r in rows if r["rank"] is not None), None)
             notes += other_culprit(replay, peers, run, [] if first is None else [first], "--scale takes no peers")
-        extra = {"slowdown": _slowdowns(replay, peers)}
+        extra = {"slowdown": _slowdowns(replay, peers, run)}
     return Answer.of(rows, COLUMNS, tuple(notes), extra)
 
 
@@ -112,11 +113,14 @@ def _chosen(peers: Peers, members: Any, run: RunFacts, options: Mapping[str, Any
     scale, labels = options["scale"], []
     ranks = names = instances = None
     if options["rank"] is not None:
-        ranks = frozenset(_ranks(options["rank"]))
-        unknown = sorted(ranks - set(peers.pace.ranks.tolist()))
+        devices, wanted = run.members, _ranks(options["rank"])
+        replayed_ranks = peers.pace.ranks.tolist()
+        unknown = sorted(set(wanted) - set(replayed_ranks if devices is None else devices.ranks(replayed_ranks)))
         if unknown:
             raise UsageError(f"rank {unknown[0]} is not among those replayed; see `alltrace info`")
-        labels.append("rank" if len(ranks) == 1 else f"ranks {options['rank']}")
+        ranks = frozenset(wanted if devices is None else devices.numbers(wanted))
+        several = f"ranks {options['rank']}" if devices is None else devices.words(ranks)
+        labels.append("rank" if len(ranks) == 1 else several)
     if options["kernel"] is not None:
         texts = name_texts(run, peers.pace.names)
         hits = UserPattern("--kernel", options["kernel"]).found(texts)
@@ -196,7 +200,7 @@ def _all(
     return changes
 
 
-def _slowdowns(replay: Replay, peers: Peers) -> list[dict[str, Any]]:
+def _slowdowns(replay: Replay, peers: Peers, run: RunFacts) -> list[dict[str, Any]]:
     """The slowdown against a run in which everything takes as long as its peers: of the whole, by class, and by rank."""
     import numpy as np
 
@@ -222,7 +226,8 @@ def _slowdowns(replay: Replay, peers: Peers) -> list[dict[str, Any]]:
         rank = np.where(transfer, -1, replay.rank[replay.graph.target])
         by_rank = slowdown_by(evaluate, actual, ideal, rank)
         by_rank.pop(-1, None)
-        rows += [{"what": f"rank {r}", "slowdown": s} for r, s in sorted(by_rank.items(), key=lambda i: (-i[1], i[0]))]
+        named = {r: f"rank {r}" if run.members is None else run.members.words([r]) for r in by_rank}
+        rows += [{"what": named[r], "slowdown": s} for r, s in sorted(by_rank.items(), key=lambda i: (-i[1], i[0]))]
         share = share_recovered(evaluate, actual, ideal, np.isin(rank, worst(by_rank)))
         rows.append({"what": "share regained by the worst 3 % of ranks", "slowdown": share})
     return rows
@@ -249,4 +254,5 @@ QUESTION = Question(
     clock="aligned",
     kept_parts=("graph",),
     of_hosts=True,
+    of_devices=True,
 )

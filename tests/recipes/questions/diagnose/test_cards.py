@@ -185,9 +185,12 @@ def test_ranks_are_named_briefly():
     assert headlines.named_ranks(list(range(16)), 16) == "all 16 ranks"
     assert headlines.named_ranks([0, 1], 2) == "both ranks"
     assert headlines.named_ranks(list(range(0, 1024, 2)), 1024) == "ranks 0, 2, 4, 6 and 508 more"
-    assert headlines.who([0, 8], HOSTS) == "ranks 0, 8 on node0, node1"
-    assert headlines.who([], HOSTS) == ""
-    assert headlines.who(list(range(7)), {rank: f"n{rank}" for rank in range(8)}) == "ranks 0-6 on n0, n1, n2, n3 and 3 more hosts"
+    assert headlines.who({"ranks": [0, 8], "devices": None}, HOSTS) == "ranks 0, 8 on node0, node1"
+    assert headlines.who({"ranks": [], "devices": None}, HOSTS) == ""
+    assert (
+        headlines.who({"ranks": list(range(7)), "devices": None}, {rank: f"n{rank}" for rank in range(8)})
+        == "ranks 0-6 on n0, n1, n2, n3 and 3 more hosts"
+    )
 
 
 @together("name", EVIDENCE)
@@ -214,3 +217,13 @@ def test_a_row_of_nulls_is_told(tmp_path):
     empty = {f.name: [] if pa.types.is_list(f.type) else None for f in schema}
     given = empty | {"kind": "sync", "severity": "low", "evidence": {}, "confidence": 0.5, "advice": ""}
     assert told(given).cards[0].who == ""
+
+
+def test_devices_of_processes_with_several_are_named():
+    devices = [{"rank": r, "device": d, "gpu": d, "host": f"node{r}"} for r in range(2) for d in range(4)]
+    row = {"ranks": [1], "devices": devices[5:6]}
+    assert headlines.who(row, {0: "node0", 1: "node1"}) == "rank 1, GPU 1 on node1"
+    row = {"ranks": [0, 1], "devices": devices}
+    assert headlines.named_culprits(row, 2) == "ranks 0-1, GPUs 0-3"
+    many = [{"rank": r, "device": d, "gpu": d, "host": "n"} for r in range(40) for d in range(4) if r % 3 or d]
+    assert headlines.named_culprits({"ranks": list(range(40)), "devices": many}, 40) == "146 GPUs of all 40 ranks"

@@ -69,6 +69,7 @@ COLUMNS: col.Columns = (
         decimals=4,
     ),
     col.Column("ranks", "ranks", None, "the culprits"),
+    col.DEVICES,
     col.texts("hosts", "hosts where every rank is a culprit"),
     col.text("where", "the kernel, range, communicator or call"),
     col.text("launched_by", "for a kernel: the operator, module and line that launched most of it; null if unknown"),
@@ -337,4 +338,5 @@ QUESTION = Question(
     keeps=True,
     kept_parts=("contribution", "graph"),
     of_hosts=True,
+    of_devices=True,
 )

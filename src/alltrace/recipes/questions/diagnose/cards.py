@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from alltrace.recipes.base import Answer
 from alltrace.recipes.questions.diagnose.evidence_sentences import evidence_sentence
 from alltrace.recipes.questions.diagnose.headlines import headline, who
+from alltrace.run.members import named_devices
 from alltrace.trace.amounts import amount
 from alltrace.trace.number_text import counted, number_ranges
 
@@ -112,10 +113,13 @@ def _verdict(causes: Sequence[Mapping[str, Any]], hosts: Mapping[int, str]) -> s
     """The sentence on the first cause, and how much more there is."""
     first, others = causes[0], [row for row in causes[1:] if row["lost_share"]]
     said = headline(first, len(hosts))
-    waiting = len(hosts) - len(first["ranks"])
-    if first["kind"] in _OTHERS_WAIT and first["lost_ns"] and first["ranks"] and waiting > 0:
-        said += f"; the other {waiting:,} wait" if waiting > 1 else "; the other waits"
-        said += " for it" if len(first["ranks"]) == 1 else " for them"
+    waiting, culprits = len(hosts) - len(first["ranks"]), first["devices"] or first["ranks"]
+    if first["kind"] in _OTHERS_WAIT and first["lost_ns"] and culprits and (first["devices"] or waiting > 0):
+        if first["devices"]:
+            said += "; the others wait"
+        else:
+            said += f"; the other {waiting:,} wait" if waiting > 1 else "; the other waits"
+        said += " for it" if len(culprits) == 1 else " for them"
     if first["lost_share"] is not None and first["lost_ns"]:
         said += f", which costs {_percent(first['lost_share'])} of the time ({amount(first['lost_ns'], 'ns', 3)})"
     said += "."
@@ -145,7 +149,8 @@ def _hidden_by(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    return f"`{row['kind']}`" + (f" of rank {number_ranges(row['ranks'])}" if row["ranks"] else "")
+    whose = named_devices(row["devices"]) if row["devices"] else f"rank {number_ranges(row['ranks'])}" if row["ranks"] else ""
+    return f"`{row['kind']}`" + (f" of {whose}" if whose else "")
 
 
 def _card(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], hosts: Mapping[int, str]) -> Card:
@@ -157,7 +162,7 @@ def _card(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], hosts: Mapp
         kind,
         row["severity"],
         headline(row, len(hosts)),
-        who(row["ranks"] or (), hosts),
+        who(row, hosts),
         ", ".join(row[name] for name in ("where", "launched_by") if row[name]),
         _cost(row) + _hidden_by(row, rows),
         evidence_sentence(row["evidence"], row["confidence"], about_time=bool(row["classes"])),

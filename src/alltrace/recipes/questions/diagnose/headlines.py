@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from alltrace.run.members import named_devices
 from alltrace.trace.amounts import amount, shortened
 from alltrace.trace.number_text import number_ranges
 
@@ -14,17 +15,27 @@ _MOST_HOSTS = 4
 _PLACE = 60
 
 
-def who(ranks: Sequence[int], hosts: Mapping[int, str]) -> str:
-    """The culprits with their hosts: `rank 11 on node002`, `all 16 ranks`; empty without culprits."""
+def who(row: Mapping[str, Any], hosts: Mapping[int, str]) -> str:
+    """The culprits with their hosts: `rank 11 on node002`, `rank 0, GPU 3 on node001`, `all 16 ranks`; empty without."""
+    ranks = row["ranks"] or ()
     if not ranks:
         return ""
-    named = named_ranks(ranks, len(hosts))
+    named = named_culprits(row, len(hosts))
     places = sorted({hosts[rank] for rank in ranks if rank in hosts})
     if not places or named.startswith("all "):
         return named
     shown = ", ".join(places[:_MOST_HOSTS])
     more = f" and {len(places) - _MOST_HOSTS} more hosts" if len(places) > _MOST_HOSTS else ""
     return f"{named} on {shown}{more}"
+
+
+def named_culprits(row: Mapping[str, Any], total: int) -> str:
+    """The culprits of a row in a sentence: as `named_ranks`, with their GPUs if some process works with several."""
+    devices = row["devices"]
+    if not devices:
+        return named_ranks(row["ranks"], total)
+    text = named_devices(devices)
+    return text if len(text) <= 2 * _MOST_NAMED else f"{len(devices):,} GPUs of {named_ranks(row['ranks'], total)}"
 
 
 def named_ranks(ranks: Sequence[int], total: int) -> str:
@@ -54,8 +65,8 @@ class _Row:
     def __init__(self, row: Mapping[str, Any], total: int) -> None:
         ranks = row["ranks"] or []
         self.named = bool(ranks)
-        self.several = len(ranks) != 1
-        self.ranks = named_ranks(ranks, total) if ranks else "ranks"
+        self.several = len(row["devices"] or ranks) != 1
+        self.ranks = named_culprits(row, total) if ranks else "ranks"
         self.hosts = ", ".join(row["hosts"][:_MOST_HOSTS]) if row["hosts"] else ""
         self.where = shortened(row["where"] or "", _PLACE)
         self.evidence: Mapping[str, Any] = row["evidence"]

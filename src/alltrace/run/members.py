@@ -1,0 +1,88 @@
+"""The devices of processes that have several, each numbered as a rank of its own, and how sentences name them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from alltrace.trace.number_text import number_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_NAMED = re.compile(r"\b(ranks?) (\d+(?:-\d+)?(?:, \d+(?:-\d+)?)*)(?![\w=]|-\d|, \d|\.\d)", re.IGNORECASE)
+"""How sentences name ranks: `rank 3`, `ranks 0-3, 7`."""
+
+
+class Member(NamedTuple):
+    """A device of a process."""
+
+    rank: int  # the process, as the job numbers it
+    device: int | None = None  # the device's row in the rank's `devices`; None if it is not known
+    # what a sentence calls it: its CUDA ordinal, or that row if the ordinal is not known; None if the process has no other
+    gpu: int | None = None
+    host: str | None = None  # its host; None for a rank without a report
+
+
+class Members:
+    """Which device of which process each number of a run by devices is; the numbers are those of `members`, from 0.
+
+    `sharing`: Numbers of devices to which one thread launches.
+    """
+
+    def __init__(self, members: Sequence[Member], sharing: Iterable[Sequence[int]] = ()) -> None:
+        self.sharing = tuple(map(tuple, sharing))
+        self._members = tuple(members)
+        self._of_rank: dict[int, list[int]] = {}
+        for number, member in enumerate(members):
+            self._of_rank.setdefault(member.rank, []).append(number)
+
+    def __getitem__(self, number: int) -> Member:
+        """The device with a number."""
+        return self._members[number]
+
+    def numbers(self, ranks: Iterable[int]) -> list[int]:
+        """The numbers of all devices of some processes, ascending."""
+        return sorted(number for rank in ranks for number in self._of_rank.get(rank, ()))
+
+    def ranks(self, numbers: Iterable[int]) -> list[int]:
+        """The processes with these devices, ascending."""
+        return sorted({self[number].rank for number in numbers})
+
+    def devices(self, numbers: Iterable[int]) -> list[dict[str, Any]]:
+        """The devices with these numbers, for a column `devices`."""
+        return [self[number]._asdict() for number in sorted(numbers)]
+
+    def words(self, numbers: Iterable[int]) -> str:
+        """Devices in a sentence; see `named_devices`."""
+        return named_devices(self.devices(set(numbers)))
+
+    def said(self, sentence: str) -> str:
+        """A sentence about numbers, with the devices in their place."""
+        return _NAMED.sub(self._replaced, sentence)
+
+    def _replaced(self, match: re.Match[str]) -> str:
+        numbers: list[int] = []
+        for piece in match[2].split(", "):
+            first, _, last = piece.partition("-")
+            numbers += range(int(first), int(last or first) + 1)
+        if max(numbers) >= len(self._members):
+            return match[0]
+        words = self.words(numbers)
+        return words[:1].upper() + words[1:] if match[1][0].isupper() else words
+
+
+def named_devices(devices: Iterable[Mapping[str, Any]]) -> str:
+    """Rows of a column `devices` in a sentence: `rank 0, GPU 3`, `ranks 0-1, GPUs 0-3 and rank 2, GPU 1`."""
+    gpus: dict[int, list[int]] = {}
+    for device in devices:
+        gpus.setdefault(device["rank"], []).extend(() if device["gpu"] is None else [device["gpu"]])
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for rank, its in gpus.items():
+        alike.setdefault(tuple(sorted(its)), []).append(rank)
+    said = [_counted("rank", ranks) + (f", {_counted('GPU', its)}" if its else "") for its, ranks in alike.items()]
+    return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
+
+
+def _counted(word: str, numbers: Sequence[int]) -> str:
+    return f"{word}{'s' * (len(numbers) > 1)} {number_ranges(numbers)}"
