@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "export": {"core", "trace", "engine", "readers", "run", "align"},
     "tiles": {"core", "trace", "engine", "run", "align", "recipes"},
     "capture": {"trace"},
+    "share": {"trace", "readers", "run", "capture"},
     "instrument": {"capture"},
     "synth": {"trace"},
     "api": {"trace", "run", "align", "recipes", "charts"},
