@@ -273,3 +273,14 @@ def test_findings_are_the_same(form, tmp_path, capfd, monkeypatch):
     shutil.rmtree(after / "run")
     assert main(["import", str(after), "--nccl-log", str(after / "logs"), "-o", str(tmp_path / "again")]) == 0
     assert judged(capfd, tmp_path / "again") == found
+
+
+def test_a_text_that_looks_like_a_marked_number_is_a_text(tmp_path):
+    trace(tmp_path / "a.json")
+    content = json.loads((tmp_path / "a.json").read_text())
+    content["traceEvents"].append(
+        {"ph": "X", "cat": "cpu_op", "name": f"\0{SECRETS['home']}", "pid": 1, "tid": 1, "ts": 1.5, "dur": 1}
+    )
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    share([tmp_path / "a.json"], tmp_path / "b.json")
+    assert LEFT.search((tmp_path / "b.json").read_bytes()) is None

@@ -93,20 +93,26 @@ def _plain(value: Any, words: Words) -> Any:
     """The values that an operator was called with: numbers and their lists; a text is a program's, and does not stay."""
     if isinstance(value, list):
         return [_plain(v, words) for v in value]
-    return value if not isinstance(value, str) or value[:1] == "\0" or _PLAIN.fullmatch(value) else words.instead("text", value)
+    return value if type(value) is not str or _PLAIN.fullmatch(value) else words.instead("text", value)
 
 
 def _text(value: Any) -> str:
     return _FLOAT.sub(r"\1", json.dumps(value))
 
 
+class _Number(str):
+    """A number with a point as it is written, after a NUL that marks it in what is written."""
+
+    __slots__ = ()
+
+
 class _Reading:
-    """JSON, decoded piece by piece. Numbers with a point are texts that begin with NUL, so that they are written as they were."""
+    """JSON, decoded piece by piece."""
 
     def __init__(self, text: Text, path: Path) -> None:
         self._text, self._path = text, path
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
-        self._json = json.JSONDecoder(parse_float=lambda number: f"\0{number}")
+        self._json = json.JSONDecoder(parse_float=lambda number: _Number(f"\0{number}"))
         self._data, self._at, self._more = "", 0, True
 
     def _fill(self) -> None:

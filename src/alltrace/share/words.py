@@ -33,7 +33,7 @@ _PATTERN = re.compile(
     | (?P<before>(?i:\b{_TELLING}["']?\s*[=:]\s*["']?|--{_TELLING}\s+|\bbearer\s+))
       (?![\d.,eE+-]+(?:[\s|,;)\]}}]|$))(?P<value>[^\s"',;|&]+)
     | (?P<secret>\b(?:hf_|sk-|gh[pousr]_|github_pat_|glpat-|xox[abp]-|AKIA|ASIA|eyJ)[\w./+=-]{{12,}})
-    | (?<![^\s"'=(,\[:<>;|@])(?P<path>~?(?:/[^\s/"'<>|:;,()\[\]=]+){{2,}}/?|[A-Za-z]:\\[^\s"'<>|]+)
+    | (?<![^\x00-\x20"'=(,\[:<>;|@])(?P<path>~?(?:/[^\s/"'<>|:;,()\[\]=]+){{2,}}/?|[A-Za-z]:\\[^\s"'<>|]+)
     | (?P<address>(?<![\w.])(?:\d{{1,3}}\.){{3}}\d{{1,3}}(?!\w|\.\d)
       |(?<![\w:])(?:(?:[0-9a-f]{{2}}:){{5}}[0-9a-f]{{2}}|(?:[0-9a-f]{{1,4}}:){{7}}[0-9a-f]{{1,4}}
         |(?=[0-9a-f:]*\d)(?:[0-9a-f]{{1,4}}:){{1,6}}(?::[0-9a-f]{{1,4}}){{1,6}})(?![\w:]))
@@ -93,8 +93,8 @@ class Words:
         return known
 
     def inside(self, value: Any) -> Any:
-        """A value of JSON with all texts in it replaced."""
-        if isinstance(value, str):
+        """A value of JSON with all texts in it replaced, but for those of a type of their own."""
+        if type(value) is str:
             return self(value)
         if isinstance(value, (list, tuple)):
             return [self.inside(v) for v in value]
