@@ -124,7 +124,7 @@ def culprits_of(row: Mapping[str, Any], devices: int) -> set[int]:
 
     What is said of processes as a whole, such as that their report is missing, is of all of their devices.
     """
-    if row["devices"]:
+    if row.get("devices"):
         return {d["rank"] * devices + d["device"] for d in row["devices"]}
     return {rank * devices + place for rank in row["ranks"] or () for place in range(devices)}
 

@@ -253,9 +253,9 @@ def test_an_export_of_the_real_nsys_has_nothing_of_any_process_of_the_host(captu
 def test_the_command_lists_names_and_warns_of_the_report(capture, export, tmp_path):
     done = capture("scrub", export, "-o", tmp_path / "b.sqlite")
     assert done.stdout.splitlines()[:2] == [
-        "removed 10 variables, 3 words of command lines, 2 outputs, 3 environments of processes of the host, "
-        "names of 0 other processes, 1 strings that nothing refers to",
-        "ALONE AWS_KEY EMPTY HF_TOKEN HOME NAMED OF_ANOTHER PMI_SIZE RANK TWICE",
+        "removed 10 variables (ALONE AWS_KEY EMPTY HF_TOKEN HOME NAMED OF_ANOTHER PMI_SIZE RANK TWICE), 3 words of command lines, "
+        "2 outputs, 3 environments of processes of the host, names of 0 other processes, 1 strings that nothing refers to",
+        "replaced, equal ones alike: user 1",
     ]
     assert "cannot be scrubbed; do not share it" in done.stdout
     assert "hunter2" not in done.stdout

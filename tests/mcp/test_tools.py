@@ -9,7 +9,7 @@ import pytest
 from tests.making import kernel, make_run
 
 from alltrace.mcp.tools import MOST_BYTES, Tools
-from alltrace.trace.errors import InputError, UsageError
+from alltrace.trace.errors import AlltraceError, InputError, UsageError
 
 LONG = "k" * 5000
 
@@ -74,6 +74,28 @@ def test_what_is_outside_of_the_folders_is_refused(tools, tmp_path):
             tools.open(path)
     with pytest.raises(InputError):
         tools.open("nothing")
+
+
+def test_options_that_name_files_tell_nothing_of_files_outside(tools, tmp_path):
+    (tmp_path / "there.txt").write_text("x")
+    refused = set()
+    for path in (tmp_path / "there.txt", tmp_path / "not-there.txt", "/etc/shadow", "../there.txt"):
+        with pytest.raises(UsageError, match="outside the folders") as found:
+            tools.recipe("one", "collectives", {"nccl_tests": str(path)})
+        refused.add(str(found.value).replace(str(path), "").replace(str(Path(path).resolve()), ""))
+    assert len(refused) == 1
+    for path in ("\0", "a\0b", "\ud800", "x" * 5000):
+        with pytest.raises((UsageError, InputError)):
+            tools.open(path)
+
+
+def test_a_file_of_a_run_that_is_a_link_to_another_is_not_read(tools, tmp_path):
+    file = tmp_path / "runs/two/ranks/rank=0/kernels.parquet"
+    file.unlink()
+    file.symlink_to(tmp_path / "outside/ranks/rank=0/kernels.parquet")
+    with pytest.raises(AlltraceError, match="checksum does not match"):
+        tools.sql("two", "SELECT * FROM kernels")
+    assert tools.sql("one", "SELECT 1 AS n")["rows"] == [{"n": 1}]
 
 
 def test_two_runs_are_compared_and_words_explained(tools):

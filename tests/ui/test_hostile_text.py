@@ -6,6 +6,7 @@ import json
 import random
 import time
 
+import pytest
 from tests.making import make_run
 from tests.tiles.conftest import rank_rows
 from tests.ui.conftest import client_of
@@ -75,13 +76,14 @@ def test_no_body_loses_a_note_or_breaks_the_server(tmp_path, monkeypatch):
     draw, kept = random.Random(7), 0
     plain = {"text": "a note", "start": 0, "end": 5, "ranks": [0]}
     for turn in range(1000):
-        path = "note-add" if turn % 3 == 0 else draw.choice(PATHS[:-1])  # each query starts a process
+        # each query starts a process
+        path = "note-add" if turn % 3 == 0 else PATHS[-1] if turn in (100, 400, 700) else draw.choice(PATHS[:-1])
         body = {name: value(draw) for name in draw.sample(FIELDS, draw.randrange(6))}
         if path == "note-add":
             body = {**plain, **({draw.choice(["text", "start", "end", "ranks"]): value(draw)} if turn % 2 else {})}
         text = json.dumps(body) if turn % 50 else json.dumps(body)[:-1]
         found = client.post(f"/api/{path}", content=text, headers={"content-type": "application/json"})
-        assert found.status_code in (200, 400), (path, text, found.text)
+        assert found.status_code in (200, 400, 422), (path, text, found.text)
         if path == "note-add" and found.status_code == 200:
             kept += 1
         if path == "note-remove" and found.status_code == 200:
@@ -109,6 +111,46 @@ def test_a_note_about_a_rank_that_is_not_there_is_refused(client):
     for ranks in ([-1], [0, 99], [1 << 40]):
         found = client.post("/api/note-add", json={**body, "ranks": ranks})
         assert (found.status_code, "does not have" in found.json()["error"]) == (400, True)
+
+
+def test_a_link_in_the_place_of_the_notes_is_replaced_and_not_followed(client, tmp_path):
+    from alltrace.tiles.notes import FILE
+
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "run" / FILE).symlink_to(tmp_path / "mine.txt")
+    client.post("/api/note-add", json={"text": "x", "start": 0, "end": 0, "ranks": []})
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    begun = time.monotonic()
+    assert client.get("/api/run").status_code == 200
+    assert time.monotonic() - begun < 1
+
+
+def test_a_question_that_the_run_cannot_answer_is_refused_in_a_sentence(client):
+    found = client.post("/api/recipe", json={"name": "whatif", "options": {"max_error": -1}})
+    assert (found.status_code, "the replay error is" in found.json()["error"]) == (422, True)
+
+
+@pytest.mark.slow
+def test_a_thousand_bodies_for_every_path_and_no_query_break_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("ALLTRACE_CACHE_DIR", str(tmp_path / "cache"))
+    make_run(tmp_path / "run", {0: rank_rows(), 1: {}})
+    client = client_of([tmp_path / "run"], tmp_path / "scratch")
+    draw = random.Random(11)
+    texts = [*HOSTILE, "select 1", "select '\ud800'", "select '\x00'", "attach 'x'", "select * from kernels", "(" * 2000]
+    codes = set()
+    for turn in range(1000):
+        path = "sql" if turn % 20 == 0 else draw.choice(PATHS)
+        body = {name: value(draw) for name in draw.sample(FIELDS, draw.randrange(6))}
+        if path == "sql" and turn % 40 == 0:
+            body["query"] = draw.choice(texts)
+        found = client.post(f"/api/{path}", content=json.dumps(body), headers={"content-type": "application/json"})
+        assert found.status_code in (200, 400, 422), (path, body, found.text)
+        codes.add(found.status_code)
+        if turn % 20 == 0:
+            begun = time.monotonic()
+            assert client.get("/api/run").status_code == 200
+            assert time.monotonic() - begun < 1
+    assert codes >= {200, 400}
 
 
 def test_a_pattern_that_would_take_for_ever_takes_none(client):

@@ -186,16 +186,11 @@ def torch_profile(
     `capture exec --profiler torch` runs the program, and does nothing otherwise. `--steps` takes precedence over the arguments
     here.
 
-    Args:
-        folder: Where the traces go, made if it is missing; None for what `capture exec` says.
-        wait: Steps of a cycle that are passed over; 1 by default.
-        warmup: Steps of a cycle that are recorded and thrown away; 1 by default.
-        active: Steps of a cycle that are kept; 3 by default.
-        repeat: How many cycles there are; 0 for as many as there is time for.
-        options: Passed on to `torch.profiler.profile`.
-
-    Raises:
-        UsageError: The process runs under nsys or ncu, which need what torch.profiler needs (CUPTI), or there is no torch.
+    `folder`: where the traces go, made if it is missing; None for what `capture exec` says. `wait`: steps of a cycle
+    that are passed over; 1 by default. `warmup`: steps of a cycle that are recorded and thrown away; 1 by default.
+    `active`: steps of a cycle that are kept; 3 by default. `repeat`: how many cycles there are; 0 for as many as there
+    is time for. `options`: passed on to `torch.profiler.profile`. Raises `UsageError`: the process runs under nsys or
+    ncu, which need what torch.profiler needs (CUPTI), or there is no torch.
     """
     if folder is None:
         folder = os.environ.get(TRACES) or None

@@ -22,19 +22,18 @@ from pathlib import Path
 
 from alltrace.capture.launchers import LAUNCHERS
 from alltrace.capture.scrub_payloads import clean_payloads
-from alltrace.trace.errors import InputError, UsageError
+from alltrace.trace.errors import InputError, UsageError, printable
 from alltrace.trace.nsys_payloads import EXPORT, payload_switches
 from alltrace.trace.scratch import scratch_folder
 
 _HEAD = b"SQLite format 3\0"
-_KEPT = {n for la in LAUNCHERS for n in (*la.rank, *la.local_rank, *la.world_size, *la.local_size, *la.node)}
+KEPT_VARIABLES = {n for la in LAUNCHERS for n in (*la.rank, *la.local_rank, *la.world_size, *la.local_size, *la.node)}
 _COMMAND = re.compile(r".*:(COMMAND|ARGUMENT_[0-9]+|WORKING_DIR(ECTORY)?)")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _REFERS = re.compile(r"^\s*[\"'`\[]?(\w+).*--\s*REFERENCES StringIds", re.MULTILINE)
 _MAY_REFER = re.compile(r"\w*(id|name|text|string|symbol|module)", re.IGNORECASE)
 _HOLDERS = ("ProcessStreams", "ANALYSIS_FILE")
-_REPORTS = (".nsys-rep", ".qdrep")
-_EXPORT = ".sqlite"
+REPORTS = (".nsys-rep", ".qdrep")
 _EXPORT_LIMIT_S = 3600
 _PID_BITS = 24  # of a global thread id, below which is the thread
 _ANY_PROCESS = ("PROCESSES", "ThreadNames", "SCHED_EVENTS")  # also describe processes that have nothing to do with the job
@@ -55,31 +54,26 @@ class Scrubbed:
     texts: int = 0  # how many different texts of ranges and marks there were, if these were to be dropped
     payloads: int = 0  # how many ranges and marks had a payload, or fields of one, that are not NCCL's
 
-
-def scrub_folder(
-    source: Path, target: Path, *, drop_texts: bool = False, keep_payloads: bool = False, nsys: Callable[[], Path] | None = None
-) -> list[tuple[Path, Scrubbed]]:
-    """Scrub all exports of a folder, and of folders in it, into a new folder; reports without an export next to them are exported.
-
-    `source`: the folder; nothing else in it is copied.
-    For each new file where it is in the folder, and what was removed.
-    """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(f"{target} already exists; give another --output")
-    files = {p.with_suffix(_EXPORT): p for p in sorted(source.rglob("*")) if p.suffix in _REPORTS and p.is_file()}
-    files.update({p: p for p in sorted(source.rglob(f"*{_EXPORT}")) if p.is_file()})
-    if not files:
-        raise InputError(source, found="there is no export in it", expected="SQLite exports or reports of Nsight Systems")
-    found = []
-    for place, path in sorted(files.items()):
-        within = place.relative_to(source)
-        (target / within).parent.mkdir(parents=True, exist_ok=True)
-        found.append((within, scrub(path, target / within, drop_texts=drop_texts, keep_payloads=keep_payloads, nsys=nsys)))
-    return found
+    def __str__(self) -> str:
+        """What was removed, in words, with the names of the variables."""
+        texts = f", {self.texts} texts of ranges" if self.texts else ""
+        payloads = f", {self.payloads} payloads" if self.payloads else ""
+        variables = f" ({printable(' '.join(self.variables))})" if self.variables else ""
+        return (
+            f"removed {len(self.variables)} variables{variables}, {self.command_words} words of command lines, "
+            f"{self.streams} outputs, {self.environments} environments of processes of the host, "
+            f"names of {self.processes} other processes, {self.strings} strings that nothing refers to{texts}{payloads}"
+        )
 
 
 def scrub(
-    source: Path, target: Path, *, drop_texts: bool = False, keep_payloads: bool = False, nsys: Callable[[], Path] | None = None
+    source: Path,
+    target: Path,
+    *,
+    drop_texts: bool = False,
+    keep_payloads: bool = False,
+    nsys: Callable[[], Path] | None = None,
+    words: Callable[[str], str] | None = None,
 ) -> Scrubbed:
     """Write `source` to `target` without what must not be shared; variables that number ranks stay.
 
@@ -87,11 +81,13 @@ def scrub(
     `drop_texts`: write `range 1` and so on instead of the texts of NVTX ranges and marks, but for those of NCCL.
     `keep_payloads`: keep all payloads of NVTX events, whatever the program put there, instead of NCCL's alone.
     `nsys`: returns the nsys that exports a report; None if none may run.
+    `words`: replaces in a text what must not be shared, such as names of hosts; None to leave the texts that stay as they are.
     """
-    if source.suffix in _REPORTS and nsys is not None:
+    if source.suffix in REPORTS and nsys is not None:
         with scratch_folder("alltrace-scrub-") as folder:
-            return scrub(_exported(source, nsys(), Path(folder)), target, drop_texts=drop_texts, keep_payloads=keep_payloads)
-    if source.suffix in (*_REPORTS, ".qdstrm"):
+            export = export_report(source, nsys(), Path(folder))
+            return scrub(export, target, drop_texts=drop_texts, keep_payloads=keep_payloads, words=words)
+    if source.suffix in (*REPORTS, ".qdstrm"):
         raise InputError(
             source,
             found="a report itself cannot be scrubbed: only Nsight Systems can write one",
@@ -118,6 +114,8 @@ def scrub(
             database.text_factory = _text
             database.execute("PRAGMA secure_delete = ON")
             found = _clean(database, drop_texts=drop_texts, keep_payloads=keep_payloads)
+            if words is not None:
+                _replace(database, words)
             database.commit()
             database.execute("VACUUM")  # what was removed must not be in pages that are free
         part.rename(target)
@@ -128,7 +126,7 @@ def scrub(
     return found
 
 
-def _exported(report: Path, nsys: Path, folder: Path) -> Path:
+def export_report(report: Path, nsys: Path, folder: Path) -> Path:
     """The export of a report, in a folder for this user alone."""
     target = folder / "export.sqlite"
     command = [str(nsys), "export", "--type=sqlite", "--force-overwrite=true", f"--output={target}"]
@@ -180,6 +178,16 @@ def _clean(database: sqlite3.Connection, *, drop_texts: bool, keep_payloads: boo
             database.execute(f"UPDATE StringIds SET value = '' WHERE id IN ({contents})")
         strings = _clean_strings(database)
     return Scrubbed(tuple(sorted(names)), words, streams, environments, processes, strings, texts, payloads)
+
+
+def _replace(database: sqlite3.Connection, words: Callable[[str], str]) -> None:
+    """Replace in all texts of all tables what must not be shared."""
+    for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        for _, column, kind, *_ in database.execute(f'PRAGMA table_info("{table}")').fetchall():
+            if kind.upper() in ("", "TEXT"):
+                texts = database.execute(f'SELECT rowid, "{column}" FROM "{table}" WHERE typeof("{column}") = \'text\'')
+                changed = [(new.encode("utf-8", "surrogateescape"), row) for row, text in texts if (new := words(text)) != text]
+                database.executemany(f'UPDATE "{table}" SET "{column}" = CAST(? AS TEXT) WHERE rowid = ?', changed)
 
 
 def _columns(database: sqlite3.Connection, table: str) -> list[str]:
@@ -313,7 +321,7 @@ def _kept(text: str, names: set[str], separators: str) -> str:
         found = _VARIABLE.fullmatch(part)
         if found is None:
             continue
-        if found[1] in _KEPT and re.fullmatch(r'"?[0-9]{1,9}"?', found[2]):
+        if found[1] in KEPT_VARIABLES and re.fullmatch(r'"?[0-9]{1,9}"?', found[2]):
             kept.append(part)
         else:
             names.add(found[1])

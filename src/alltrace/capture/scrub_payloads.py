@@ -35,10 +35,7 @@ _SCHEMAS = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 def clean_payloads(database: sqlite3.Connection, tables: Collection[str], of_nccl: str) -> int:
     """Remove payloads but for NCCL's fields; returns how many events lost something.
 
-    Args:
-        database: The export.
-        tables: Its tables.
-        of_nccl: A condition for the rows of `NVTX_EVENTS` that are NCCL's.
+    `database`: the export. `tables`: its tables. `of_nccl`: a condition for the rows of `NVTX_EVENTS` that are NCCL's.
     """
     for table in tables:
         if table.startswith(_DYNAMIC):
@@ -48,7 +45,7 @@ def clean_payloads(database: sqlite3.Connection, tables: Collection[str], of_ncc
     if not columns:
         return 0
     kept: dict[str, str] = dict.fromkeys(columns, "NULL")
-    database.create_function("nccl_fields", 1, _nccl_fields, deterministic=True)
+    database.create_function("nccl_fields", 1, nccl_fields, deterministic=True)
     schemas = _nccl_schemas(database) if _SCHEMAS in tables else set()
     database.create_function("nccl_binary", 2, lambda domain, data: data if _schema(domain, data) in schemas else None)
     text = "jsonText"
@@ -67,7 +64,7 @@ def _is_field(name: object) -> bool:
     return _NOT_LETTERS.sub("", str(name).lower()) in _FIELDS
 
 
-def _nccl_fields(text: object) -> str | None:
+def nccl_fields(text: object) -> str | None:
     """A JSON payload with NCCL's fields alone, as it is if it has no other; None without any."""
     try:
         found = json.loads(text) if isinstance(text, str) else None

@@ -97,18 +97,12 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
     waits for others, such as a collective or the transfer of a loss; its time does not count as the rank's own. Nothing is printed
     but by the first rank.
 
-    Args:
-        every: After how many steps the ranks compare their times.
-        waits: The names of phases in which a rank waits for others.
-        at: The number of the step that comes first in this process.
-        capture: In a job that `alltrace capture arm` has started: after how many verdicts with a slow rank steps are recorded, at
-            most; 0 for never.
-        gather: Returns the numbers of all ranks, by rank, from those of this one; None for `torch.distributed`.
-        rank: This rank; None for that of `torch.distributed`, or the launcher's.
-        say: Gets each line; None for standard error.
-
-    Raises:
-        UsageError: `every` is too small for a result.
+    `every`: after how many steps the ranks compare their times. `waits`: the names of phases in which a rank waits for
+    others. `at`: the number of the step that comes first in this process. `capture`: in a job that `alltrace capture
+    arm` has started: after how many verdicts with a slow rank steps are recorded, at most; 0 for never. `gather`:
+    returns the numbers of all ranks, by rank, from those of this one; None for `torch.distributed`. `rank`: this rank;
+    None for that of `torch.distributed`, or the launcher's. `say`: gets each line; None for standard error. Raises
+    `UsageError`: `every` is too small for a result.
     """
 
     __slots__ = (

@@ -28,13 +28,9 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
     a `torch_profile`. Steps are counted over the whole training: give `at` when it is resumed. A range `steps` in the NVTX domain
     `alltrace` encloses the window.
 
-    Args:
-        first: The first step that is recorded; None for what `capture exec --steps` says.
-        end: The step after the last one that is recorded; None for what `capture exec --steps` says.
-        at: The number of the step that comes first in this process.
-
-    Raises:
-        UsageError: One of `first` and `end` is missing, or the window holds no step.
+    `first`: the first step that is recorded; None for what `capture exec --steps` says. `end`: the step after the last
+    one that is recorded; None for what `capture exec --steps` says. `at`: the number of the step that comes first in
+    this process. Raises `UsageError`: one of `first` and `end` is missing, or the window holds no step.
     """
 
     __slots__ = (

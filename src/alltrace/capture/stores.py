@@ -61,8 +61,7 @@ def public_url(url: str) -> str:
 class FolderStore:
     """A folder, such as one that all nodes share. A file gets its name once it is whole.
 
-    Args:
-        folder: The folder, made if it is missing.
+    `folder`: the folder, made if it is missing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -124,8 +123,7 @@ class HttpStore:
     What the server has a part of is sent from there on (`Content-Range`, RFC 9110 section 14.5), if the server takes that and
     the part ends as the file does there.
 
-    Args:
-        url: The folder. A password in it becomes a header, and a query is sent with each file.
+    `url`: the folder. A password in it becomes a header, and a query is sent with each file.
     """
 
     def __init__(self, url: str) -> None:
@@ -202,8 +200,7 @@ class HttpStore:
 class _FsspecStore:
     """What fsspec opens.
 
-    Args:
-        url: The folder.
+    `url`: the folder.
     """
 
     def __init__(self, url: str) -> None:

@@ -102,7 +102,7 @@ CAPTURE_VERBS: tuple[Verb, ...] = (
     Verb("now", "capturing.now", "have an armed job record its next steps, the same on all ranks"),
     Verb("plan", "capturing.plan", "which ranks to record, what it costs, how large the reports get, and which commands to run"),
     Verb("recover", "capturing.recover", "turn leftover raw captures into reports, and list the incomplete ones"),
-    Verb("scrub", "capturing.scrub", "remove environment, command lines and output from an export before sharing it"),
+    Verb("scrub", "capturing.scrub", "copy reports, runs and logs without what must not be shared"),
     Verb("script", "capturing.script", "write a job script or manifest that profiles every rank"),
     Verb("upload", "capturing.upload", "copy the reports of a job to s3://, gs:// and the like"),
     Verb("doctor", "capturing.doctor", "whether this machine can profile, with a fix for each problem"),

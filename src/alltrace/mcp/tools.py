@@ -29,9 +29,8 @@ Reply = dict[str, object]
 class Tools:
     """The tools.
 
-    Args:
-        roots: The folders that runs are opened from; what is outside of them is refused.
-        cache_dir: Where imported reports are kept; None for the user's cache folder.
+    `roots`: the folders that runs are opened from; what is outside of them is refused. `cache_dir`: where imported
+    reports are kept; None for the user's cache folder.
     """
 
     def __init__(self, roots: Sequence[Path], cache_dir: Path | None = None) -> None:
@@ -100,9 +99,7 @@ class Tools:
     def _run(self, path: str) -> OpenRun:
         """The run at a path, opened once.
 
-        Raises:
-            UsageError: The path is outside of the roots.
-            InputError: There is no run.
+        Raises `UsageError`: the path is outside of the roots. Raises `InputError`: there is no run.
         """
         from alltrace.api import open_run
 
@@ -115,8 +112,7 @@ class Tools:
     def _place(self, path: str) -> Path:
         """The file or folder that a text names.
 
-        Raises:
-            UsageError: It is outside of the roots, or the text is no path.
+        Raises `UsageError`: it is outside of the roots, or the text is no path.
         """
         if not encodable(path):
             raise UsageError(f"{printable(path)} has a NUL or halves of characters; expected a path")

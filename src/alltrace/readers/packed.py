@@ -16,13 +16,8 @@ _MOST_LOST = 2 << 20
 class Packed:
     """A compressed file, opened for one pass from its beginning to its end.
 
-    Args:
-        path: The file.
-        codec: `gzip` or `zstd`.
-        source: The file, opened by Arrow.
-
-    Attributes:
-        broken: Whether the compressed data end or break off early; what came before was handed out.
+    `path`: the file. `codec`: `gzip` or `zstd`. `source`: the file, opened by Arrow. `broken`: whether the compressed
+    data end or break off early; what came before was handed out.
     """
 
     def __init__(self, path: Path, codec: str, source: Any) -> None:

@@ -35,9 +35,8 @@ class PickleDamagedError(PickleRefusedError):
 def decode(data: bytes) -> Any:
     """The plain data in a pickle.
 
-    Raises:
-        PickleRefusedError: It holds anything but plain data.
-        PickleDamagedError: It is damaged or ends early.
+    Raises `PickleRefusedError`: it holds anything but plain data. Raises `PickleDamagedError`: it is damaged or ends
+    early.
     """
     machine = _Machine()
     try:

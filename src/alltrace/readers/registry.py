@@ -47,14 +47,10 @@ def is_report(path: Path) -> bool:
 def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path | None = None) -> ReportReader:
     """Open a report with the first reader that recognizes it.
 
-    Args:
-        path: The report.
-        known: Its processes, if it was opened before and they have a `source_id`; they are not searched again.
-        scratch: A folder of the caller's for what has to be made to read it, which takes long: opened again with the same folder,
-            the report is read from what is there. None if it will not be opened again.
-
-    Raises:
-        InputError: It does not exist, no reader takes it, or its reader finds it damaged.
+    `path`: the report. `known`: its processes, if it was opened before and they have a `source_id`; they are not
+    searched again. `scratch`: a folder of the caller's for what has to be made to read it, which takes long: opened
+    again with the same folder, the report is read from what is there. None if it will not be opened again. Raises
+    `InputError`: it does not exist, no reader takes it, or its reader finds it damaged.
     """
     for package in (*READERS, *NAMED, *_added()):
         if _module(package).is_report(path):
@@ -79,8 +75,7 @@ def _added() -> tuple[str, ...]:
 def _module(name: str) -> Any:
     """A module of a reader.
 
-    Raises:
-        AlltraceError: It is another package's, and cannot be loaded.
+    Raises `AlltraceError`: it is another package's, and cannot be loaded.
     """
     try:
         return import_module(name)

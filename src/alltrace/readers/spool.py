@@ -27,8 +27,7 @@ class Spool:
     def append(self, table: str, columns: dict[str, Any]) -> None:
         """Write some rows of a table.
 
-        Raises:
-            InputError: The temporary folder is full.
+        Raises `InputError`: the temporary folder is full.
         """
         batch = pa.RecordBatch.from_pydict(columns)
         with writing_scratch(Path(self._folder.name), "the rows of a report"):

@@ -22,9 +22,7 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 class TextLog:
     """A log file, opened; use it as a context manager.
 
-    Attributes:
-        path: The file.
-        damage: What is wrong with the end of a compressed file, or None; what came before it was read.
+    `path`: the file. `damage`: what is wrong with the end of a compressed file, or None; what came before it was read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -61,8 +59,8 @@ class TextLog:
 
         A line longer than `LONGEST_LINE`, which no log has but a binary file may, is handed out in pieces.
 
-        Yields:
-            The block, and whether its last line is known to be whole: False only for the end of a file that ends within a line.
+        Yields the block, and whether its last line is known to be whole: False only for the end of a file that ends
+        within a line.
         """
         rest = b""
         while True:

@@ -22,8 +22,7 @@ class WireError(ValueError):
 def varint(data: memoryview, at: int) -> tuple[int, int]:
     """The number at `at` and the place after it.
 
-    Raises:
-        WireError: It does not end within the message or within ten bytes.
+    Raises `WireError`: it does not end within the message or within ten bytes.
     """
     value = shift = 0
     while at < len(data) and shift < 70:
@@ -39,8 +38,7 @@ def varint(data: memoryview, at: int) -> tuple[int, int]:
 def fields(data: memoryview) -> Iterator[tuple[int, int, Value]]:
     """Number, wire type and value of each field of a message, in the order of the bytes; messages and texts as raw bytes.
 
-    Raises:
-        WireError: The bytes are not a message.
+    Raises `WireError`: the bytes are not a message.
     """
     at, end = 0, len(data)
     while at < end:
@@ -92,8 +90,7 @@ def whole(value: Value | None) -> int:
 def message(value: Value) -> memoryview:
     """A message within a message.
 
-    Raises:
-        WireError: The field is a number.
+    Raises `WireError`: the field is a number.
     """
     if not isinstance(value, memoryview):
         raise WireError("a number stands where a message should")

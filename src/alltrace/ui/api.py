@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from alltrace.tiles.cancel import CancelledError, Token
-from alltrace.trace.errors import AlltraceError, UsageError, printable
+from alltrace.trace.errors import AlltraceError, DamageError, InputError, UsageError, printable
 from alltrace.ui import facts
 from alltrace.ui.json_values import plain, plain_answer
 from alltrace.ui.recipe_process import Question, answer, comparison, kept
@@ -68,6 +68,8 @@ def _status(error: AlltraceError) -> int:
         return 503
     if isinstance(error, GoneError):
         return 410
+    if isinstance(error, InputError) and not isinstance(error, DamageError):
+        return 422  # the run is whole, but does not hold what was asked for
     return 400 if isinstance(error, UsageError) else 500
 
 

@@ -45,6 +45,18 @@ def test_every_view_names_a_label_that_a_trace_can_have():
     assert "mpi" not in {v.name for v in views}
 
 
+def test_occupancy_and_use_of_tensor_cores_are_views_where_they_were_sampled():
+    sampled = {
+        9401: "GPU Compute Warps in Flight [Throughput %]",
+        9402: "GPU Tensor Active [Throughput %]",
+        9403: "NIC Tensor active",
+    }
+    found = {view.name: (view.folder, types) for view, types in views_of([ev.EventType(sampled)])}
+    assert found["occupancy"] == ("analysis", {sampled[9401]: 9401})
+    assert found["mfu"] == ("analysis", {sampled[9402]: 9402})
+    assert not {"occupancy", "mfu"} & {view.name for view, _ in views_of([ev.EventType({1: "CUDA kernel"})])}
+
+
 WHOLE = {
     **ROWS,
     "kernels": [kernel(0, 10, correlation=1), collective(2, 8)],

@@ -73,6 +73,13 @@ def test_tables_that_no_rank_has_are_empty(run):
         ("select * from '/etc/passwd'", "cannot be answered"),
         ("select * from read_csv('/etc/hostname')", "cannot be answered: Permission Error"),
         ("select getenv('HOME')", "cannot be answered"),
+        ("pragma database_list", "not one reading statement"),
+        ("load httpfs", "not one reading statement"),
+        ("select * from read_csv('http://127.0.0.1:9/x.csv')", "cannot be answered"),
+        ("select * from read_parquet('s3://bucket/x.parquet')", "cannot be answered"),
+        ("select * from 'http://127.0.0.1:9/x.parquet'", "cannot be answered"),
+        ("select * from read_json('https://127.0.0.1:9/x.json')", "cannot be answered"),
+        ("select * from read_blob('/proc/self/environ')", "cannot be answered: Permission Error"),
     ],
 )
 def test_what_is_no_question_to_the_run_is_refused(run, text, says):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from alltrace.export.atomic_output import Draft
@@ -163,6 +163,14 @@ _VIEWS = (
     View("analysis", "nccl_sizes", "Bytes of each NCCL operation.", ("NCCL size (bytes)",), units="bytes"),
     View("analysis", "mpi_sizes", "Bytes sent by each MPI collective.", ("MPI send size (bytes)",), units="bytes"),
 )
+_OF_METRICS = (
+    (
+        View("analysis", "occupancy", "Warps in flight, % of what the device holds: the occupancy that was reached."),
+        "warps in flight",
+    ),
+    (View("analysis", "mfu", "Use of the tensor cores, % of their peak, which MFU cannot exceed."), "tensor active"),
+)
+"""Views of the sampled metrics of GPUs whose names have these words, in small letters."""
 
 
 def views_of(events: Iterable[EventType], written: Collection[int] | None = None) -> list[tuple[View, dict[str, int]]]:
@@ -178,6 +186,10 @@ def views_of(events: Iterable[EventType], written: Collection[int] | None = None
             if any(part.labels and not any(label in numbers for label in part.labels) for part in view.parts):
                 continue
             found.append((view, types))
+    for view, words in _OF_METRICS:
+        types = {label: kind for label, kind in sorted(numbers.items()) if label.startswith("GPU ") and words in label.lower()}
+        if types:
+            found.append((replace(view, labels=tuple(types)), types))
     for number, (label, kind) in enumerate((n, t) for n, t in sorted(numbers.items()) if n.startswith(("GPU ", "NIC "))):
         # the number keeps names apart that differ in other letters alone
         name = f"{number + 1:03}_{_UNSAFE.sub('_', label.lower()).strip('_')[:_LONGEST_NAME]}"

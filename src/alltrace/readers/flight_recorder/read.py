@@ -46,79 +46,48 @@ TYPE_BYTES = {
 
 @dataclass
 class Entry:
-    """One operation on one rank.
+    """One operation on one rank."""
 
-    Attributes:
-        rank: The rank in the job.
-        group: The process group's name.
-        sequence: Its number among the group's collectives, or among its point-to-point operations.
-        op: `all_reduce`, `send`, ...
-        state: `scheduled`, `started` or `completed`.
-        bytes: The input's bytes; None if the type is not known.
-        sizes, datatypes: Of its inputs, as recorded.
-        output_sizes, output_datatypes: Of its outputs.
-        elements: Elements of its first input and output, if known.
-        p2p: Whether it is point to point.
-        ends: The sender and the receiver in the group, then.
-        peer: Its peer, then.
-        number: Its number among all that its rank recorded, from 0.
-        created_ns: When it was issued, since 1970.
-        duration_us: How long it took, if that was measured.
-        frame: The program's line that issued it.
-        retired: Whether the recorder's watchdog is done with it.
-    """
-
-    rank: int
-    group: str
-    sequence: int
-    op: str
-    state: str
-    bytes: int | None = None
-    sizes: str = ""
+    rank: int  # the rank in the job
+    group: str  # the process group's name
+    sequence: int  # its number among the group's collectives, or among its point-to-point operations
+    op: str  # `all_reduce`, `send`, ...
+    state: str  # `scheduled`, `started` or `completed`
+    bytes: int | None = None  # the input's bytes; None if the type is not known
+    sizes: str = ""  # sizes, datatypes: of its inputs, as recorded
     datatypes: str = ""
-    output_sizes: str = ""
+    output_sizes: str = ""  # output_sizes, output_datatypes: of its outputs
     output_datatypes: str = ""
-    elements: tuple[int, int] | None = None
-    ends: tuple[int, int] | None = None
-    number: int | None = None
-    p2p: bool = False
-    peer: int | None = None
-    created_ns: int | None = None
-    duration_us: float | None = None
-    frame: str = ""
-    retired: bool = False
+    elements: tuple[int, int] | None = None  # elements of its first input and output, if known
+    ends: tuple[int, int] | None = None  # the sender and the receiver in the group, then
+    number: int | None = None  # its number among all that its rank recorded, from 0
+    p2p: bool = False  # whether it is point to point
+    peer: int | None = None  # its peer, then
+    created_ns: int | None = None  # when it was issued, since 1970
+    duration_us: float | None = None  # how long it took, if that was measured
+    frame: str = ""  # the program's line that issued it
+    retired: bool = False  # whether the recorder's watchdog is done with it
 
 
 @dataclass
 class Recording:
-    """One file: the ranks it is of, its groups, its entries.
+    """One file: the ranks it is of, its groups, its entries."""
 
-    Attributes:
-        path: The file.
-        version: The format's version.
-        ranks: The ranks with entries.
-        groups: Members of each group, as far as the file states them; otherwise an empty tuple.
-        descriptions: The program's description of each group.
-        entries: The operations.
-        unread: Entries that are not understood.
-        damage: What is wrong with the rest of a file that is damaged or ends early, or None.
-    """
-
-    path: str
-    version: str = ""
-    ranks: tuple[int, ...] = ()
+    path: str  # the file
+    version: str = ""  # the format's version
+    ranks: tuple[int, ...] = ()  # the ranks with entries
+    # members of each group, as far as the file states them; otherwise an empty tuple
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    descriptions: dict[str, str] = field(default_factory=dict)
-    entries: list[Entry] = field(default_factory=list)
-    unread: int = 0
-    damage: str | None = None
+    descriptions: dict[str, str] = field(default_factory=dict)  # the program's description of each group
+    entries: list[Entry] = field(default_factory=list)  # the operations
+    unread: int = 0  # entries that are not understood
+    damage: str | None = None  # what is wrong with the rest of a file that is damaged or ends early, or None
 
 
 def read_recording(path: str, advance: Callable[[int], None] = lambda _n: None) -> Recording:
     """Read a dump; of one that is damaged or ends early, what comes before that.
 
-    Raises:
-        InputError: It is not such a file, nothing of it can be read, or its pickle holds anything but plain data.
+    Raises `InputError`: it is not such a file, nothing of it can be read, or its pickle holds anything but plain data.
     """
     pieces, size = [], 0
     with TextLog(Path(path)) as log:

@@ -55,8 +55,7 @@ class DmonLines:
     def sample(self, line: str) -> Sample | None:
         """The sample of a line; None for the two lines of a header, which comes again and again.
 
-        Raises:
-            ValueError: The line has no time, or is not a sample.
+        Raises `ValueError`: the line has no time, or is not a sample.
         """
         header = _HEADER.fullmatch(line)
         if header:
@@ -99,8 +98,7 @@ class ExporterLines:
     def sample(self, line: str) -> Sample | None:
         """The sample of a line; None for a comment, or another metric.
 
-        Raises:
-            ValueError: The line has no time, or is not a metric.
+        Raises `ValueError`: the line has no time, or is not a metric.
         """
         if line.startswith("#"):
             return None

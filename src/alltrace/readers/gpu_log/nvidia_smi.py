@@ -48,8 +48,7 @@ class CsvLines:
     def sample(self, line: str) -> Sample | None:
         """The sample of a line; None for a header, of which a log that was continued has several.
 
-        Raises:
-            ValueError: The line has not the columns of the header, or something else than their values.
+        Raises `ValueError`: the line has not the columns of the header, or something else than their values.
         """
         if _TIME in line and _TIME in (header := _header(line)):
             self._columns = header

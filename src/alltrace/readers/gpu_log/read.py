@@ -47,38 +47,24 @@ class _Lines(Protocol):
 
 @dataclass(frozen=True)
 class GpuLog:
-    """A GPU log.
+    """A GPU log."""
 
-    Attributes:
-        path: The file.
-        format: The program that wrote it.
-        gpus: Its GPUs.
-        gpu: For each of n samples, which are by GPU and time, its row of `gpus`.
-        time_ns: When each was taken, ns since 1970; of local times, as if they were UTC.
-        local: Whether some of them are local times without their zone.
-        values: For each name of `VALUES` a float64 array of n, NaN if the sample has none.
-        bad_lines: Lines that are not understood.
-        first_bad: The first of them in words, with its number; empty without any.
-        damage: What is wrong with the end of a compressed file, or None.
-    """
-
-    path: str
-    format: str
-    gpus: list[Gpu]
-    gpu: Int64
-    time_ns: Int64
-    local: bool
-    values: dict[str, NDArray[np.float64]]
-    bad_lines: int
-    first_bad: str
-    damage: str | None
+    path: str  # the file
+    format: str  # the program that wrote it
+    gpus: list[Gpu]  # its GPUs
+    gpu: Int64  # for each of n samples, which are by GPU and time, its row of `gpus`
+    time_ns: Int64  # when each was taken, ns since 1970; of local times, as if they were UTC
+    local: bool  # whether some of them are local times without their zone
+    values: dict[str, NDArray[np.float64]]  # for each name of `VALUES` a float64 array of n, NaN if the sample has none
+    bad_lines: int  # lines that are not understood
+    first_bad: str  # the first of them in words, with its number; empty without any
+    damage: str | None  # what is wrong with the end of a compressed file, or None
 
 
 def read_gpu_log(path: str, advance: Callable[[int], None] = lambda _n: None) -> GpuLog:
     """Read a GPU log.
 
-    Raises:
-        InputError: The file cannot be read, or is not a GPU log.
+    Raises `InputError`: the file cannot be read, or is not a GPU log.
     """
     reading: _Reading | None = None
     number = 0

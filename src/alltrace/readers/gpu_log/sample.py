@@ -43,8 +43,7 @@ class Gpu(NamedTuple):
 def gpu_of(text: str, known: Gpu) -> Gpu:
     """`known` with what a text says of the GPU: a UUID, a bus id or an index.
 
-    Raises:
-        ValueError: The text is none of these.
+    Raises `ValueError`: the text is none of these.
     """
     if _UUID.fullmatch(text):
         return known._replace(uuid=text)
@@ -57,27 +56,19 @@ def gpu_of(text: str, known: Gpu) -> Gpu:
 
 
 class Sample(NamedTuple):
-    """One sample of one GPU.
+    """One sample of one GPU."""
 
-    Attributes:
-        gpu: The GPU.
-        time_ns: When it was taken, ns since 1970; if the log does not show the zone, as if its local time were UTC.
-        local: Whether that is so.
-        values: By name of `VALUES`; a name that is not there has none.
-    """
-
-    gpu: Gpu
-    time_ns: int
-    local: bool
-    values: dict[str, float]
+    gpu: Gpu  # the GPU
+    time_ns: int  # when it was taken, ns since 1970; if the log does not show the zone, as if its local time were UTC
+    local: bool  # whether that is so
+    values: dict[str, float]  # by name of `VALUES`; a name that is not there has none
 
 
 @lru_cache(4096)
 def value_of(name: str, text: str) -> float | None:
     """A value of `VALUES` in a log's words, such as `1980 MHz`, `699.81` or `0x0000000000000004`; None if there is none.
 
-    Raises:
-        ValueError: The text is not such a value.
+    Raises `ValueError`: the text is not such a value.
     """
     if _NOTHING.fullmatch(text) or not text:
         return None
@@ -95,8 +86,7 @@ def value_of(name: str, text: str) -> float | None:
 def stamp_of(text: str) -> tuple[int, bool]:
     """A time as ns since 1970, and whether it is a local one without its zone, which counts as if it were UTC.
 
-    Raises:
-        ValueError: The text is not a time.
+    Raises `ValueError`: the text is not a time.
     """
     found = _STAMP.fullmatch(text) or _EPOCH.fullmatch(text)
     if found is None:
@@ -112,8 +102,7 @@ def stamp_of(text: str) -> tuple[int, bool]:
 def since_1970(time_ns: int) -> int:
     """A time in ns since 1970 that a log can be of.
 
-    Raises:
-        ValueError: It is before 1970 or after 2200.
+    Raises `ValueError`: it is before 1970 or after 2200.
     """
     if not 0 <= time_ns < _LAST_NS:
         raise ValueError("its time is implausible")

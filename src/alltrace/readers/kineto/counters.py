@@ -30,8 +30,7 @@ _LAUNCH_FIELDS = ("ts", "pid", "tid", "correlation")
 class Counters:
     """Collects these events and the calls that launch kernels from the blocks of a trace; `batch` joins them.
 
-    Attributes:
-        broken: Events with arguments that are not a JSON object.
+    `broken`: events with arguments that are not a JSON object.
     """
 
     def __init__(self, known: Names, entities: Entities, zero_ns: int) -> None:

@@ -27,15 +27,10 @@ _BARE = re.compile(rb"-?\b(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
 
 @dataclass
 class Block:
-    """Some events.
+    """Some events."""
 
-    Attributes:
-        values: One row per field (`fields.COLUMNS`) and one column per event; `core.kineto.NOTHING` if an event lacks it.
-        first: The number of the first event in the trace, from 1.
-    """
-
-    values: Any
-    first: int
+    values: Any  # one row per field (`fields.COLUMNS`) and one column per event; `core.kineto.NOTHING` if an event lacks it
+    first: int  # the number of the first event in the trace, from 1
 
     def __getitem__(self, name: str) -> Any:
         return self.values[COLUMNS[name]]
@@ -43,31 +38,20 @@ class Block:
 
 @dataclass
 class Scan:
-    """What is read in addition to the events.
+    """What is read in addition to the events."""
 
-    Attributes:
-        metadata: The top-level members other than `traceEvents`, as JSON values.
-        texts: The strings by code, as bytes.
-        events: Whole events read.
-        broken: Events that are not valid JSON and were passed over.
-        whole: Whether the text ended as it should.
-        found: Whether there was an array of events.
-    """
-
-    metadata: dict[str, Any] = field(default_factory=dict)
-    texts: list[bytes] = field(default_factory=list)
-    events: int = 0
-    broken: int = 0
-    whole: bool = False
-    found: bool = False
+    metadata: dict[str, Any] = field(default_factory=dict)  # the top-level members other than `traceEvents`, as JSON values
+    texts: list[bytes] = field(default_factory=list)  # the strings by code, as bytes
+    events: int = 0  # whole events read
+    broken: int = 0  # events that are not valid JSON and were passed over
+    whole: bool = False  # whether the text ended as it should
+    found: bool = False  # whether there was an array of events
 
 
 class Scanner:
     """Reads one trace.
 
-    Attributes:
-        scan: Complete once `blocks` has ended.
-        array_closed: Whether the list of events had an end.
+    `scan`: complete once `blocks` has ended. `array_closed`: whether the list of events had an end.
     """
 
     def __init__(self, text: Text, most: int | None = None) -> None:

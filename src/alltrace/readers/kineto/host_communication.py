@@ -56,11 +56,9 @@ class HostCommunication:
     ) -> Any:
         """The rows; None if there are none.
 
-        Args:
-            entities: The threads.
-            zero_ns: Time 0 of the report.
-            group_of: The only group of a backend, with `identity` and `size`; None if there are several.
-            type_of: The standard name of a type and its bytes; None if it is not known.
+        `entities`: the threads. `zero_ns`: time 0 of the report. `group_of`: the only group of a backend, with
+        `identity` and `size`; None if there are several. `type_of`: the standard name of a type and its bytes; None if
+        it is not known.
         """
         if not self._calls:
             return None

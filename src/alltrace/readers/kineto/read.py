@@ -72,8 +72,7 @@ class KinetoReader:
 def open_report(path: Path) -> KinetoReader:
     """Open a trace: JSON, plain or compressed.
 
-    Raises:
-        InputError: It is damaged from its beginning or not such a trace.
+    Raises `InputError`: it is damaged from its beginning or not such a trace.
     """
     try:
         return KinetoReader(path)

@@ -17,9 +17,7 @@ _AT_ONCE = 1 << 20
 class Text:
     """A trace, opened for one pass from its beginning to its end.
 
-    Attributes:
-        packed: Whether it is compressed.
-        cut: Whether the compressed stream broke off; what came before was handed out.
+    `packed`: whether it is compressed. `cut`: whether the compressed stream broke off; what came before was handed out.
     """
 
     def __init__(self, path: Path) -> None:

@@ -113,8 +113,7 @@ class SnapshotReader:
 def open_report(path: Path) -> SnapshotReader:
     """Open a snapshot.
 
-    Raises:
-        InputError: It is damaged, holds anything but plain data, is too large, or has no history with times.
+    Raises `InputError`: it is damaged, holds anything but plain data, is too large, or has no history with times.
     """
     return SnapshotReader(path)
 

@@ -119,8 +119,7 @@ class InspectorReader:
 def open_report(path: Path) -> InspectorReader:
     """Open a verbose file of NCCL Inspector.
 
-    Raises:
-        InputError: It is not such a file, cannot be read, or its operations have no times.
+    Raises `InputError`: it is not such a file, cannot be read, or its operations have no times.
     """
     try:
         return InspectorReader(path)

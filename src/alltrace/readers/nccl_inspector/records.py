@@ -27,41 +27,27 @@ _MOST_RANKS = 1 << 24
 
 
 class Operation(NamedTuple):
-    """One operation that ended on one rank.
+    """One operation that ended on one rank."""
 
-    Attributes:
-        communicator: The communicator's hash.
-        rank: The rank in the communicator.
-        op: The function, such as `AllReduce` or `Send`.
-        sequence: For a collective, its number among the calls of its function on the communicator; for a message, its number among
-            the messages of the rank.
-        bytes: Size of the message as NCCL counts it.
-        duration_us: How long it took.
-        timing: Where that comes from: `kernel_gpu`, `kernel_cpu`, `collective_cpu`; empty if the file does not say.
-        busbw: Bus bandwidth in 1e9 bytes a second, as written; None if missing.
-        algorithm, protocol: Those of NCCL; empty if the file does not state them.
-        peer: The peer of a message; None for collectives.
-        start_ns, end_ns: Begin of its first and end of its last channel by the host's clock, ns since 1970; None if the file is
-            not verbose.
-        written_ns: When it was written, likewise.
-        called_ns: When the program called it, likewise; None if the file is not verbose.
-    """
-
-    communicator: str
-    rank: int
-    op: str
+    communicator: str  # the communicator's hash
+    rank: int  # the rank in the communicator
+    op: str  # the function, such as `AllReduce` or `Send`
+    # for a collective, its number among the calls of its function on the communicator; for a message, its number among
+    # the messages of the rank
     sequence: int
-    bytes: int
-    duration_us: float
-    timing: str
-    busbw: float | None
-    algorithm: str
+    bytes: int  # size of the message as NCCL counts it
+    duration_us: float  # how long it took
+    timing: str  # where that comes from: `kernel_gpu`, `kernel_cpu`, `collective_cpu`; empty if the file does not say
+    busbw: float | None  # bus bandwidth in 1e9 bytes a second, as written; None if missing
+    algorithm: str  # algorithm, protocol: those of NCCL; empty if the file does not state them
     protocol: str
-    peer: int | None
+    peer: int | None  # the peer of a message; None for collectives
+    # start_ns, end_ns: begin of its first and end of its last channel by the host's clock, ns since 1970; None if the
+    # file is not verbose
     start_ns: int | None
     end_ns: int | None
-    written_ns: int | None
-    called_ns: int | None = None
+    written_ns: int | None  # when it was written, likewise
+    called_ns: int | None = None  # when the program called it, likewise; None if the file is not verbose
 
 
 class Communicator(NamedTuple):
@@ -75,35 +61,21 @@ class Communicator(NamedTuple):
 
 @dataclass
 class InspectorFile:
-    """The records of one process.
+    """The records of one process."""
 
-    Attributes:
-        path: The file.
-        version: Version of the format.
-        host: The process's host.
-        pid: Its process id.
-        communicators: Those it is in, by hash.
-        operations: The operations, in the order of the file.
-        dropped: Collectives and messages that the ring buffers lost, by communicator; empty if the version describes none.
-        tells_drops: Whether the version states what was lost.
-        others: Records without an operation, such as those of the proxy.
-        unread: Lines that are not records.
-        mixed: Records of other processes than the first of the file.
-        damage: What is wrong with the end of a compressed file, or None.
-    """
-
-    path: str
-    version: str = ""
-    host: str = ""
-    pid: int = 0
-    communicators: dict[str, Communicator] = field(default_factory=dict)
-    operations: list[Operation] = field(default_factory=list)
+    path: str  # the file
+    version: str = ""  # version of the format
+    host: str = ""  # the process's host
+    pid: int = 0  # its process id
+    communicators: dict[str, Communicator] = field(default_factory=dict)  # those it is in, by hash
+    operations: list[Operation] = field(default_factory=list)  # the operations, in the order of the file
+    # collectives and messages that the ring buffers lost, by communicator; empty if the version describes none
     dropped: dict[str, tuple[int, int]] = field(default_factory=dict)
-    tells_drops: bool = False
-    others: int = 0
-    unread: int = 0
-    mixed: int = 0
-    damage: str | None = None
+    tells_drops: bool = False  # whether the version states what was lost
+    others: int = 0  # records without an operation, such as those of the proxy
+    unread: int = 0  # lines that are not records
+    mixed: int = 0  # records of other processes than the first of the file
+    damage: str | None = None  # what is wrong with the end of a compressed file, or None
 
 
 def looks_like(data: bytes) -> bool:
@@ -114,8 +86,7 @@ def looks_like(data: bytes) -> bool:
 def read_inspector(path: str, advance: Callable[[int], None] = lambda _n: None) -> InspectorFile:
     """Read a file.
 
-    Raises:
-        InputError: It has no record of NCCL Inspector.
+    Raises `InputError`: it has no record of NCCL Inspector.
     """
     found = InspectorFile(path)
     first = True

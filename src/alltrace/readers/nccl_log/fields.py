@@ -58,9 +58,8 @@ def signed(text: bytes) -> int:
 def parse_coll(body: bytes, *, cut: bool) -> Coll | None:
     """The call of a COLL record, or None if a needed field is missing, cut or no number.
 
-    Args:
-        body: The record from its operation on.
-        cut: Whether the record is known to continue after `body`; then its last value is not trusted.
+    `body`: the record from its operation on. `cut`: whether the record is known to continue after `body`; then its last
+    value is not trusted.
     """
     head = g.COLL.match(body)
     if head is None or head["op"].decode() not in OPERATIONS:

@@ -19,43 +19,28 @@ _LINE, _COMM, _NRANKS = FIELDS.index("line"), FIELDS.index("communicator"), FIEL
 
 @dataclass
 class Instance:
-    """One rank's end of one communicator, from its INIT to its end.
+    """One rank's end of one communicator, from its INIT to its end."""
 
-    Attributes:
-        process: Number of its process in the log.
-        pointer: The pointer that the process prints for it.
-        rank: Its rank in the communicator, from the INIT line; None if the log has none.
-        nranks: The number of ranks, from the INIT line or the calls.
-        comm_id: What is equal on all its ranks, as NCCL prints it from 2.18 on.
-        function: The call that made it.
-        parent: The pointer that it was split from.
-        device: The CUDA ordinal.
-        bus_id: The device's bus id, as printed.
-        nodes, local_ranks, local_rank: Where NCCL placed it.
-        begin_line: The line of its INIT.
-    """
-
-    process: int
-    pointer: int
-    rank: int | None = None
-    nranks: int | None = None
-    comm_id: str | None = None
-    function: str | None = None
-    parent: str | None = None
-    device: int | None = None
-    bus_id: str | None = None
-    nodes: int | None = None
+    process: int  # number of its process in the log
+    pointer: int  # the pointer that the process prints for it
+    rank: int | None = None  # its rank in the communicator, from the INIT line; None if the log has none
+    nranks: int | None = None  # the number of ranks, from the INIT line or the calls
+    comm_id: str | None = None  # what is equal on all its ranks, as NCCL prints it from 2.18 on
+    function: str | None = None  # the call that made it
+    parent: str | None = None  # the pointer that it was split from
+    device: int | None = None  # the CUDA ordinal
+    bus_id: str | None = None  # the device's bus id, as printed
+    nodes: int | None = None  # nodes, local_ranks, local_rank: where NCCL placed it
     local_ranks: int | None = None
     local_rank: int | None = None
-    begin_line: int | None = None
+    begin_line: int | None = None  # the line of its INIT
     complete: bool = False
 
 
 class Instances:
     """Keeps the instance of each communicator pointer while a log is read.
 
-    Args:
-        communicators: Process and pointer of each communicator number; grows while the log is read.
+    `communicators`: process and pointer of each communicator number; grows while the log is read.
     """
 
     def __init__(self, communicators: Sequence[tuple[int, int]]) -> None:

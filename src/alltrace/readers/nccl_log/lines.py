@@ -41,12 +41,10 @@ class _Pending:
 class CarefulPath:
     """Reads lines one by one into `records`; calls are appended to `rows` as rows of `core.nccl_log.FIELDS`.
 
-    Args:
-        records: Receives everything except the calls.
-        register: Called with `(key, token number, process number)` for a lead and token that the scanner may read from now on; None
-            if the scanner may not read any line.
-        communicator: Returns the number of a process's communicator pointer.
-        stamp: Reads the time in a lead in the user's format, or None for the built-in ones.
+    `records`: receives everything except the calls. `register`: called with `(key, token number, process number)` for a
+    lead and token that the scanner may read from now on; None if the scanner may not read any line. `communicator`:
+    returns the number of a process's communicator pointer. `stamp`: reads the time in a lead in the user's format, or
+    None for the built-in ones.
     """
 
     def __init__(

@@ -44,14 +44,8 @@ class Log(Protocol):
 def read(log: Log, level: bytes, body: bytes, line: int, process: int, *, cut: bool, text: bytes) -> None:
     """Read a record that is not a call.
 
-    Args:
-        log: The log.
-        level: `INFO`, `WARN`, ...
-        body: The message.
-        line: Its line.
-        process: The number of the process that wrote it.
-        cut: Whether the message is known to continue after `body`.
-        text: The whole line.
+    `log`: the log. `level`: `INFO`, `WARN`, ... `body`: the message. `line`: its line. `process`: the number of the
+    process that wrote it. `cut`: whether the message is known to continue after `body`. `text`: the whole line.
     """
     records = log.records
     if level in (b"WARN", b"ABORT"):

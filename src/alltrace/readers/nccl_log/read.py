@@ -31,58 +31,34 @@ SIZE_KEYS = ("instance", "operation", "count", "datatype", "flags")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to read of a log.
+    """What to read of a log."""
 
-    Attributes:
-        path: The log.
-        calls_to: The Arrow file for the calls, one row each; None to count them by `SIZE_KEYS` instead.
-        times: Whether to read the lines' times.
-        time_format: Their format for `strptime`, or None for the built-in ones.
-        careful: Whether to read every line the careful way; for tests.
-    """
-
-    path: str
-    calls_to: str | None = None
-    times: bool = False
-    time_format: str | None = None
-    careful: bool = False
+    path: str  # the log
+    calls_to: str | None = None  # the Arrow file for the calls, one row each; None to count them by `SIZE_KEYS` instead
+    times: bool = False  # whether to read the lines' times
+    time_format: str | None = None  # their format for `strptime`, or None for the built-in ones
+    careful: bool = False  # whether to read every line the careful way; for tests
 
 
 @dataclass
 class LogPart:
-    """One log, read.
+    """One log, read."""
 
-    Attributes:
-        path: The log.
-        records: Everything but the calls.
-        instances: The communicators' ends; `instance` of a call is one's position here.
-        tokens: Process number, thread id and CUDA device of each `token` of a call.
-        sizes: Table of `SIZE_KEYS` and `calls`, if the calls were counted; else None.
-        calls: How many calls there are.
-        lines: How many lines the log has.
-        damage: What is wrong with the file's end, or None.
-    """
-
-    path: str
-    records: Records
-    instances: list[Instance]
-    tokens: list[tuple[int, int, int | None]]
-    sizes: Any
-    calls: int
-    lines: int
-    damage: str | None
+    path: str  # the log
+    records: Records  # everything but the calls
+    instances: list[Instance]  # the communicators' ends; `instance` of a call is one's position here
+    tokens: list[tuple[int, int, int | None]]  # process number, thread id and CUDA device of each `token` of a call
+    sizes: Any  # table of `SIZE_KEYS` and `calls`, if the calls were counted; else None
+    calls: int  # how many calls there are
+    lines: int  # how many lines the log has
+    damage: str | None  # what is wrong with the file's end, or None
 
 
 def read_log(wanted: Wanted, advance: Callable[[int], None] = lambda _n: None) -> LogPart:
     """Read a log.
 
-    Args:
-        wanted: The data to read.
-        advance: Called with the bytes read.
-
-    Raises:
-        InputError: The file cannot be read.
-        UsageError: The time format is invalid.
+    `wanted`: the data to read. `advance`: called with the bytes read. Raises `InputError`: the file cannot be read.
+    Raises `UsageError`: the time format is invalid.
     """
     reading = _Reading(wanted)
     try:

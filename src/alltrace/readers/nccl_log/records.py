@@ -30,39 +30,33 @@ class CommunicatorEvent:
 
 @dataclass
 class Records:
-    """Everything but the calls.
+    """Everything but the calls."""
 
-    Attributes:
-        processes: The processes, by number.
-        communicators: Process number and pointer of each communicator pointer seen, by number.
-        events: Beginnings and ends of communicators, in order.
-        edges: How often (process, channel, from, to, transport, direction) came, with the communicator that the process began last.
-        rings: Ring list by (process, communicator, channel).
-        trees: (process, communicator, channel, me) to (up, down).
-        tuning: How often (process, communicator, operation, bytes, algorithm, protocol, channels) was chosen.
-        facts: Counts of (kind, text): networks, versions, environment, NVLS, patterns, warnings.
-        steps: (line, step, prefix rank or None) of each step's line.
-        counts: Records by kind; every line is in it once, but for lines that hold several records.
-        samples: Of what was not understood: line and text, the first `MOST_SAMPLES`.
-        aliases: Communicator number by the placeholder that `edges`, `rings`, `trees` and `tuning` have for it.
-        zoned: Whether the times of lines have a zone, or count from 1970; both if some do.
-        dropped: Entries left out because there are more than `MOST_ENTRIES` of a kind.
-    """
-
-    processes: list[Process] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list)  # the processes, by number
+    # process number and pointer of each communicator pointer seen, by number
     communicators: list[tuple[int, int]] = field(default_factory=list)
-    events: list[CommunicatorEvent] = field(default_factory=list)
+    events: list[CommunicatorEvent] = field(default_factory=list)  # beginnings and ends of communicators, in order
+    # how often (process, channel, from, to, transport, direction) came, with the communicator that the process began
+    # last
     edges: Counter[tuple[int, int, int, int, int, str, str]] = field(default_factory=Counter)
+    # ring list by (process, communicator, channel)
     rings: dict[tuple[int, int, int], tuple[str, bool]] = field(default_factory=dict)
+    # (process, communicator, channel, me) to (up, down)
     trees: dict[tuple[int, int, int, int], tuple[int, str]] = field(default_factory=dict)
+    # how often (process, communicator, operation, bytes, algorithm, protocol, channels) was chosen
     tuning: Counter[tuple[int, int, str, int, str, str, int | None]] = field(default_factory=Counter)
+    # counts of (kind, text): networks, versions, environment, NVLS, patterns, warnings
     facts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    # (line, step, prefix rank or None) of each step's line
     steps: list[tuple[int, int, int | None]] = field(default_factory=list)
+    # records by kind; every line is in it once, but for lines that hold several records
     counts: Counter[str] = field(default_factory=Counter)
+    # of what was not understood: line and text, the first `MOST_SAMPLES`
     samples: list[tuple[int, str]] = field(default_factory=list)
+    # communicator number by the placeholder that `edges`, `rings`, `trees` and `tuning` have for it
     aliases: dict[int, int] = field(default_factory=dict)
-    zoned: set[bool] = field(default_factory=set)
-    dropped: int = 0
+    zoned: set[bool] = field(default_factory=set)  # whether the times of lines have a zone, or count from 1970; both if some do
+    dropped: int = 0  # entries left out because there are more than `MOST_ENTRIES` of a kind
 
     def not_understood(self, line: int, text: bytes) -> None:
         """Account for a record that is cut or strange."""

@@ -33,14 +33,8 @@ _SHORT = {"e": "%d", "F": "%Y-%m-%d", "T": "%H:%M:%S", "D": "%m/%d/%y", "R": "%H
 class Stamp:
     """A format of times.
 
-    Args:
-        text: The format, such as `%d/%b/%Y %H:%M:%S.%f`.
-
-    Attributes:
-        zoned: Whether its times have a zone.
-
-    Raises:
-        UsageError: It has a directive that is not known, or none, or one twice.
+    `text`: the format, such as `%d/%b/%Y %H:%M:%S.%f`. `zoned`: whether its times have a zone. Raises `UsageError`: it
+    has a directive that is not known, or none, or one twice.
     """
 
     def __init__(self, text: str) -> None:

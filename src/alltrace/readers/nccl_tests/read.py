@@ -85,34 +85,20 @@ class Failure(NamedTuple):
 
 @dataclass
 class TestRun:
-    """One run of one program.
+    """One run of one program."""
 
-    Attributes:
-        path: The file.
-        number: The run's index in it, from 0.
-        program: The program, or None if neither the file's text nor its name has it.
-        version, library: Versions of nccl-tests and NCCL, from 2.16 on.
-        ranks: (rank, group, host, device, device name).
-        rows: The table.
-        average: The average bus bandwidth that the program printed.
-        failed: Whether it says that it failed.
-        failures: What the hosts say of that.
-        alone: How many processes wrote such a table at once, each of itself alone; 0 for one job of all its ranks.
-        cpu_time: Whether the times are the CPU's (option -C).
-    """
-
-    path: str
-    number: int
-    program: str | None = None
-    version: str | None = None
+    path: str  # the file
+    number: int  # the run's index in it, from 0
+    program: str | None = None  # the program, or None if neither the file's text nor its name has it
+    version: str | None = None  # version, library: versions of nccl-tests and NCCL, from 2.16 on
     library: str | None = None
-    ranks: list[tuple[int, int, str, int, str]] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
-    average: float | None = None
-    failed: bool = False
-    failures: list[Failure] = field(default_factory=list)
-    alone: int = 0
-    cpu_time: bool = False
+    ranks: list[tuple[int, int, str, int, str]] = field(default_factory=list)  # (rank, group, host, device, device name)
+    rows: list[Row] = field(default_factory=list)  # the table
+    average: float | None = None  # the average bus bandwidth that the program printed
+    failed: bool = False  # whether it says that it failed
+    failures: list[Failure] = field(default_factory=list)  # what the hosts say of that
+    alone: int = 0  # how many processes wrote such a table at once, each of itself alone; 0 for one job of all its ranks
+    cpu_time: bool = False  # whether the times are the CPU's (option -C)
 
 
 @dataclass
@@ -132,8 +118,7 @@ class TestsFile:
 def read_tests(path: str, advance: Callable[[int], None] = lambda _n: None) -> TestsFile:
     """Read a file of nccl-tests.
 
-    Raises:
-        InputError: The file cannot be read.
+    Raises `InputError`: the file cannot be read.
     """
     with TextLog(Path(path)) as log:
         reading = _Reading(path)

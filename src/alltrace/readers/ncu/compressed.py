@@ -18,8 +18,7 @@ _ADVICE = "install Nsight Compute 2025.4 or later, or set its path in ALLTRACE_N
 def printed_by_ncu(path: Path) -> bytes:
     """The page raw of a compressed report in base units, as `ncu` prints it.
 
-    Raises:
-        InputError: There is no `ncu`, or it cannot open the report.
+    Raises `InputError`: there is no `ncu`, or it cannot open the report.
     """
     named = os.environ.get("ALLTRACE_NCU", "ncu")
     program = shutil.which(str(Path(named) / "ncu") if Path(named).is_dir() else named)

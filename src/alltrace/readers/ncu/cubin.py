@@ -32,29 +32,20 @@ _MOST_SECTIONS = 1 << 20
 
 @dataclass
 class Function:
-    """Code of a function.
+    """Code of a function."""
 
-    Attributes:
-        size: Its bytes.
-        lines: File and line of the source, from each offset on; empty without line information.
-        ptx_lines: The same of the PTX.
-    """
-
-    size: int
+    size: int  # its bytes
+    # file and line of the source, from each offset on; empty without line information
     lines: list[LineRow] = field(default_factory=list)
-    ptx_lines: list[LineRow] = field(default_factory=list)
+    ptx_lines: list[LineRow] = field(default_factory=list)  # the same of the PTX
 
 
 @dataclass
 class Cubin:
-    """A device's object file.
+    """A device's object file."""
 
-    Attributes:
-        functions: The functions by mangled name.
-        ptx: The PTX's lines, the first is line 1, by the name that line tables call it; empty if it is not kept.
-    """
-
-    functions: dict[str, Function]
+    functions: dict[str, Function]  # the functions by mangled name
+    # the PTX's lines, the first is line 1, by the name that line tables call it; empty if it is not kept
     ptx: dict[str, list[str]]
 
 
@@ -77,8 +68,7 @@ def line_at(rows: Sequence[LineRow], offset: int) -> LineRow | None:
 def read_cubin(binary: bytes) -> Cubin:
     """Read functions and their lines.
 
-    Raises:
-        WireError: It is not an ELF file, or damaged.
+    Raises `WireError`: it is not an ELF file, or damaged.
     """
     data = memoryview(binary)
     try:

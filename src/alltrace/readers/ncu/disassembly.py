@@ -17,17 +17,11 @@ _ADVICE = "`pip install nvidia-cuda-nvdisasm`, or give the path of the one from 
 
 
 class Word(NamedTuple):
-    """An instruction.
+    """An instruction."""
 
-    Attributes:
-        offset: Its place in the function.
-        text: The instruction, without its target.
-        target: Offset in the function that it jumps to; None if it does not, or to what is not known.
-    """
-
-    offset: int
-    text: str
-    target: int | None
+    offset: int  # its place in the function
+    text: str  # the instruction, without its target
+    target: int | None  # offset in the function that it jumps to; None if it does not, or to what is not known
 
     def shown(self, start: int | None) -> str:
         """The text, with the address of its target if the function's address is known."""
@@ -37,8 +31,7 @@ class Word(NamedTuple):
 def find_nvdisasm(named: str | None) -> str:
     """The program: the one that is named, else the one on the path.
 
-    Raises:
-        UsageError: There is none.
+    Raises `UsageError`: there is none.
     """
     found = shutil.which(named or "nvdisasm")
     if found is None:
@@ -49,8 +42,7 @@ def find_nvdisasm(named: str | None) -> str:
 def disassembled(binary: bytes, program: str) -> dict[str, list[Word]]:
     """The instructions of each function, by its mangled name.
 
-    Raises:
-        UsageError: The program fails, or prints what this version does not know.
+    Raises `UsageError`: the program fails, or prints what this version does not know.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "code.cubin"

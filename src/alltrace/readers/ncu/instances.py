@@ -37,8 +37,7 @@ def value_of(part: memoryview) -> Metric | None:
 class Instances(Mapping[str, Sequence["Instance"]]):
     """Values of instances by metric, in the report's order, decoded on demand; metrics without instances are left out.
 
-    Args:
-        path: The report, for messages.
+    `path`: the report, for messages.
     """
 
     def __init__(self, path: Path) -> None:

@@ -27,15 +27,10 @@ class LineRow(NamedTuple):
 
 @dataclass
 class Sequence:
-    """Rows of one piece of code.
+    """Rows of one piece of code."""
 
-    Attributes:
-        place: The position of its address in the section, which a relocation fills in.
-        rows: Its rows, by rising offset.
-    """
-
-    place: int
-    rows: list[LineRow] = field(default_factory=list)
+    place: int  # the position of its address in the section, which a relocation fills in
+    rows: list[LineRow] = field(default_factory=list)  # its rows, by rising offset
 
 
 class _Header(NamedTuple):
@@ -85,12 +80,7 @@ class _Bytes:
 def rows_of_units(data: memoryview, places: Collection[int]) -> Iterator[Sequence]:
     """The sequences of all units of a section; units of other versions are passed over.
 
-    Args:
-        data: The section.
-        places: The positions of relocated addresses in it.
-
-    Raises:
-        WireError: It is damaged.
+    `data`: the section. `places`: the positions of relocated addresses in it. Raises `WireError`: it is damaged.
     """
     at = 0
     while len(data) - at > 4:

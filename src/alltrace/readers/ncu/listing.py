@@ -29,8 +29,7 @@ _PER_ADDRESS = ("inst_executed", "thread_inst_executed", "thread_inst_executed_t
 class Listings:
     """Makes listings; code that several launches share is read once.
 
-    Args:
-        disassemble: Returns the instructions of a binary as text; None for none.
+    `disassemble`: returns the instructions of a binary as text; None for none.
     """
 
     def __init__(self, disassemble: Disassembler | None = None) -> None:

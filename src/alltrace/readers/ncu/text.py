@@ -79,12 +79,8 @@ class _Draft:
 def read_text(path: Path, data: bytes) -> NcuReport:
     """Read a printed page.
 
-    Args:
-        path: The file, for messages.
-        data: What is in it.
-
-    Raises:
-        InputError: It is not a page of Nsight Compute, has other columns, or no launch.
+    `path`: the file, for messages. `data`: what is in it. Raises `InputError`: it is not a page of Nsight Compute, has
+    other columns, or no launch.
     """
     if b"\x00" in data[:4096]:
         raise InputError(path, found="it does not start like one", expected=_EXPECTED)

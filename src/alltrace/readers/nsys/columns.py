@@ -53,9 +53,7 @@ class Columns:
     def stream(self, table: str, mapping: Source) -> Iterator[Any]:
         """The rows of one table of the export as batches of the mapping's canonical table.
 
-        Args:
-            table: The table of the export.
-            mapping: What becomes of its columns.
+        `table`: the table of the export. `mapping`: what becomes of its columns.
         """
         types = self.source.tables[table]
         target = TABLES[mapping.table]

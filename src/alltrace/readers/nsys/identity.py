@@ -195,9 +195,7 @@ def _busiest(source: RawSource) -> list[int]:
 def without_payloads(source: RawSource, *, exported: bool) -> str:
     """Why NCCL's ranges may have no payload, in which NCCL names sizes and communicators, and what to do.
 
-    Args:
-        source: The export.
-        exported: Whether alltrace itself made it of a report.
+    `source`: the export. `exported`: whether alltrace itself made it of a report.
     """
     about = metadata(source)
     lacking = "NCCL's ranges have no payload, which names sizes and communicators"

@@ -37,10 +37,8 @@ _ALWAYS = -(2**62)
 class Communicators:
     """The communicators of an export.
 
-    Args:
-        source: The export.
-        entities: Its processes.
-        ranks: The rank in MPI_COMM_WORLD of each process, by its global id without the thread bits.
+    `source`: the export. `entities`: its processes. `ranks`: the rank in MPI_COMM_WORLD of each process, by its global
+    id without the thread bits.
     """
 
     def __init__(self, source: RawSource, entities: Entities, ranks: dict[int, int]) -> None:

@@ -63,9 +63,7 @@ class Nvtx:
     def stream(self, wanted: str, *, hold_marks: bool = False) -> Iterator[Any]:
         """The batches of `ranges` or `marks`.
 
-        Args:
-            wanted: The canonical table.
-            hold_marks: Whether the marks will be read next, so that they should be kept.
+        `wanted`: the canonical table. `hold_marks`: whether the marks will be read next, so that they should be kept.
         """
         if wanted == "marks" and self._held is not None:
             yield from self._held

@@ -180,13 +180,8 @@ def _is_event_table(table: str) -> bool:
 def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path | None = None) -> NsysReader:
     """Open a report: an export as SQLite or as a folder of Parquet files, or a `.nsys-rep` if an nsys is installed.
 
-    Args:
-        path: The report.
-        known: See `alltrace.readers.registry.open_report`.
-        scratch: Likewise.
-
-    Raises:
-        InputError: It is damaged or not such a report.
+    `path`: the report. `known`: see `alltrace.readers.registry.open_report`. `scratch`: likewise. Raises `InputError`:
+    it is damaged or not such a report.
     """
     name = path.name.lower()
     if path.is_dir():

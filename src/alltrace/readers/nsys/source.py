@@ -40,24 +40,18 @@ class RawSource(Protocol):
     def batches(self, table: str, columns: Mapping[str, Any], batch_rows: int | None = None) -> Iterator[Any]:
         """The rows of `table`, in the order of the file, as `pyarrow.RecordBatch` of at most `batch_rows` rows.
 
-        Args:
-            table: A key of `tables`.
-            columns: The columns wanted, in order, each with the `pyarrow.DataType` to deliver: the column's own type, or for
-                `int64` a narrower signed integer, and for `string` also `binary` (the bytes as they are).
-            batch_rows: The most rows of a batch; None for `rows_per_batch`.
-
-        Raises:
-            InputError: The file is corrupt or cut short, or a value does not fit its column's type; the message names the table
-                and the column.
+        `table`: a key of `tables`. `columns`: the columns wanted, in order, each with the `pyarrow.DataType` to
+        deliver: the column's own type, or for `int64` a narrower signed integer, and for `string` also `binary` (the
+        bytes as they are). `batch_rows`: the most rows of a batch; None for `rows_per_batch`. Raises `InputError`: the
+        file is corrupt or cut short, or a value does not fit its column's type; the message names the table and the
+        column.
         """
         ...
 
     def rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """The rows of a small `table` as Python values, with bytes as text; raises what `batches` raises.
 
-        Args:
-            table: A key of `tables`.
-            columns: The columns wanted, in order.
+        `table`: a key of `tables`. `columns`: the columns wanted, in order.
         """
         ...
 

@@ -81,13 +81,9 @@ def report_version(path: Path) -> str | None:
 class Exported:
     """The SQLite export of a report.
 
-    Args:
-        path: A `.nsys-rep`, `.qdrep` or `.qdstrm`.
-        scratch: A folder for it, which the caller removes; an existing export in it is used. None, or a folder that
-            does not exist, for a new temporary folder.
-
-    Raises:
-        InputError: There is no nsys, or it cannot export the report.
+    `path`: a `.nsys-rep`, `.qdrep` or `.qdstrm`. `scratch`: a folder for it, which the caller removes; an existing
+    export in it is used. None, or a folder that does not exist, for a new temporary folder. Raises `InputError`: there
+    is no nsys, or it cannot export the report.
     """
 
     def __init__(self, path: Path, scratch: Path | None = None) -> None:
@@ -153,14 +149,9 @@ class Exported:
 def export_report(path: Path, target: Path, more: Sequence[str] = (), *, keeps_payloads: bool = False) -> None:
     """Export a whole report to an SQLite file.
 
-    Args:
-        path: A `.nsys-rep` or `.qdrep`.
-        target: The file; it must not be there.
-        more: Further options of `nsys export`.
-        keeps_payloads: Whether payloads of NVTX events are exported, which they are not by default, if this nsys can.
-
-    Raises:
-        InputError: There is no nsys, or it cannot export the report.
+    `path`: a `.nsys-rep` or `.qdrep`. `target`: the file; it must not be there. `more`: further options of `nsys
+    export`. `keeps_payloads`: whether payloads of NVTX events are exported, which they are not by default, if this nsys
+    can. Raises `InputError`: there is no nsys, or it cannot export the report.
     """
     nsys = _needed_nsys(path)
     command = [str(nsys), "export", "--type=sqlite", "--quiet=true", f"--output={target}", *more]

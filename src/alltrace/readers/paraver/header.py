@@ -17,17 +17,11 @@ _TASK = re.compile(r"([0-9]+):([0-9]+)")
 
 @dataclass(frozen=True)
 class Header:
-    """The first line of a .prv.
+    """The first line of a .prv."""
 
-    Attributes:
-        end: The length of the trace, in the trace's unit.
-        cpus: CPUs of each node; empty without a resource model.
-        tasks: For each application and task its threads and its node (1-based).
-    """
-
-    end: int
-    cpus: tuple[int, ...]
-    tasks: tuple[tuple[tuple[int, int], ...], ...]
+    end: int  # the length of the trace, in the trace's unit
+    cpus: tuple[int, ...]  # CPUs of each node; empty without a resource model
+    tasks: tuple[tuple[tuple[int, int], ...], ...]  # for each application and task its threads and its node (1-based)
 
     def sizes(self) -> dict[str, int]:
         """How many objects there are on each level of a .row."""
@@ -46,8 +40,7 @@ class Header:
 def parse_header(line: str) -> Header:
     """The header of a .prv.
 
-    Raises:
-        ValueError: It is not a header; the message says what is wrong.
+    Raises `ValueError`: it is not a header; the message says what is wrong.
     """
     found = _HEADER.fullmatch(line)
     if found is None:

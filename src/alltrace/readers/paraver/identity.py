@@ -31,40 +31,24 @@ _LEVEL = re.compile(r"LEVEL ([A-Z]+) SIZE ([0-9]{1,6})\s*")
 
 @dataclass(frozen=True)
 class Thread:
-    """One thread of a Paraver trace.
+    """One thread of a Paraver trace."""
 
-    Attributes:
-        task: Its task, 0-based.
-        name: The name of a host thread, or an empty string.
-        ordinal: The CUDA ordinal of a stream's device, None for a host thread.
-        stream: The stream; None for a host thread, and if the streams of a device are one thread.
-    """
-
-    task: int
-    name: str
-    ordinal: int | None
-    stream: int | None
+    task: int  # its task, 0-based
+    name: str  # the name of a host thread, or an empty string
+    ordinal: int | None  # the CUDA ordinal of a stream's device, None for a host thread
+    stream: int | None  # the stream; None for a host thread, and if the streams of a device are one thread
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the beginning of a trace and its .row file say.
+    """What the beginning of a trace and its .row file say."""
 
-    Attributes:
-        header: The first line.
-        version: Of the alltrace that wrote it.
-        ranks: For each task its rank and its process id.
-        hosts: For each task its host.
-        threads: All threads, task by task.
-        cpus: The labels of the GPUs, by global number less one.
-    """
-
-    header: Header
-    version: str
-    ranks: tuple[tuple[int, int], ...]
-    hosts: tuple[str, ...]
-    threads: tuple[Thread, ...]
-    cpus: tuple[str, ...]
+    header: Header  # the first line
+    version: str  # of the alltrace that wrote it
+    ranks: tuple[tuple[int, int], ...]  # for each task its rank and its process id
+    hosts: tuple[str, ...]  # for each task its host
+    threads: tuple[Thread, ...]  # all threads, task by task
+    cpus: tuple[str, ...]  # the labels of the GPUs, by global number less one
 
 
 def beside(path: Path, suffix: str) -> Path:
@@ -75,8 +59,7 @@ def beside(path: Path, suffix: str) -> Path:
 def look_at(path: Path) -> Facts:
     """Read the beginning of a trace and its .row file.
 
-    Raises:
-        InputError: It is damaged, not written by alltrace, or its .row file is not next to it.
+    Raises `InputError`: it is damaged, not written by alltrace, or its .row file is not next to it.
     """
     first, *comments = head_lines(path)
     if not comments or not comments[0].startswith(ev.ABOUT):

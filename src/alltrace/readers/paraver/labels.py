@@ -102,28 +102,17 @@ PRECISION = 2
 
 @dataclass(frozen=True)
 class Profile:
-    """The numbering of event types.
+    """The numbering of event types."""
 
-    Attributes:
-        nccl: NCCL kernels.
-        graph: Launches of whole graphs.
-        ranges: The first NVTX domain; the others follow at `range_step`.
-        range_step: From one domain to the next.
-        metrics: The first GPU metric.
-        exact: Whether values of metrics keep decimals by `PRECISION`, which some tools other than Paraver do not know.
-        nccl_ranges: The NVTX domain of NCCL, which then is not among the others.
-        default_first: Whether the default NVTX domain comes before those with a name, as an empty name does.
-        labels: Labels of types instead of ours; ranges are then labelled with their domain too.
-    """
-
-    nccl: int
-    graph: int
-    ranges: int
-    range_step: int
-    metrics: int
-    exact: bool
-    nccl_ranges: int | None = None
-    default_first: bool = False
+    nccl: int  # NCCL kernels
+    graph: int  # launches of whole graphs
+    ranges: int  # the first NVTX domain; the others follow at `range_step`
+    range_step: int  # from one domain to the next
+    metrics: int  # the first GPU metric
+    exact: bool  # whether values of metrics keep decimals by `PRECISION`, which some tools other than Paraver do not know
+    nccl_ranges: int | None = None  # the NVTX domain of NCCL, which then is not among the others
+    default_first: bool = False  # whether the default NVTX domain comes before those with a name, as an empty name does
+    # labels of types instead of ours; ranges are then labelled with their domain too
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def label(self, ours: str) -> str:
@@ -194,17 +183,11 @@ DEPTH, NIC_METRICS = 64100000, 66900000
 
 @dataclass
 class EventType:
-    """Types of events that share a table of values.
+    """Types of events that share a table of values."""
 
-    Attributes:
-        types: Label of each type.
-        values: Label of each value; empty for plain numbers.
-        precision: Decimals of the values.
-    """
-
-    types: dict[int, str]
-    values: dict[int, str] = field(default_factory=dict)
-    precision: int = 0
+    types: dict[int, str]  # label of each type
+    values: dict[int, str] = field(default_factory=dict)  # label of each value; empty for plain numbers
+    precision: int = 0  # decimals of the values
 
 
 def label_of(name: str | None) -> str:
@@ -220,8 +203,7 @@ _PRECISION = re.compile(r"[0-9]{1,2}")
 def read_pcf(path: Path) -> list[EventType]:
     """The event types of a .pcf file.
 
-    Raises:
-        InputError: It cannot be read.
+    Raises `InputError`: it cannot be read.
     """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")

@@ -26,26 +26,19 @@ _LONGEST_LINE = 64 << 20
 
 @dataclass(frozen=True)
 class Lines:
-    """n lines.
+    """n lines."""
 
-    Attributes:
-        first: Number of the first line in the file, from 1.
-        values: int64 array of all numbers, line by line.
-        offsets: int64 array of n + 1: where the numbers of each line start.
-        wrong: Boolean array of n: lines that are not whole numbers between colons. Empty lines and comments have no numbers.
-    """
-
-    first: int
-    values: Int64
-    offsets: Int64
+    first: int  # number of the first line in the file, from 1
+    values: Int64  # int64 array of all numbers, line by line
+    offsets: Int64  # int64 array of n + 1: where the numbers of each line start
+    # boolean array of n: lines that are not whole numbers between colons. Empty lines and comments have no numbers.
     wrong: NDArray[np.bool_]
 
 
 def read_lines(path: Path) -> tuple[str, Iterator[Lines]]:
     """The header of a .prv or .prv.gz, and its other lines in blocks.
 
-    Raises:
-        InputError: The file cannot be read.
+    Raises `InputError`: the file cannot be read.
     """
     blocks = _blocks(path)
     first = next(blocks, b"")
@@ -56,8 +49,7 @@ def read_lines(path: Path) -> tuple[str, Iterator[Lines]]:
 def head_lines(path: Path) -> list[str]:
     """The first line of a .prv or .prv.gz and the comment lines right after it.
 
-    Raises:
-        InputError: The file cannot be read.
+    Raises `InputError`: the file cannot be read.
     """
     found: list[str] = []
     for block in _blocks(path):

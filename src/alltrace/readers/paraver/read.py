@@ -70,7 +70,6 @@ class ParaverReader:
 def open_report(path: Path) -> ParaverReader:
     """Open a trace with the .pcf and .row next to it.
 
-    Raises:
-        InputError: It is damaged, something else wrote it, or a file of it is missing.
+    Raises `InputError`: it is damaged, something else wrote it, or a file of it is missing.
     """
     return ParaverReader(path)

@@ -31,19 +31,12 @@ _DEPTHS = range(ev.DEPTH, ev.NIC_METRICS)
 
 @dataclass(frozen=True)
 class Slot:
-    """One kind of interval.
+    """One kind of interval."""
 
-    Attributes:
-        table: The table its rows belong to.
-        word: What the row's `kind` is, or its domain; None if the name determines it or there is none.
-        values: The label of each value.
-        kind: Of intervals 0, else `PUNCTUAL` or `CHANGES` of `alltrace.core.paraver`.
-    """
-
-    table: str
-    word: str | None = None
-    values: dict[int, str] = field(default_factory=dict)
-    kind: int = 0
+    table: str  # the table its rows belong to
+    word: str | None = None  # what the row's `kind` is, or its domain; None if the name determines it or there is none
+    values: dict[int, str] = field(default_factory=dict)  # the label of each value
+    kind: int = 0  # of intervals 0, else `PUNCTUAL` or `CHANGES` of `alltrace.core.paraver`
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,10 @@ _MOST_SETS = 1024
 
 
 class TableSet(NamedTuple):
-    """The tables of one process.
+    """The tables of one process."""
 
-    Attributes:
-        suffix: What their names end with.
-        columns: The columns of each table that is there, by its name without the suffix.
-    """
-
-    suffix: str
-    columns: Mapping[str, frozenset[str]]
+    suffix: str  # what their names end with
+    columns: Mapping[str, frozenset[str]]  # the columns of each table that is there, by its name without the suffix
 
     def select(self, table: str, columns: Sequence[str], joined: Mapping[str, str] | None = None) -> str | None:
         """A statement that reads columns of a table; None if there is no such table.

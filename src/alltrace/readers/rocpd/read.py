@@ -155,8 +155,7 @@ class RocpdReader:
     def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
         """The rows of the wanted canonical tables; see `ReportReader.stream`.
 
-        Raises:
-            InputError: SQLite finds the database damaged.
+        Raises `InputError`: SQLite finds the database damaged.
         """
         for table in (t for t in EVENT_TABLES if t in tables and t in FILLED):
             columns = [c.name for c in TABLES[table].columns]
@@ -354,8 +353,7 @@ def _groups(items: Any, of: Any) -> int | None:
 def open_report(path: Path) -> RocpdReader:
     """Open a database.
 
-    Raises:
-        InputError: It cannot be read, is damaged or not such a database.
+    Raises `InputError`: it cannot be read, is damaged or not such a database.
     """
     try:
         return RocpdReader(path)

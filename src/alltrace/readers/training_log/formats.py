@@ -117,9 +117,8 @@ _KEYS: tuple[tuple[str, re.Pattern[str], float], ...] = tuple(
 def parse(text: str, own: Sequence[Callable[[str], Step | None]] = ()) -> Step | None:
     """The step that a line describes, or None.
 
-    Args:
-        text: One line, without its end.
-        own: A user's own patterns, by `own_pattern`; if there are any, other forms are not searched.
+    `text`: one line, without its end. `own`: a user's own patterns, by `own_pattern`; if there are any, other forms are
+    not searched.
     """
     if len(text) > _LONGEST:
         text = text[:_LONGEST]
@@ -346,11 +345,8 @@ OWN_METRICS = ("step_time_ms", *dict.fromkeys(metric for metric, _, _ in _KEYS))
 def own_pattern(text: str) -> Callable[[str], Step | None]:
     """Reads lines that a user's regular expression matches; its groups have the names of metrics.
 
-    Args:
-        text: The expression, with a group `step` and others of `OWN_METRICS`.
-
-    Raises:
-        UsageError: It is not a valid expression, or its groups have other names.
+    `text`: the expression, with a group `step` and others of `OWN_METRICS`. Raises `UsageError`: it is not a valid
+    expression, or its groups have other names.
     """
     pattern = UserPattern("--pattern", text)
     groups = pattern.names

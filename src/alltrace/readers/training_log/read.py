@@ -21,34 +21,26 @@ _FEW_LOSSES = 10  # a bar with this many times fewer losses after it than anothe
 
 @dataclass
 class TrainingLog:
-    """A training log.
+    """A training log."""
 
-    Attributes:
-        path: The file.
-        steps: (step, values by metric, line, copies) in the order of steps; values are means over the ranks that printed the step.
-        frameworks: Lines by framework.
-        restarts: How often the steps went back, as after a restart; the later values count.
-        smoothed: Whether step times are a progress bar's moving averages.
-        lines: Lines of the file.
-        stamps: When the line of a step was written, ns since 1970 as if its local time were UTC, for steps with a time in their
-            line.
-        written: The same with the step, in the order of the lines of the rank that prints first, each step once in a row.
-        zones: The time zones after these times, such as `Z` and `+02:00`; an empty text for none.
-        not_finite: By metric, the steps in which it is printed as nan or inf; their other values count.
-        not_understood: Lines that look like a step's, but have no known form.
-    """
-
-    path: str
+    path: str  # the file
+    # (step, values by metric, line, copies) in the order of steps; values are means over the ranks that printed the
+    # step
     steps: list[tuple[int, dict[str, float], int, int]] = field(default_factory=list)
-    frameworks: Counter[str] = field(default_factory=Counter)
-    restarts: int = 0
-    smoothed: bool = False
-    lines: int = 0
+    frameworks: Counter[str] = field(default_factory=Counter)  # lines by framework
+    restarts: int = 0  # how often the steps went back, as after a restart; the later values count
+    smoothed: bool = False  # whether step times are a progress bar's moving averages
+    lines: int = 0  # lines of the file
+    # when the line of a step was written, ns since 1970 as if its local time were UTC, for steps with a time in their
+    # line
     stamps: dict[int, int] = field(default_factory=dict)
+    # the same with the step, in the order of the lines of the rank that prints first, each step once in a row
     written: list[tuple[int, int]] = field(default_factory=list)
+    # the time zones after these times, such as `Z` and `+02:00`; an empty text for none
     zones: set[str] = field(default_factory=set)
+    # by metric, the steps in which it is printed as nan or inf; their other values count
     not_finite: dict[str, set[int]] = field(default_factory=dict)
-    not_understood: int = 0
+    not_understood: int = 0  # lines that look like a step's, but have no known form
     samples: list[tuple[int, str]] = field(default_factory=list)
     damage: str | None = None
 
@@ -56,14 +48,9 @@ class TrainingLog:
 def read_training(path: str, advance: Callable[[int], None] = lambda _n: None, *, patterns: Sequence[str] = ()) -> TrainingLog:
     """Read a training log.
 
-    Args:
-        path: The file.
-        advance: Called with the bytes read.
-        patterns: Regular expressions of a user, which are then the only ones used (`own_pattern`).
-
-    Raises:
-        InputError: The file cannot be read.
-        UsageError: A pattern cannot be used.
+    `path`: the file. `advance`: called with the bytes read. `patterns`: regular expressions of a user, which are then
+    the only ones used (`own_pattern`). Raises `InputError`: the file cannot be read. Raises `UsageError`: a pattern
+    cannot be used.
     """
     reading = _Reading(path, [own_pattern(p) for p in patterns])
     with TextLog(Path(path)) as log:

@@ -15,50 +15,30 @@ _SIGN = 1 << 63
 
 
 class Event(NamedTuple):
-    """An event of a line.
+    """An event of a line."""
 
-    Attributes:
-        name: Its name.
-        start_ps: Its start relative to its line's, picoseconds.
-        duration_ps: Its duration.
-        stats: What is known of it, by name.
-    """
-
-    name: str
-    start_ps: int
-    duration_ps: int
-    stats: dict[str, Stat]
+    name: str  # its name
+    start_ps: int  # its start relative to its line's, picoseconds
+    duration_ps: int  # its duration
+    stats: dict[str, Stat]  # what is known of it, by name
 
 
 class Line(NamedTuple):
-    """A thread or stream.
+    """A thread or stream."""
 
-    Attributes:
-        number: Its id.
-        name: Its name.
-        timestamp_ns: What its events count from.
-        events: Its events, as they are in the file.
-    """
-
-    number: int
-    name: str
-    timestamp_ns: int
-    events: list[memoryview]
+    number: int  # its id
+    name: str  # its name
+    timestamp_ns: int  # what its events count from
+    events: list[memoryview]  # its events, as they are in the file
 
 
 @dataclass(frozen=True)
 class Plane:
-    """What was recorded on a device or on the host.
+    """What was recorded on a device or on the host."""
 
-    Attributes:
-        name: Such as `/device:GPU:0` or `/host:CPU`.
-        lines: Its lines.
-        stats: What is known of it, by name.
-    """
-
-    name: str
-    lines: list[Line]
-    stats: dict[str, Stat]
+    name: str  # such as `/device:GPU:0` or `/host:CPU`
+    lines: list[Line]  # its lines
+    stats: dict[str, Stat]  # what is known of it, by name
     _names: dict[int, str]
     _stat_names: dict[int, str]
 
@@ -82,8 +62,7 @@ class Plane:
 def planes_of(data: memoryview) -> Iterator[Plane]:
     """The planes of a trace.
 
-    Raises:
-        WireError: The bytes are not such a trace.
+    Raises `WireError`: the bytes are not such a trace.
     """
     for key, _, value in fields(data):
         if key == 1:

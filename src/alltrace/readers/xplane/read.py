@@ -81,8 +81,7 @@ class XplaneReader:
     def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
         """The rows of the wanted canonical tables; see `ReportReader.stream`.
 
-        Raises:
-            InputError: An event is damaged.
+        Raises `InputError`: an event is damaged.
         """
         for table in (t for t in EVENT_TABLES if t in tables and t in FILLED):
             schema = TABLES[table].arrow_schema()
@@ -253,8 +252,7 @@ def _int64(value: Any) -> int | None:
 def open_report(path: Path) -> XplaneReader:
     """Open a trace.
 
-    Raises:
-        InputError: It cannot be read, or is damaged.
+    Raises `InputError`: it cannot be read, or is damaged.
     """
     try:
         if path.stat().st_size > _MOST_BYTES:

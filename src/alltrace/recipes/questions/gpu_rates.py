@@ -2,8 +2,10 @@
 
 Means are weighted by the time that a sample describes, and times without samples count for nothing. `sm active` is the share of
 multiprocessors and time with work: 50 % may be half of them always, or all of them half the time. `sm issue` is the share
-of the cycles that issue an instruction: 4 a cycle at most. `warps in flight` is the occupancy that was reached. Memory rates
-are the share by the device's peak bandwidth. What the GPU does in kernels alone says `metric-attribution`.
+of the cycles that issue an instruction: 4 a cycle at most. `instructions` is about what the warps of the device executed: 4 a
+cycle and multiprocessor, times that share, the sampled clock and the time; the last row has the sum over the application. Nsight
+Compute counts exactly, kernel by kernel (`smsp__inst_executed.sum`). `warps in flight` is the occupancy that was reached. Memory
+rates are the share by the device's peak bandwidth. What the GPU does in kernels alone says `metric-attribution`.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ _RATES = {
     "clock": r"gpc clock frequency",
 }
 _DRAM = ("dram read", "dram write")
+_MHZ_BELOW = 1e5  # a clock that is higher is in Hz, as some versions of nsys write it
+_A_CYCLE = 4  # schedulers of a multiprocessor, each of which issues one instruction a cycle
 _MINE, _TAKEN = "devices of ranks", "devices in use"
 
 
@@ -52,6 +56,7 @@ COLUMNS: col.Columns = (
     col.real("p95", "95th percentile, linear between neighbours", decimals=1),
     col.real("max", "largest", decimals=1),
     col.whole("mean_bytes_per_s", "of memory the mean by the device's peak; null if unknown", "bytes/s"),
+    col.whole("instructions", "of sm issue: approximate instructions executed by warps; null without clock or multiprocessors"),
 )
 
 
@@ -62,11 +67,12 @@ def _prepared(options: Options, run: RunFacts) -> Mapping[str, Any]:
 
 
 def _map(rank: Rank, options: Options) -> Any:
-    known = rank.table("devices", ["device", "memory_bandwidth_bytes_per_s", "uuid", "bus_id"]).to_pylist()
+    known = rank.table("devices", ["device", "memory_bandwidth_bytes_per_s", "uuid", "bus_id", "sm_count"]).to_pylist()
     peaks = {d["device"]: d["memory_bandwidth_bytes_per_s"] for d in known}
     names = {d["device"]: d["uuid"] or d["bus_id"] for d in known}
     mine = options[_MINE].get(rank.rank, frozenset())
-    rows = []
+    multiprocessors = {d["device"]: d["sm_count"] for d in known}
+    rows: list[dict[str, Any]] = []
     for sampling in samplings(rank, of_host=True):
         name = names.get(sampling.device)
         if sampling.device not in mine and (rank.host, name) in options[_TAKEN]:
@@ -82,9 +88,14 @@ def _map(rank: Rank, options: Options) -> Any:
                 {
                     "device": sampling.device, "gpu": name, "rate": rate, "metric": metric, "samples": len(values),
                     "known_ns": int(sampling.known_ns.sum()), "mean": mean, "median": median, "p95": p95, "max": high,
-                    "mean_bytes_per_s": None if peak is None else round(mean * peak / 100),
+                    "mean_bytes_per_s": None if peak is None else round(mean * peak / 100), "instructions": None,
                 }
             )  # fmt: skip
+    clocks = {row["device"]: row["mean"] * (1.0 if row["mean"] > _MHZ_BELOW else 1e6) for row in rows if row["rate"] == "clock"}
+    for row in rows:
+        count, clock_hz = multiprocessors.get(row["device"]), clocks.get(row["device"])
+        if row["rate"] == "sm issue" and count and clock_hz:
+            row["instructions"] = round(row["mean"] / 100 * _A_CYCLE * count * clock_hz * row["known_ns"] / 1e9)
     places = {rate: i for i, rate in enumerate(_RATES)}
     rows.sort(key=lambda r: (r["device"], places[str(r["rate"])], r["metric"]))
     return pa.Table.from_pylist(rows)
@@ -92,6 +103,14 @@ def _map(rank: Rank, options: Options) -> Any:
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     rows = device_rows(parts, run)
+    executed = [row for row in rows if row["instructions"] is not None]
+    if len(executed) > 1:
+        rows.append(
+            {
+                **dict.fromkeys(c.name for c in COLUMNS), "rate": "sm issue", "metric": "all devices",
+                "known_ns": sum(row["known_ns"] for row in executed), "instructions": sum(row["instructions"] for row in executed),
+            }
+        )  # fmt: skip
     notes = ("no GPU metric is one of these rates",) if parts and not rows else ()
     return Answer.of(rows, COLUMNS, notes)
 

@@ -8,42 +8,28 @@ How = Literal["copy", "loose", "id", "string", "text", "thread", "process", "dev
 
 
 class Field(NamedTuple):
-    """How one canonical column is made.
+    """How one canonical column is made."""
 
-    Attributes:
-        how: `copy`: the value, which must fit the canonical type. `loose`: the value, null if it does not fit. `id`: the value,
-            null if it is 2^32-1, with which CUPTI marks what does not apply. `string`: the
-            name with the id in `StringIds` that the column has. `text`: the name in the column itself. `thread` and
-            `process`: the row of a global thread or process id. `device`: the row of a CUDA ordinal. `words`: the word at
-            the number in `words`. `flag`: whether the number is not 0. `constant`: always `word`.
-        column: The source column.
-        words: The words of an enum.
-        word: The constant.
-        otherwise: For `string`: words for the number in the column `otherwise_column` if the name is null.
-        otherwise_column: See `otherwise`.
-    """
-
+    # `copy`: the value, which must fit the canonical type. `loose`: the value, null if it does not fit. `id`: the
+    # value, null if it is 2^32-1, with which CUPTI marks what does not apply. `string`: the name with the id in
+    # `StringIds` that the column has. `text`: the name in the column itself. `thread` and `process`: the row of a
+    # global thread or process id. `device`: the row of a CUDA ordinal. `words`: the word at the number in `words`.
+    # `flag`: whether the number is not 0. `constant`: always `word`.
     how: How
-    column: str | None = None
-    words: tuple[str, ...] = ()
-    word: str | None = None
-    otherwise: tuple[str, ...] = ()
-    otherwise_column: str | None = None
+    column: str | None = None  # the source column
+    words: tuple[str, ...] = ()  # the words of an enum
+    word: str | None = None  # the constant
+    otherwise: tuple[str, ...] = ()  # for `string`: words for the number in the column `otherwise_column` if the name is null
+    otherwise_column: str | None = None  # see `otherwise`
 
 
 class Source(NamedTuple):
-    """How the rows of one table of the export become rows of one canonical table.
+    """How the rows of one table of the export become rows of one canonical table."""
 
-    Attributes:
-        table: The canonical table.
-        source: The table of the export; one that ends in `*` means all tables with that beginning.
-        fields: Canonical column to field; the columns not named are null.
-        only: Column of the export and number: only rows with that number there are events, unless the column is missing.
-    """
-
-    table: str
-    source: str
-    fields: dict[str, Field]
+    table: str  # the canonical table
+    source: str  # the table of the export; one that ends in `*` means all tables with that beginning
+    fields: dict[str, Field]  # canonical column to field; the columns not named are null
+    # column of the export and number: only rows with that number there are events, unless the column is missing
     only: tuple[str, int] | None = None
 
 

@@ -14,15 +14,10 @@ if TYPE_CHECKING:
 def open_sqlite(path: str | PathLike[str], engine: Literal["auto", "fast", "sqlite3"] = "auto") -> RawSource:
     """Open an SQLite export of Nsight Systems; nothing is written next to it.
 
-    Args:
-        path: The file.
-        engine: `auto` decodes the pages of a table directly, and continues with `sqlite3` if that is not possible (a table
-            WITHOUT ROWID, UTF-16, a value of another type than declared); `sqlite3` always reads with `sqlite3`; `fast` never
-            does and raises an error instead. Results are equal.
-
-    Raises:
-        InputError: The file cannot be read, is not an SQLite database or not whole, is being written, or is not an export of
-            Nsight Systems.
+    `path`: the file. `engine`: `auto` decodes the pages of a table directly, and continues with `sqlite3` if that is
+    not possible (a table WITHOUT ROWID, UTF-16, a value of another type than declared); `sqlite3` always reads with
+    `sqlite3`; `fast` never does and raises an error instead. Results are equal. Raises `InputError`: the file cannot be
+    read, is not an SQLite database or not whole, is being written, or is not an export of Nsight Systems.
     """
     from alltrace.readers.nsys.sqlite.read import SqliteSource
 

@@ -36,16 +36,10 @@ KINDS = {
 class Columns:
     """The columns of one batch of at most `capacity` rows, in one block of memory.
 
-    Args:
-        types: The Arrow type of each column, by name, in order.
-        capacity: The most rows.
-
-    Attributes:
-        rows: How many there are so far.
-        outputs: Shape (columns, 3): what each takes (`INT8` to `BYTES` of `alltrace.core.sqlite`); where its values begin in the
-            block, in items of its type, or which text column it is; the byte at which its validity bits begin.
-        views: The block as integers of 8, 16, 32 and 64 bits, and as bytes.
-        nulls: How many nulls each has so far.
+    `types`: the Arrow type of each column, by name, in order. `capacity`: the most rows. `rows`: how many there are so
+    far. `outputs`: shape (columns, 3): what each takes (`INT8` to `BYTES` of `alltrace.core.sqlite`); where its values
+    begin in the block, in items of its type, or which text column it is; the byte at which its validity bits begin.
+    `views`: the block as integers of 8, 16, 32 and 64 bits, and as bytes. `nulls`: how many nulls each has so far.
     """
 
     def __init__(self, types: Mapping[str, pa.DataType], capacity: int) -> None:
@@ -91,11 +85,8 @@ class Columns:
     def take_text(self, buffer: NDArray[np.uint8], at: NDArray[np.int64], size: NDArray[np.int64], count: int) -> None:
         """Copy the text of the `count` rows after `rows` out of `buffer`.
 
-        Args:
-            buffer: The bytes.
-            at: Where each value begins; shape (text columns, at least count).
-            size: The bytes of each; the same shape.
-            count: Rows.
+        `buffer`: the bytes. `at`: where each value begins; shape (text columns, at least count). `size`: the bytes of
+        each; the same shape. `count`: rows.
         """
         for index, text in enumerate(self._texts):
             text.take(buffer, at[index], size[index], count, self.rows)

@@ -23,21 +23,13 @@ _STEPS = 1_000_000  # of SQLite's machine between two looks at the clock
 
 
 class Access(NamedTuple):
-    """How a database is to be opened.
+    """How a database is to be opened."""
 
-    Attributes:
-        path: The file that the user named, for messages.
-        file: The file to open: the same, or a copy.
-        immutable: Whether SQLite may assume that the file does not change, so that it needs no locks and no further files.
-        journal: Whether there is a rollback journal next to it, so that only SQLite may read the pages.
-        scratch: The folder of the copy, to be removed in the end.
-    """
-
-    path: Path
-    file: Path
-    immutable: bool
-    journal: bool
-    scratch: Path | None = None
+    path: Path  # the file that the user named, for messages
+    file: Path  # the file to open: the same, or a copy
+    immutable: bool  # whether SQLite may assume that the file does not change, so that it needs no locks and no further files
+    journal: bool  # whether there is a rollback journal next to it, so that only SQLite may read the pages
+    scratch: Path | None = None  # the folder of the copy, to be removed in the end
 
 
 def plan_access(path: Path, header: Header) -> Access:
@@ -46,8 +38,7 @@ def plan_access(path: Path, header: Header) -> Access:
     SQLite creates a `-shm` file next to a database in write-ahead mode even when it only reads. So such a database is opened as
     immutable if its log is empty, and with a log of changes not yet in the file, a copy of both is opened elsewhere.
 
-    Raises:
-        InputError: A transaction was not finished, or the copy cannot be made.
+    Raises `InputError`: a transaction was not finished, or the copy cannot be made.
     """
     real = Path(os.path.realpath(path))
     log = _size(Path(f"{real}-wal"))
@@ -77,9 +68,7 @@ def connection(access: Access, what: str | None = None) -> Iterator[sqlite3.Conn
 
     Text comes as bytes.
 
-    Args:
-        access: How to open it.
-        what: What is being read, for messages; None for the file as a whole.
+    `access`: how to open it. `what`: what is being read, for messages; None for the file as a whole.
     """
     try:
         opened = _connect(access)

@@ -29,28 +29,19 @@ _KNOWN_STARTS = ("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_")
 
 
 class Header(NamedTuple):
-    """What the first 100 bytes of a database say, checked against the size of the file.
+    """What the first 100 bytes of a database say, checked against the size of the file."""
 
-    Attributes:
-        page_size: Bytes of a page.
-        usable: Bytes of a page without the reserved ones at its end.
-        page_count: Pages of the file.
-        utf8: Whether text is UTF-8.
-        wal: Whether the file was last written in write-ahead mode.
-    """
-
-    page_size: int
-    usable: int
-    page_count: int
-    utf8: bool
-    wal: bool
+    page_size: int  # bytes of a page
+    usable: int  # bytes of a page without the reserved ones at its end
+    page_count: int  # pages of the file
+    utf8: bool  # whether text is UTF-8
+    wal: bool  # whether the file was last written in write-ahead mode
 
 
 def open_file(path: str | PathLike[str]) -> int:
     """A file descriptor of the regular file at `path`, for reading.
 
-    Raises:
-        InputError: There is none, it is something else, or it may not be read.
+    Raises `InputError`: there is none, it is something else, or it may not be read.
     """
     try:
         if stat.S_ISDIR(Path(path).stat().st_mode):
@@ -69,12 +60,8 @@ def open_file(path: str | PathLike[str]) -> int:
 def read_header(path: str | PathLike[str], descriptor: int) -> Header:
     """The header of the database, checked.
 
-    Args:
-        path: For messages.
-        descriptor: The open file.
-
-    Raises:
-        InputError: The file is empty, something else, cut short, or of a format that does not exist.
+    `path`: for messages. `descriptor`: the open file. Raises `InputError`: the file is empty, something else, cut
+    short, or of a format that does not exist.
     """
     try:
         head, size = os.pread(descriptor, HEADER_BYTES, 0), os.fstat(descriptor).st_size

@@ -37,16 +37,9 @@ def fallback_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a table, in its own order.
 
-    Args:
-        access: How to open the database.
-        header: Of the file.
-        table: The table or view.
-        types: The columns wanted, with the type to deliver.
-        batch_rows: The most rows of a batch.
-        after: Only rows with a larger number; None for all.
-
-    Raises:
-        InputError: SQLite finds the file broken, or a value does not fit its column's type.
+    `access`: how to open the database. `header`: of the file. `table`: the table or view. `types`: the columns wanted,
+    with the type to deliver. `batch_rows`: the most rows of a batch. `after`: only rows with a larger number; None for
+    all. Raises `InputError`: SQLite finds the file broken, or a value does not fit its column's type.
     """
     # A cyclic tree yields rows forever; an acyclic one can only yield this many
     limit = header.page_count * header.page_size // _SMALLEST_ROW if table.root else None

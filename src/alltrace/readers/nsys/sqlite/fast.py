@@ -26,15 +26,9 @@ _FEW_ROWS_OF_A_PAGE = 8
 class Scan:
     """One pass over a table.
 
-    Args:
-        tree: Its pages.
-        table: Its columns.
-        types: The columns wanted, with the type to deliver.
-        batch_rows: The most rows of a batch.
-
-    Attributes:
-        stopped: After `batches` has ended: whether a row came that only SQLite can read.
-        last_rowid: The number of the last row handed out; None before the first.
+    `tree`: its pages. `table`: its columns. `types`: the columns wanted, with the type to deliver. `batch_rows`: the
+    most rows of a batch. `stopped`: after `batches` has ended: whether a row came that only SQLite can read.
+    `last_rowid`: the number of the last row handed out; None before the first.
     """
 
     def __init__(self, tree: TreePages, table: Table, types: Mapping[str, pa.DataType], batch_rows: int) -> None:
@@ -59,8 +53,7 @@ class Scan:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, until the end or the first that only SQLite can read.
 
-        Raises:
-            InputError: The table is corrupt.
+        Raises `InputError`: the table is corrupt.
         """
         tree, header = self._tree, self._tree.header
         leaves, bounds = tree.leaves()
@@ -103,8 +96,7 @@ class Scan:
     ) -> tuple[int, NDArray[np.uint8]]:
         """Assemble the long rows from `low` on, up to some size.
 
-        Returns:
-            One past the last row that is now whole, and the buffer with them, into which their `start` points.
+        Returns one past the last row that is now whole, and the buffer with them, into which their `start` points.
         """
         long = np.flatnonzero(overflow[low:count]) + low
         if not len(long):

@@ -50,12 +50,8 @@ PROBLEMS = {
 class TreePages:
     """The tree of one table.
 
-    Args:
-        path: For messages.
-        descriptor: The open file.
-        header: Of the file.
-        table: Name of the table, for messages.
-        root: Its first page.
+    `path`: for messages. `descriptor`: the open file. `header`: of the file. `table`: name of the table, for messages.
+    `root`: its first page.
     """
 
     def __init__(self, path: Path, descriptor: int, header: Header, table: str, root: int) -> None:
@@ -88,8 +84,7 @@ class TreePages:
     def leaves(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """The numbers of the leaf pages, in key order, and the largest row number that each may have; the leaves are not read.
 
-        Raises:
-            InputError: The tree is broken.
+        Raises `InputError`: the tree is broken.
         """
         self._marks = None
         level, most = np.array([self._root], np.uint32), np.array([np.iinfo(np.int64).max])
@@ -105,8 +100,7 @@ class TreePages:
     def count_about(self) -> int:
         """About the number of rows, from the heads of some leaves; exact for a small table, and 0 only if there is no row.
 
-        Raises:
-            InputError: The tree is broken.
+        Raises `InputError`: the tree is broken.
         """
         leaves, _ = self.leaves()
         if len(leaves) <= _SAMPLED_LEAVES:
@@ -145,10 +139,7 @@ class TreePages:
     def overflowing(self, local: NDArray[np.uint8], size: int, page: int) -> bytearray:
         """A whole record of which only `local` is in its leaf.
 
-        Args:
-            local: The beginning.
-            size: Bytes of the whole.
-            page: The first overflow page.
+        `local`: the beginning. `size`: bytes of the whole. `page`: the first overflow page.
         """
         usable = self.header.usable
         need = -((len(local) - size) // (usable - 4))

@@ -36,12 +36,7 @@ _NOT_ALL_CHECKED = (
 class SqliteSource:
     """A `RawSource` over an SQLite export; safe to use from several threads at once.
 
-    Args:
-        path: The file.
-        engine: See `open_sqlite`.
-
-    Raises:
-        InputError: See `open_sqlite`.
+    `path`: the file. `engine`: see `open_sqlite`. Raises `InputError`: see `open_sqlite`.
     """
 
     def __init__(self, path: str | PathLike[str], engine: str = "auto") -> None:
@@ -77,8 +72,7 @@ class SqliteSource:
     def count_about(self, table: str) -> int:
         """About the number of rows of `table`, from a sample of its pages; 0 only if it has none.
 
-        Raises:
-            InputError: The file is corrupt or cut short.
+        Raises `InputError`: the file is corrupt or cut short.
         """
         if table not in self._counted_about:
             self._counted_about[table] = self._count_about(self._table(table))
@@ -96,16 +90,11 @@ class SqliteSource:
     def batches(self, table: str, columns: Mapping[str, Any], batch_rows: int | None = None) -> Iterator[Any]:
         """The rows of `table`, in the order of the file, as `pyarrow.RecordBatch` of at most `batch_rows` rows.
 
-        Args:
-            table: A key of `tables`.
-            columns: The columns wanted, in order, each with the `pyarrow.DataType` to deliver: the column's own type, or for
-                `int64` a narrower signed integer.
-            batch_rows: The most rows of a batch; a batch has fewer if its text is long.
-
-        Raises:
-            InputError: The file is corrupt or cut short or changes meanwhile, or a value does not fit its column's type; the
-                message names the table and the column.
-            UsageError: The table or column does not exist.
+        `table`: a key of `tables`. `columns`: the columns wanted, in order, each with the `pyarrow.DataType` to
+        deliver: the column's own type, or for `int64` a narrower signed integer. `batch_rows`: the most rows of a
+        batch; a batch has fewer if its text is long. Raises `InputError`: the file is corrupt or cut short or changes
+        meanwhile, or a value does not fit its column's type; the message names the table and the column. Raises
+        `UsageError`: the table or column does not exist.
         """
         found = self._table(table)
         if batch_rows is not None and batch_rows < 1:

@@ -22,50 +22,31 @@ of the time of an import of small reports to tell what is in them."""
 
 
 class Column(NamedTuple):
-    """A declared column.
+    """A declared column."""
 
-    Attributes:
-        name: Its name.
-        type: `int64`, `float64`, `string` or `binary`.
-        field: Its place in a record.
-        has_default: Whether a record that is too short to have it means another value than NULL.
-        is_rowid: Whether it is the row's number (an INTEGER PRIMARY KEY), which the record does not repeat.
-        not_null: Whether it must have a value.
-    """
-
-    name: str
-    type: str
-    field: int
-    has_default: bool
-    is_rowid: bool
-    not_null: bool
+    name: str  # its name
+    type: str  # `int64`, `float64`, `string` or `binary`
+    field: int  # its place in a record
+    has_default: bool  # whether a record that is too short to have it means another value than NULL
+    is_rowid: bool  # whether it is the row's number (an INTEGER PRIMARY KEY), which the record does not repeat
+    not_null: bool  # whether it must have a value
 
 
 class Table(NamedTuple):
-    """A table, or a view.
+    """A table, or a view."""
 
-    Attributes:
-        name: Its name.
-        root: The page its tree begins at; 0 for a view or a virtual table.
-        columns: By name, in order of declaration.
-        rowid: A name for the row's number; None in a view and in a table WITHOUT ROWID, or if columns hide it.
-        plain: Whether the records hold just the declared columns in order.
-        fields: The number of declared columns, including those with names that are not UTF-8.
-    """
-
-    name: str
-    root: int
-    columns: dict[str, Column]
-    rowid: str | None
-    plain: bool
-    fields: int
+    name: str  # its name
+    root: int  # the page its tree begins at; 0 for a view or a virtual table
+    columns: dict[str, Column]  # by name, in order of declaration
+    rowid: str | None  # a name for the row's number; None in a view and in a table WITHOUT ROWID, or if columns hide it
+    plain: bool  # whether the records hold just the declared columns in order
+    fields: int  # the number of declared columns, including those with names that are not UTF-8
 
 
 def read_schema(access: Access) -> dict[str, Table]:
     """All tables and views of the database, by name, except SQLite's own and those with names that are not UTF-8.
 
-    Raises:
-        InputError: The schema cannot be read.
+    Raises `InputError`: the schema cannot be read.
     """
     tables: dict[str, Table] = {}
     with connection(access) as opened:

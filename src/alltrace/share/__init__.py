@@ -1,0 +1,1 @@
+"""Copies of reports, runs and logs without what must not be shared."""

@@ -1,0 +1,135 @@
+"""Scripts and manifests for containers, run in a root folder that has an image and what they mount, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+
+import pytest
+from tests.capture.scripts.test_manifests import documents, scripts
+
+from alltrace.capture.scripts.registry import render
+from alltrace.capture.scripts.settings import Job
+
+BOX = """#!/bin/bash
+# box IMAGE MOUNTS WORDS...: runs the words where only the system, the image's own folder and the mounts are
+image=$1 mounts=$2; shift 2
+root=$(mktemp -d) && mount -t tmpfs none "$root" || exit 90
+for place in /usr /bin /lib /lib64 /dev /proc; do
+  mkdir -p "$root$place" && mount --rbind "$place" "$root$place" || exit 91
+done
+mkdir "$root/tmp" && mkdir -p "$root$image" && mount --bind "$image" "$root$image" || exit 92
+IFS=,; for mount in $mounts; do
+  mkdir -p "$root${mount#*:}" && mount --bind "${mount%%:*}" "$root${mount#*:}" || exit 93
+done; unset IFS
+exec chroot "$root" /bin/sh -c 'cd "$0" 2>/dev/null; exec "$@"' "$PWD" "$@"
+"""
+SRUN = """#!/bin/bash
+while [ "$1" != sh ]; do case $1 in --container-mounts=*) mounts=${1#*=} ;; esac; shift; done
+code=0
+for rank in 0 1; do
+  SLURM_PROCID=$rank SLURM_LOCALID=$rank SLURM_STEP_NUM_TASKS=2 unshare --mount "$BOX" "$IMAGE" "$mounts" "$@" || code=$?
+done
+exit $code
+"""
+TORCHRUN = """#!/bin/sh
+while [ "$1" != --no-python ]; do shift; done; shift
+for rank in 0 1; do RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=2 TORCHELASTIC_RUN_ID=x "$@" || exit; done
+"""
+NSYS = """#!/bin/sh
+[ "$1" != --version ] || { echo "NVIDIA Nsight Systems version 2023.4.4.54-0"; exit 0; }
+[ "$2" != --help ] || { echo "--trace= --output= --force-overwrite= --sample= --cpuctxsw= --kill="; exit 0; }
+shift
+while :; do case $1 in --output=*) out=${1#--output=} ;; --*) ;; *) break ;; esac; shift; done
+"$@"; code=$?
+printf raw > "${out%.nsys-rep}.qdstrm"
+"$(dirname "$(readlink -f "$0")")/../host-linux-x64/QdstrmImporter" "$out" && rm "${out%.nsys-rep}.qdstrm"
+exit $code
+"""
+IMPORTER = "#!/bin/sh\nprintf 'NVIDIA Tegra Profiler Report 2023 body [END]' > \"$1\"\n"
+PROGRAM = '#!/bin/sh\n[ ! -e "$ELSEWHERE" ] && [ "$1" = "a b" ]\n'
+
+
+def _may_mount():
+    return os.geteuid() == 0 and not subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode
+
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not _may_mount(), reason="needs root and namespaces of mounts")]
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch, bare_environment):
+    """Folders: of the image, of Nsight Systems, of the job; and tools on the path."""
+    texts = {
+        "tools/srun": SRUN, "tools/box": BOX, "image/torchrun": TORCHRUN, "work/prog": PROGRAM, "image/prog": PROGRAM,
+        "nsight/2025/target-linux-x64/nsys": NSYS, "nsight/2025/host-linux-x64/QdstrmImporter": IMPORTER,
+    }  # fmt: skip
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "elsewhere").write_text("of others")
+    for name, value in (("BOX", "tools/box"), ("IMAGE", "image"), ("ELSEWHERE", "elsewhere")):
+        monkeypatch.setenv(name, str(tmp_path / value))
+    monkeypatch.setenv("PATH", f"{tmp_path}/tools:{tmp_path}/image:{os.environ['PATH']}")
+    return tmp_path
+
+
+def reports(folder):
+    return sorted(path.name[:9] for path in folder.iterdir() if path.suffix == ".nsys-rep")
+
+
+def test_ranks_in_pyxis_leave_their_reports_with_what_the_script_mounts(site, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    monkeypatch.setenv("SLURM_NNODES", "1")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "host-a")
+    settings = {
+        "job.nodes": 1, "job.ranks_per_node": 2, "slurm.container_image": "x", "profiler.wrapper": "shell",
+        "profiler.path": str(site / "nsight/2025/target-linux-x64/nsys"), "workload.command": ["./prog"],
+        "workload.arguments": ["a b"],
+    }  # fmt: skip
+    script = site / "job.sh"
+    script.write_text(render("slurm-pyxis", Job(settings)))
+    done = subprocess.run(["bash", script], cwd=site / "work", capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert reports(site / "work/reports/77") == ["77_rank0_", "77_rank1_"]
+
+
+@pytest.mark.parametrize("target", ["k8s-jobset", "k8s-pytorchjob"])
+def test_ranks_in_a_pod_leave_their_reports_with_what_the_manifest_mounts(site, target):
+    tool = site / "image/nsight"
+    (site / "nsight/2025").rename(tool)
+    settings = {
+        "job.nodes": 1, "job.ranks_per_node": 2, "job.name": "one", "kubernetes.image": "x", "kubernetes.claim": "reports",
+        "profiler.wrapper": "shell", "profiler.path": str(tool / "target-linux-x64/nsys"),
+        "workload.command": [str(site / "image/prog")], "workload.arguments": ["a b"],
+    }  # fmt: skip
+    found = documents(render(target, Job(settings)))
+    (files,) = (document["data"] for document in found if document["kind"] == "ConfigMap")
+    for folder in ("claim", "config", "memory"):
+        (site / folder).mkdir()
+    for name, text in files.items():
+        (site / "config" / name).write_text(text)
+    pod = next(inner for document in found for inner in containers(document))
+    places = {"reports": "claim", "alltrace": "config", "shared-memory": "memory"}
+    mounts = ",".join(f"{site / places[m['name']]}:{m['mountPath']}" for m in pod["volumeMounts"] if m["mountPath"] != "/dev/shm")
+    variables = {v["name"]: v["value"] for v in pod.get("env", ())} | {"JOB_COMPLETION_INDEX": "0", "RANK": "0", "MASTER_ADDR": "x"}
+    script = next(text for document in found for text in scripts(document))
+    words = ["unshare", "--mount", str(site / "tools/box"), str(site / "image"), mounts, "/bin/bash", "-c", script]
+    environment = {name: os.environ[name] for name in ("PATH", "ELSEWHERE")} | variables | {"MASTER_PORT": "1"}
+    done = subprocess.run(words, cwd="/", env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, f"{shlex.join(words[:5])}: {done.stderr}"
+    assert reports(site / "claim/one") == ["one_rank0", "one_rank1"]
+
+
+def containers(value):
+    """The containers that mount something, in a document."""
+    if isinstance(value, dict):
+        if "volumeMounts" in value:
+            yield value
+        for inner in value.values():
+            yield from containers(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from containers(inner)
