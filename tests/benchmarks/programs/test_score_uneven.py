@@ -74,9 +74,10 @@ def test_work_that_goes_from_rank_to_rank_has_no_culprits():
     assert "culprits" not in judged(finding(ranks=[1]), cause=rotating).right
 
 
-def test_ranks_of_findings_are_processes():
-    assert judged(finding(ranks=[1]), devices=2).right == list(MARKS)
-    assert "culprits" not in judged(finding(ranks=[0]), devices=2).right
+def test_culprits_are_devices_of_processes_that_have_several():
+    of_device = [finding(ranks=[1]) | {"devices": [{"rank": 1, "device": device}]} for device in (0, 1)]
+    assert [judged(row, devices=2).right == list(MARKS) for row in of_device] == [True, False]
+    assert "culprits" not in judged(finding(ranks=[1]), devices=2).right
 
 
 @pytest.mark.parametrize(
