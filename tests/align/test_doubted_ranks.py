@@ -85,6 +85,9 @@ def test_a_file_with_another_time_hides_nothing_of_the_others(reports, tmp_path,
     assert fault["ranks"] == [1]
     assert why in fault["advice"]
     assert any(n.startswith(f"rank 1: {why}") and n.endswith("compared with no other rank") for n in answer.notes)
+    blamed = ask(run, "stragglers").table.to_pylist()
+    assert next(row["rank"] for row in blamed if row["caused_ns"]) == 2
+    assert 1 not in {row["rank"] for row in blamed}
 
 
 def test_a_clock_that_all_ranks_of_a_host_share_may_step_and_sound_files_are_in_no_doubt(reports, tmp_path):

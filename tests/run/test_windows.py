@@ -69,6 +69,19 @@ def three(tmp_path_factory):
     return imported(tmp_path_factory.mktemp("three") / "x", [window(n, first_correlation=1 + 1000 * n) for n in range(3)])
 
 
+def in_one(windows, *more):
+    """Windows in one trace, as it is merged from them."""
+    return windows[0] | {"traceEvents": [*(e for w in windows for e in w["traceEvents"]), *more]}
+
+
+def call(name, at_us):
+    return {"ph": "X", "cat": "cuda_runtime", "name": name, "pid": 851, "tid": 9, "ts": US + at_us, "dur": 5, "args": {}}
+
+
+def without_steps(content):
+    return content | {"traceEvents": [e for e in content["traceEvents"] if e["cat"] != "user_annotation"]}
+
+
 def row(run, question, **options):
     return run.recipe(question, **options).to_arrow().to_pylist()[0]
 
@@ -90,6 +103,57 @@ def test_what_was_not_recorded_is_said_and_is_no_gap(three):
     assert len(rank.windows) == 3
     assert rank.unrecorded == between(rank.windows)
     assert between(rank.windows) == ((19_900_000, 1_000_000_000), (1_019_900_000, 2_000_000_000))
+
+
+THREE = [window(n, first_correlation=1 + 1000 * n) for n in range(3)]
+FURTHER = [window(n, first_correlation=1 + 1000 * n, first_step=10 * n) for n in range(3)]
+ONE_BY_ONE = [window(n, first_correlation=1 + 1000 * n, first_step=4 * n, apart_us=60_000) for n in range(3)]
+SWITCHED = [call("cudaProfilerStop", 19_950), call("cudaProfilerStart", 999_000)]
+SWITCHED += [call("cuProfilerStop", 1_019_950), call("cuProfilerStart", 1_999_000)]
+OPERATOR = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 851, "tid": 9, "ts": US + 500_000, "dur": 3, "args": {}}
+
+
+@pytest.mark.parametrize("question", ["breakdown", "idle"])
+@pytest.mark.parametrize(
+    ("content", "windows"),
+    [
+        (in_one(THREE), 3),
+        (in_one(FURTHER), 3),
+        (in_one(ONE_BY_ONE), 3),
+        (without_steps(in_one(THREE, *SWITCHED)), 3),
+    ],
+    ids=["steps again", "steps left out", "steps one by one", "calls of the program"],
+)
+def test_windows_in_one_report(tmp_path, one, question, content, windows):
+    run = imported(tmp_path / "x", [content])
+    assert len(run.manifest.ranks[0].windows) == windows
+    alone, together = row(one, question), row(run, question)
+    assert together["idle_percent"] == pytest.approx(alone["idle_percent"], abs=1e-9)
+    assert together["span_ns"] == windows * alone["span_ns"]
+    assert any("windows were recorded; the time between them is not judged: 3" in n for n in run.recipe(question).notes)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        window(0),
+        in_one([window(0, steps=1), window(0, first_step=1, steps=3, first_correlation=50, apart_us=0)]),
+        in_one([window(0), window(1, first_step=4, apart_us=22_000, first_correlation=100)]),  # for less than a step
+        without_steps(in_one(THREE)),  # a program may wait
+        without_steps(in_one(THREE, call("cudaProfilerStart", -50), call("cudaProfilerStop", 2_020_000))),
+        in_one(THREE[:2], *({**OPERATOR, "ts": US + at} for at in range(20_000, 1_000_000, 2_000))),
+    ],
+    ids=["one", "overlapping", "short", "no evidence", "on once", "operators between"],
+)
+def test_what_is_no_pause_of_the_profiler(tmp_path, content):
+    assert imported(tmp_path / "x", [content]).manifest.ranks[0].windows == ()
+
+
+def test_windows_of_several_reports_may_have_pauses_of_their_own(tmp_path):
+    """The first report has two windows, the second one begins 3 s later."""
+    second = [window(n, first_correlation=5000 + 1000 * n, first_step=20 + 4 * n) for n in (3, 4)]
+    run = imported(tmp_path / "x", [in_one(THREE[:2]), in_one(second)])
+    assert [a // 1_000_000 for a, _ in run.manifest.ranks[0].windows] == [0, 1000, 3000, 4000]
 
 
 def test_steps_of_all_windows_are_judged(three):

@@ -27,7 +27,7 @@ from alltrace.export.tracks import Tracks, launches_of
 from alltrace.export.viewer_tracks import ViewerTracks, process_ids
 from alltrace.trace.arrays import Int64
 
-_HEAD = b'{"displayTimeUnit":"ns","traceEvents":['
+_HEAD = b'{"displayTimeUnit":"ns","otherData":{"exported_by":"alltrace"},"traceEvents":['
 _TAIL = b"\n]}\n"
 _PLACES = 64
 

@@ -402,6 +402,7 @@ def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
         host=report.host,
         utc_ns=report.utc_ns,
         system_clock_ns=report.system_clock_ns,
+        session_ns=None if report.start_ns is None or report.stop_ns is None else report.stop_ns - report.start_ns,
         environment=dict(report.environment),
         environment_removed=report.environment_removed,
         warnings=(*report.warnings, *told.left_out),

@@ -49,6 +49,7 @@ class ReportRecord(NamedTuple):
         environment_removed: How many other variables were left out.
         warnings: What opening it found that a user should know.
         error: Why it could not be read, or None.
+        session_ns: How long the session of its profiler took, or None.
     """
 
     path: str
@@ -64,6 +65,7 @@ class ReportRecord(NamedTuple):
     warnings: tuple[ReportWarning, ...] = ()
     error: str | None = None
     system_clock_ns: int | None = None
+    session_ns: int | None = None
 
 
 class Device(NamedTuple):
@@ -138,7 +140,7 @@ class RankRecord(NamedTuple):
         lacking: The columns that have no value in any row, of each table it has.
         missing_records: The kinds of records that its reports lost.
         unrecorded: When work of which no record is there may have run: (start, end), ascending, in the time of its files.
-        windows: The spans that its reports are of, if nothing was recorded between them, likewise; else none.
+        windows: The spans that were recorded, if nothing was between them, likewise; else none.
         doubt: Why its times cannot be compared with other ranks', such as "its clock steps back by 20 ms"; None if they can.
     """
 

@@ -52,11 +52,17 @@ class Piece:
         self.lacking: dict[str, tuple[str, ...]] = {}
         self.unreachable: dict[str, list[Any]] = {}
         self.doubt: str | None = None
+        self.windows: tuple[tuple[int, int], ...] = ()  # what was recorded, where its profiler paused
 
     def saw(self, start: int | None, end: int | None) -> None:
         """The first start and the last end of a table."""
         self.start_ns = min((t for t in (start, self.start_ns) if t is not None), default=None)
         self.end_ns = max((t for t in (end, self.end_ns) if t is not None), default=None)
+
+    @property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """The spans of time that were recorded."""
+        return self.windows or (() if self.start_ns is None or self.end_ns is None else ((self.start_ns, self.end_ns),))
 
     def write_dictionary(self, name: str, table: Any) -> None:
         """Write the dictionary `name`; one without rows gets no file."""

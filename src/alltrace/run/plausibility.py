@@ -101,7 +101,7 @@ _UNIQUE = {
 _COPIED_COLUMNS = ("start", "end", "process", "thread", "device", "stream", "correlation", "name", "bytes")
 
 
-class _Times(NamedTuple):
+class RowTimes(NamedTuple):
     """When the rows of a table begin and end; the end of a row without one is its start."""
 
     start: Int64
@@ -113,7 +113,7 @@ def set_aside(piece: Piece, scratch: Path, report: str) -> None:
 
     `scratch` is a folder for temporary files. An `InputError` is raised if the times of the report are not in ns.
     """
-    tables = {name: times for name in piece.rows if (times := _times(piece.folder, name, piece.rows)) is not None}
+    tables = {name: times for name in piece.rows if (times := times_of(piece.folder, name, piece.rows)) is not None}
     _check_unit(tables, report)
     reasons = _suspects(piece.folder, tables)
     calls, kernels = (tables[name].start if name in tables else None for name in ("api", "kernels"))
@@ -151,7 +151,7 @@ def set_aside(piece: Piece, scratch: Path, report: str) -> None:
     _see_again(piece, tables, reasons, believed)
 
 
-def _times(folder: Path, name: str, rows: Mapping[str, int]) -> _Times | None:
+def times_of(folder: Path, name: str, rows: Mapping[str, int]) -> RowTimes | None:
     """The times of a table with rows; None if it has no single time of a row, such as that of sampled values."""
     table = TABLES[name]
     if not rows.get(name) or name == "suspects" or table.order is None or table.track[-1:] == ("metric",):
@@ -166,10 +166,10 @@ def _times(folder: Path, name: str, rows: Mapping[str, int]) -> _Times | None:
     if len(columns) == 2:
         end = read.column("end")
         ends = integers(pc.coalesce(end, start) if end.null_count else end)
-    return _Times(starts, ends)
+    return RowTimes(starts, ends)
 
 
-def _check_unit(tables: Mapping[str, _Times], report: str) -> None:
+def _check_unit(tables: Mapping[str, RowTimes], report: str) -> None:
     """Refuse times that are in a longer unit than ns, by how long calls and kernels take."""
     both = [tables[name] for name in ("api", "kernels") if name in tables and len(tables[name].start) >= _MANY]
     samples = [(t.end - t.start)[:: max(1, len(t.start) // _SAMPLE)] for t in both]
@@ -183,7 +183,7 @@ def _check_unit(tables: Mapping[str, _Times], report: str) -> None:
         )
 
 
-def _doubt(tables: Mapping[str, _Times], reasons: Mapping[str, NDArray[np.int8]], order: LaunchOrder, unnamed: int) -> str | None:
+def _doubt(tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]], order: LaunchOrder, unnamed: int) -> str | None:
     """Why the times of a report cannot be compared with others; None if they can."""
     if order.back_ns:
         return f"its clock steps back by {order.back_ns / 1e6:,.1f} ms"
@@ -198,7 +198,7 @@ def _doubt(tables: Mapping[str, _Times], reasons: Mapping[str, NDArray[np.int8]]
     return None
 
 
-def _suspects(folder: Path, tables: Mapping[str, _Times]) -> dict[str, NDArray[np.int8]]:
+def _suspects(folder: Path, tables: Mapping[str, RowTimes]) -> dict[str, NDArray[np.int8]]:
     """For each table with suspect rows the reason of each row, 0 for none."""
     reasons: dict[str, NDArray[np.int8]] = {}
 
@@ -240,7 +240,7 @@ def _unsuspected(reasons: Mapping[str, NDArray[np.int8]], name: str) -> Any:
     return slice(None) if name not in reasons else reasons[name] == 0
 
 
-def _without_time(tables: Mapping[str, _Times]) -> dict[str, Flags]:
+def _without_time(tables: Mapping[str, RowTimes]) -> dict[str, Flags]:
     """The rows at the first moment of a report if three or more pieces of work on devices lie there, or they begin and end at 0."""
     first = min((int(times.start.min()) for times in tables.values()), default=0)
     work = [tables[name] for name in _SERIAL if name in tables]
@@ -271,7 +271,7 @@ def _recorded_spans(starts: Mapping[str, Int64]) -> list[tuple[int, int]] | None
     return None if enough.all() else [(int(every[a]), int(every[b - 1])) for a, b in zip(first[enough], stop[enough], strict=True)]
 
 
-def _repeated(folder: Path, name: str, times: _Times) -> Flags:
+def _repeated(folder: Path, name: str, times: RowTimes) -> Flags:
     """The rows that equal the row before them among those of the same track and start."""
     candidates = np.flatnonzero((times.start[1:] == times.start[:-1]) & (times.end[1:] == times.end[:-1])) + 1
     flags = np.zeros(len(times.start), np.bool_)
@@ -322,7 +322,7 @@ class _Tracks:
         return overlapping
 
 
-def _overruns(folder: Path, tables: Mapping[str, _Times], reasons: Mapping[str, NDArray[np.int8]]) -> dict[str, Flags]:
+def _overruns(folder: Path, tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]]) -> dict[str, Flags]:
     """Work that ends after the third later work of its stream has begun."""
     overruns: dict[str, Flags] = {}
     work = {name: tables[name] for name in _SERIAL if name in tables}
@@ -352,7 +352,7 @@ def _overruns(folder: Path, tables: Mapping[str, _Times], reasons: Mapping[str, 
     return overruns
 
 
-def _may_overrun(times: _Times, *, others: bool) -> bool:
+def _may_overrun(times: RowTimes, *, others: bool) -> bool:
     """Whether work of a table can overrun work behind it in the table, or long work that of other tables."""
     start, end = times
     behind = start[_LATER:]
@@ -369,14 +369,14 @@ def _overruns_others(start: Int64, end: Int64, others: Int64) -> Flags:
     return over
 
 
-def _impossible_sizes(folder: Path, times: _Times) -> Flags:
+def _impossible_sizes(folder: Path, times: RowTimes) -> Flags:
     size = integers(read_parquet(folder / "copies.parquet", ["bytes"]).column("bytes"), 0)
     fast = size // np.maximum(times.end - times.start, 1) > _MOST_BYTES_PER_NS
     impossible: Flags = np.logical_or(size < 0, (size > _SMALL_BYTES) & fast)
     return impossible
 
 
-def _believed_ends(folder: Path, tables: Mapping[str, _Times], reasons: Mapping[str, NDArray[np.int8]]) -> dict[str, Int64]:
+def _believed_ends(folder: Path, tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]]) -> dict[str, Int64]:
     """The ends of all rows of a table with work that overruns: of that, the start of what is next on its stream."""
     ends: dict[str, Int64] = {}
     whose = {name: reasons.get(name, np.zeros(len(tables[name].start), np.int8)) for name in _SERIAL if name in tables}
@@ -478,7 +478,7 @@ def _as_suspects(name: str, batch: Any, reason: NDArray[np.int8], believed: Int6
 
 
 def _see_again(
-    piece: Piece, tables: Mapping[str, _Times], reasons: Mapping[str, NDArray[np.int8]], believed: Mapping[str, Int64]
+    piece: Piece, tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]], believed: Mapping[str, Int64]
 ) -> None:
     """The first start and the last end of what is believed."""
     spans = []

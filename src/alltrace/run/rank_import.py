@@ -28,7 +28,7 @@ from alltrace.run.pieces import Piece, Sinks, grouped
 from alltrace.run.plausibility import set_aside
 from alltrace.run.prefetch import prefetched
 from alltrace.run.row_groups import one_thread
-from alltrace.run.windows import Spans, between, last_attempt, merged_spans, recorded_windows
+from alltrace.run.windows import between, last_attempt, merged_spans, recorded_windows, windows_of
 from alltrace.trace.arrays import integers
 from alltrace.trace.kernel_rules import KernelRules, built_in_rules
 from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES
@@ -147,6 +147,7 @@ def _split(
             piece.open_end_ns = piece.end_ns
         piece.warnings = warnings
         set_aside(piece, folder, task.reports[report].path)
+        piece.windows = windows_of(piece)
         yield owners[n][0], piece
 
 
@@ -226,7 +227,6 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
     """Put a rank's folder in its place, whole."""
     order = [s.report for s in plan.sources]
     piece = pieces[0]
-    windows: Spans = ()
     of_import: list[ReportWarning] = []
     if len(pieces) > 1:
         from alltrace.run.report_merge import join_pieces
@@ -239,16 +239,15 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
             order = order[begin:]
         pieces = [by_report[i] for i in order]
         shifts = [_shift(task, order[0], i) for i in order]
-        timed = [(p.start_ns, p.end_ns, shift) for p, shift in zip(pieces, shifts, strict=True)]
-        windows = recorded_windows((a + shift, b + shift) for a, b, shift in timed if a is not None and b is not None)
-        if windows:
-            of_import.append(
-                ReportWarning("windows were recorded; the time between them is not judged", EVENT_TABLES, len(windows))
-            )
+        windows = recorded_windows((a + shift, b + shift) for p, shift in zip(pieces, shifts, strict=True) for a, b in p.spans)
         piece = pieces[0]
         if len(pieces) > 1:
             parts = [(p.folder, shift, p.rows) for p, shift in zip(pieces, shifts, strict=True)]
             piece = join_pieces(parts, staging / f"joined-{plan.rank}", staging)
+    else:
+        windows = piece.windows
+    if windows:
+        of_import.append(ReportWarning("windows were recorded; the time between them is not judged", EVENT_TABLES, len(windows)))
     record = task.reports[order[0]]
     mark_collective_copies(piece.folder, piece.rows, staging / f"marked-{plan.rank}")
     keep_unknown_kernels(piece.folder, piece.rows)

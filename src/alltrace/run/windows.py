@@ -1,8 +1,9 @@
-"""What several reports of one rank are of: windows of one process, between which nothing was recorded, or attempts of the process.
+"""What the reports of one rank are of: windows of one process, between which nothing was recorded, or attempts of the process.
 
-A profiler that repeats its schedule, or `--capture-range-end=repeat`, writes a report for each window. A process that was started
-again in its container has its host and its id, but counts its launches from the start and does its steps again: of its attempts the
-last one is taken.
+A profiler that repeats its schedule, or `--capture-range-end=repeat`, writes a report for each window, or one of all. In that, the
+profiler paused where nothing at all is between two steps of PyTorch's schedule, which follow each other at once, for as long as a
+step takes; or between the program's calls to stop the profiler and to start it. A process that was started again in its container
+has its host and its id, but counts its launches from the start and does its steps again: of its attempts the last one is taken.
 """
 
 from __future__ import annotations
@@ -11,19 +12,28 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.run.manifest import NAMES
 from alltrace.run.names import Names
 from alltrace.run.parquet import read_parquet
+from alltrace.run.plausibility import times_of
+from alltrace.trace.arrays import integers
+from alltrace.trace.intervals import clip, gaps, merge, union
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from alltrace.run.pieces import Piece
+    from alltrace.trace.arrays import Int64
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,15})$")
+_SWITCH = re.compile(r"(?:cuda|cu|hip)Profiler(?:Start|Stop)")
+_OFF = re.compile(r"(?:cuda|cu|hip)ProfilerStop")
+_LEAST_NS = 1_000_000
 
 Spans = tuple[tuple[int, int], ...]
 
@@ -47,6 +57,22 @@ def last_attempt(pieces: Sequence[Piece]) -> int:
         if now.least <= before.least and now_step.least <= before_step.most:
             begin = n
     return begin
+
+
+def windows_of(piece: Piece) -> Spans:
+    """The spans of time that one report recorded, if its profiler paused between them; else none."""
+    off = [*_off_between_steps(piece.folder), *_off_between_calls(piece.folder)]
+    if not off or piece.start_ns is None or piece.end_ns is None:
+        return ()
+    tables = [times for name in piece.rows if (times := times_of(piece.folder, name, piece.rows)) is not None]
+    pauses = []
+    for start, end, least_ns in off:
+        inside = ((t, (t.start < end) & (t.end > start)) for t in tables)
+        events = union(merge(t.start[rows], np.maximum(t.end, t.start + 1)[rows]) for t, rows in inside)
+        empty = gaps(clip(events, start, end), start, end)
+        pauses += [(int(a), int(b)) for a, b in zip(empty.starts, empty.ends, strict=True) if b - a >= least_ns]
+    edges = [piece.start_ns, *(t for pause in merged_spans(pauses) for t in pause), piece.end_ns]
+    return recorded_windows(zip(edges[::2], edges[1::2], strict=True))
 
 
 def recorded_windows(spans: Iterable[tuple[int, int]]) -> Spans:
@@ -80,9 +106,46 @@ def _correlations(folder: Path) -> _Counted | None:
 
 
 def _steps(folder: Path) -> _Counted | None:
-    path, names = folder / "ranges.parquet", folder / NAMES
-    if not path.is_file() or not names.is_file():
-        return None
-    texts = Names(lambda: [names]).texts(pc.unique(read_parquet(path, ["name"]).column("name"))).to_pylist()
-    numbers = [int(m[1]) for text in texts if text and (m := _STEP.match(text))]
+    numbers = [int(m[1]) for text in _named(folder, "ranges", _STEP).values() if (m := _STEP.match(text))]
     return _Counted(min(numbers), max(numbers)) if numbers else None
+
+
+def _named(folder: Path, table: str, pattern: re.Pattern[str]) -> dict[int, str]:
+    """The names of the rows of a table that match a pattern, by id."""
+    path, names = folder / f"{table}.parquet", folder / NAMES
+    if not path.is_file() or not names.is_file():
+        return {}
+    ids = pc.unique(read_parquet(path, ["name"]).column("name")).drop_null()
+    texts = Names(lambda: [names]).texts(ids).to_pylist()
+    return {i: text for i, text in zip(ids.to_pylist(), texts, strict=True) if text and pattern.match(text)}
+
+
+def _times_named(folder: Path, table: str, names: Iterable[int]) -> tuple[Int64, Int64]:
+    """The starts and ends of the rows of a table with some names."""
+    read = read_parquet(folder / f"{table}.parquet", ["name", "start", "end"])
+    its = read.filter(pc.is_in(read.column("name"), value_set=pa.array(list(names), pa.int64())))
+    start = integers(its.column("start"))
+    return start, integers(pc.coalesce(its.column("end"), its.column("start")))
+
+
+def _off_between_steps(folder: Path) -> Iterator[tuple[int, int, int]]:
+    """The times between steps, and how long nothing has to be in each; steps follow each other at once."""
+    names = _named(folder, "ranges", _STEP)
+    if len(names) > 1:
+        starts, ends = _times_named(folder, "ranges", names)
+        least_ns = max(_LEAST_NS, int(np.median(ends - starts)))
+        apart = gaps(merge(starts, ends))
+        yield from ((a, b, least_ns) for a, b in zip(apart.starts.tolist(), apart.ends.tolist(), strict=True) if b - a >= least_ns)
+
+
+def _off_between_calls(folder: Path) -> Iterator[tuple[int, int, int]]:
+    """The times between the program's calls to stop the profiler and to start it, likewise."""
+    names = _named(folder, "api", _SWITCH)
+    stop = [i for i, name in names.items() if _OFF.match(name)]
+    if stop:
+        _, stopped = _times_named(folder, "api", stop)
+        started, _ = _times_named(folder, "api", names.keys() - stop)
+        for end in stopped.tolist():
+            later = started[started >= end]
+            if len(later):
+                yield end, int(later.min()), _LEAST_NS

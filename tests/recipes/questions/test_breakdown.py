@@ -123,3 +123,18 @@ def test_breakdown_and_overlap_equal_counting_every_nanosecond(compute, talk, co
         counted[c] for c in ("compute", "all_talk", "under", "all_copy", "covered")
     ]
     assert [lap["exposed_ns"], lap["copy_exposed_ns"]] == [row["exposed_communication_ns"], row["exposed_copy_ns"]]
+
+
+@pytest.mark.parametrize(
+    ("session_ns", "note"),
+    [
+        (119_443_348_968, ["ranks 0-1: 119 s captured, 1.1e-07 to 2.6e-07 s of GPU work; the percentages are of the latter"]),
+        (521, ["ranks 0-1: 5.21e-07 s captured, 1.1e-07 to 2.6e-07 s of GPU work; the percentages are of the latter"]),
+        (300, ["rank 0: 3e-07 s captured, 1.1e-07 s of GPU work; the percentages are of the latter"]),
+        (220, []),
+        (None, []),
+    ],
+)
+def test_a_session_that_is_much_longer_than_the_work_is_said(tmp_path, session_ns, note):
+    run = make_run(tmp_path, {0: {"kernels": [kernel(0, 110)]}, 1: {"kernels": [kernel(40, 300)]}}, session_ns=session_ns)
+    assert [n for n in run.recipe("breakdown").notes if "captured" in n] == note

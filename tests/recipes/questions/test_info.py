@@ -30,12 +30,13 @@ def made(folder):
 def test_a_row_per_rank_and_a_column_per_table_that_any_rank_has(tmp_path):
     answer = made(tmp_path).recipe("info")
     facts = ["rank", "local_rank", "host", "process", "devices", "rank_source", "reports", "start_ns", "end_ns"]
+    facts += ["session_ns", "recorded_ns"]
     assert [c.name for c in answer.answer.columns] == [*facts, "kernels", "marks"]
     zero, one, two = answer.to_pylist()
     assert zero == dict(
         zip(
             [*facts, "kernels", "marks"],
-            [0, 0, "a", 4000, ["H200 (GPU-0)"], "RANK", ["rank0.sqlite"], 40, 250, 1, 1],
+            [0, 0, "a", 4000, ["H200 (GPU-0)"], "RANK", ["rank0.sqlite"], 40, 250, None, 210, 1, 1],
             strict=True,
         )
     )
@@ -93,3 +94,10 @@ def test_rows_of_calls_of_the_host_are_counted(tmp_path):
     rows = {"syscalls": [call] * 3, "ucx": [call] * 2, "openacc": [call]}
     (row,) = make_run(tmp_path, {0: rows}).recipe("info").to_pylist()
     assert (row["syscalls"], row["ucx"], row["openacc"]) == (3, 2, 1)
+
+
+def test_the_session_of_the_profiler_and_how_much_of_it_was_recorded(tmp_path):
+    run = make_run(tmp_path, {0: {"kernels": [kernel(100, 250)]}, 1: {}}, unrecorded={0: [(150, 190)]}, session_ns=9000)
+    zero, one = run.recipe("info").to_pylist()
+    assert (zero["session_ns"], zero["recorded_ns"]) == (9000, 110)
+    assert (one["session_ns"], one["recorded_ns"]) == (9000, None)

@@ -1,16 +1,26 @@
-"""Time with possibly lost records, for the `merge` of questions about idle devices."""
+"""Time that was recorded, and time with possibly lost records, for the `merge` of questions about idle devices."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from alltrace.recipes.base import RunFacts
+from alltrace.run.manifest import Manifest, RankRecord
 from alltrace.run.windows import between
 from alltrace.trace.errors import InputError
 from alltrace.trace.intervals import Merged, clip, difference, merge
 
 _MOST = 0.01
 """A replay that counts up to this share of a rank's time as idle, though it may not have been, is answered with a note."""
+
+
+def session_ns(manifest: Manifest, rank: RankRecord) -> int | None:
+    """From the start of the session of a rank's first report to the end of that of its last one; None if they do not say."""
+    reports = [manifest.reports[n] for n in rank.reports]
+    if len(reports) == 1:
+        return reports[0].session_ns
+    spans = [(r.utc_ns, r.utc_ns + r.session_ns) for r in reports if r.utc_ns is not None and r.session_ns is not None]
+    return None if len(spans) < len(reports) else max(end for _, end in spans) - min(start for start, _ in spans)
 
 
 def unrecorded_of(run: RunFacts) -> dict[int, Merged]:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, TABLES, class_notes, device_activity, device_rows
-from alltrace.recipes.analysis.unrecorded import unrecorded_of
+from alltrace.recipes.analysis.unrecorded import session_ns, unrecorded_of
 from alltrace.recipes.base import Answer, Chart, Clock, Option, Options, Part, Question, RunFacts
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
@@ -23,6 +23,9 @@ from alltrace.trace.intervals import NOTHING, classify_ns, clip, union
 from alltrace.trace.number_text import number_ranges
 
 _CLASSES = ("compute_ns", "exposed_communication_ns", "unclassified_ns", "exposed_copy_ns", "idle_ns")
+
+_LONG_SESSION = 2
+"""A session that is longer than this many times the work that it recorded is said."""
 
 _OF_ROLE = (
     col.text("role", "role"),
@@ -102,7 +105,26 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         known = any(run.manifest.role_of(r) for r in run.ranks)
         return Answer(table, columns, (*class_notes(rows), *(() if known or not rows else (_NO_ROLES,))))
     table = col.table_of(rows, COLUMNS)
-    return Answer(table, COLUMNS, (*_left_out(rows), *class_notes(rows)))
+    return Answer(table, COLUMNS, (*_sessions(rows, run), *_left_out(rows), *class_notes(rows)))
+
+
+def _sessions(rows: Sequence[Mapping[str, Any]], run: RunFacts) -> list[str]:
+    """Which sessions of profilers took much longer than what they recorded of devices."""
+    worked: dict[int, int] = {}
+    for row in rows:
+        worked[row["rank"]] = max(worked.get(row["rank"], 0), row["span_ns"])
+    ranks: dict[str, list[int]] = {}
+    for rank in run.ranks:
+        session, longest = session_ns(run.manifest, rank), worked.get(rank.rank)
+        if session is not None and longest is not None and session > _LONG_SESSION * longest:
+            ranks.setdefault(f"{session / 1e9:.3g} s", []).append(rank.rank)
+    notes = []
+    for captured, its in ranks.items():
+        least, most = (f"{extreme(worked[rank] for rank in its) / 1e9:.3g}" for extreme in (min, max))
+        work = least if least == most else f"{least} to {most}"
+        who = f"{'rank' if len(its) == 1 else 'ranks'} {number_ranges(its)}"
+        notes.append(f"{who}: {captured} captured, {work} s of GPU work; the percentages are of the latter")
+    return notes
 
 
 def _left_out(rows: Sequence[Mapping[str, Any]]) -> list[str]:

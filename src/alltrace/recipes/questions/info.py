@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from alltrace.align.aligned import Aligned
+from alltrace.recipes.analysis.unrecorded import session_ns
 from alltrace.recipes.base import Answer, Options, Part, Question, RunFacts
 from alltrace.run.manifest import Manifest, RankRecord
 from alltrace.run.rank import Rank
@@ -42,6 +43,10 @@ COLUMNS: col.Columns = (
     col.texts("reports", "number of its reports"),
     col.ns("start_ns", "first start of any event, aligned, from the session's start"),
     col.ns("end_ns", "last end of any event, aligned, from the session's start"),
+    col.ns(
+        "session_ns", "from the start of its first report's session to the end of its last one's; null if the reports do not say"
+    ),
+    col.ns("recorded_ns", "how much of the time from start to end was recorded: without pauses of the profiler and lost records"),
     *(col.whole(t, f"rows of {t}; no column if no rank has the table") for t in EVENT_TABLES),
 )
 
@@ -79,6 +84,8 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
                 "reports": [path_text(manifest.reports[i].path) for i in r.reports],
                 "start_ns": None if r.start_ns is None else clock.apply_one(r.start_ns),
                 "end_ns": None if r.end_ns is None else clock.apply_one(r.end_ns),
+                "session_ns": session_ns(manifest, r),
+                "recorded_ns": None if r.start_ns is None or r.end_ns is None else r.end_ns - r.start_ns - _unrecorded_ns(r),
                 **{t: r.rows.get(t, 0) for t in present},
             }
         )
@@ -90,6 +97,10 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     if lost := _missing_records(manifest, ranks):
         extra["missing_records"] = lost
     return Answer.of(rows, columns, (*_warnings(manifest), *_logs(manifest), *slowed), extra)
+
+
+def _unrecorded_ns(rank: RankRecord) -> int:
+    return sum(end - start for start, end in rank.unrecorded)
 
 
 def _communicators(alignment: Aligned | None, ranks: Sequence[int]) -> list[dict[str, Any]]:
@@ -117,7 +128,7 @@ def _missing_records(manifest: Manifest, ranks: Sequence[RankRecord]) -> list[di
     found = []
     for rank in ranks:
         clock = clock_map(manifest, rank)
-        hidden = sum(end - start for start, end in rank.unrecorded)
+        hidden = _unrecorded_ns(rank)
         for lost in rank.missing_records:
             times = {"start_ns": clock.apply_one(lost.start_ns), "end_ns": clock.apply_one(lost.end_ns)}
             counts: dict[str, Any] = {"what": lost.what, "number": lost.number, "of": lost.of, "place": lost.place}

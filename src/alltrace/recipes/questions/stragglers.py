@@ -32,6 +32,7 @@ from alltrace.recipes.analysis.lateness import Cause, Lateness
 from alltrace.recipes.analysis.run_replay import (
     TABLES,
     alignment_tables,
+    compared,
     graph_of,
     other_culprit,
     peers_in,
@@ -110,6 +111,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         found = recorded(parts)
         rows, notes = straggler_rows(found, parts, {r.rank: r.host for r in run.ranks}), notes_on(found, parts, run)
     else:
+        parts = compared(parts, run)
         members, steps = alignment_tables(run)
         rows, notes = _Question(parts, members, steps, run).answer() if parts else ([], [])
     return Answer.of(rows, columns, tuple(notes))
