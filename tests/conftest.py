@@ -17,7 +17,7 @@ from hypothesis import settings
 from tests.thorough import cases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 # How long an example takes depends on what else the machine does.
 settings.register_profile("untimed", deadline=None, max_examples=cases(40, 100))
@@ -26,6 +26,14 @@ settings.load_profile("untimed")
 # A shell that starts the tests in the background has them ignore these, and so would every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_waits_for_the_disk() -> Iterator[None]:
+    """Files of tests need not outlive a power failure, and a run of two ranks made by hand would wait for the disk three times."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
 
 
 def _corpus_root() -> Path | None:

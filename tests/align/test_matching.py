@@ -53,6 +53,7 @@ def hand_made(ends, *, ops=None, sizes=None, names=None, duration=50_000, **more
     return Made(tables, truth, dict.fromkeys(tables, 0), ["c", "d"])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("stamped", [True, False])
 @pytest.mark.parametrize("tensor", [1, 4])
 @pytest.mark.parametrize("seed", range(5))
@@ -141,7 +142,7 @@ def test_simulated_kernels_alone(planted, seed):
     assert {g.ranks for g in found.groups} == ({*pairs, (0, 2, 4, 6), (1, 3, 5, 7)} if layout == "tensor" else {tuple(range(8))})
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("wrong_ns", [-500_000_000, 500_000_000])
 def test_wrong_clocks_do_not_matter(planted, seed, wrong_ns):

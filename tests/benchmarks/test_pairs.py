@@ -95,6 +95,7 @@ def test_a_page_keeps_its_table_where_a_pair_cannot_be_measured(monkeypatch, tmp
     assert "old" in page.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.corpus
 def test_the_files_alone_agree_with_our_steps(corpus, tmp_path):
     for pair in pairs.PAIRS:

@@ -57,14 +57,8 @@ def test_answers_are_bounded_and_say_how_to_get_more(tools):
 def test_sql_has_its_fence(tools, tmp_path):
     assert tools.sql("one", "SELECT count(*) AS n FROM kernels")["rows"] == [{"n": 1201}]
     (tmp_path / "runs" / "secret.csv").write_text("a\n1\n")
-    for query in (
-        f"SELECT * FROM '{tmp_path}/runs/secret.csv'",
-        "DROP TABLE kernels",
-        "SELECT 1; SELECT 2",
-        "COPY kernels TO 'x.csv'",
-    ):
-        with pytest.raises(UsageError):
-            tools.sql("one", query)
+    with pytest.raises(UsageError):  # tests/recipes/questions/test_sql.py has all that is refused; each takes a process here
+        tools.sql("one", f"SELECT * FROM '{tmp_path}/runs/secret.csv'")
 
 
 def test_what_is_outside_of_the_folders_is_refused(tools, tmp_path):

@@ -127,6 +127,7 @@ def test_tests_that_execute_a_line_judge_it_near_and_quick_ones_first(tmp_path, 
     assert chosen_tests(module, 4, None, 5.0) == [near]
 
 
+@pytest.mark.slow
 def test_one_run_of_tests_says_which_of_them_execute_a_line(tmp_path):
     module = "trace/intervals.py"
     contexts.record(tmp_path / "record", ("tests/trace/test_intervals.py",))
@@ -143,6 +144,7 @@ def tree(tmp_path_factory):
     return Tree(tmp_path_factory.mktemp("tree"))
 
 
+@pytest.mark.slow
 def test_a_change_is_taken_back_and_the_checkout_is_not_touched(tree):
     here, copy = (folder / PACKAGE / "replay" / "slowdown.py" for folder in (ROOT, tree.folder))
     before = here.read_text(encoding="utf-8")

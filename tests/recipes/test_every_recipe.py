@@ -48,7 +48,7 @@ SAMPLES = {int: 1, float: 1.0, str: "a", bool: True}
 
 def every_recipe(law):
     """A law that is tested with a sample of the recipes, and by the slow tests with all."""
-    return pytest.mark.sampled(6)(pytest.mark.parametrize("name", EVERY)(law))
+    return pytest.mark.sampled(10)(pytest.mark.parametrize("name", EVERY)(law))
 
 
 def tables_of(rank, *, without=(), length=1_000_000):
@@ -221,7 +221,8 @@ def test_events_without_length_are_answered(name, made):
     answer_of(made("without length"), name)
 
 
-@every_recipe
+@pytest.mark.sampled(40)
+@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("without", LACKING, ids=" and ".join)
 def test_ranks_that_lack_tables_are_answered(name, without, made):
     answer_of(made(f"some lack {without}"), name)

@@ -29,6 +29,14 @@ def simulated(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def imported(simulated, tmp_path_factory):
+    """The run of the first job."""
+    folder = tmp_path_factory.mktemp("imported")
+    import_reports([str(simulated / "first")], folder / "run", jobs=1)
+    return folder / "run"
+
+
 def reports_of(job):
     return sorted(job.glob("*.sqlite"))
 
@@ -88,8 +96,8 @@ def test_two_runs_in_one_folder_and_a_rank_that_is_there_twice(simulated, tmp_pa
         "alltrace.recipes.execution.kept_findings.write_table",
     ],
 )
-def test_a_full_disk_in_a_stage_is_a_sentence_and_the_next_try_goes_on(simulated, tmp_path, monkeypatch, place):
-    import_reports([str(simulated / "first")], tmp_path / "run", jobs=1)
+def test_a_full_disk_in_a_stage_is_a_sentence_and_the_next_try_goes_on(imported, tmp_path, monkeypatch, place):
+    shutil.copytree(imported, tmp_path / "run")
 
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")

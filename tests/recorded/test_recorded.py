@@ -45,8 +45,8 @@ def test_a_fifth_of_the_answers_is_as_recorded(name, run):
 
 @pytest.mark.slow
 @every_run
-def test_all_answers_are_as_recorded(name, run):
-    same(asked_of(name, run))
+def test_the_other_answers_are_as_recorded(name, run):
+    same(asked_of(name, run, lambda question: question.drawn(name) != 0))
 
 
 @runs_with_outputs
@@ -56,8 +56,8 @@ def test_a_fifth_of_the_outputs_is_as_recorded(name, run, tmp_path):
 
 @pytest.mark.slow
 @runs_with_outputs
-def test_all_outputs_are_as_recorded(name, run, tmp_path):
-    same(output_differences(name, run, tmp_path))
+def test_the_other_outputs_are_as_recorded(name, run, tmp_path):
+    same(output_differences(name, run, tmp_path, lambda output: not in_fifth(name, output)))
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def agree(expected, found, unit):
 ALL = [*names(), *(f"stats:{n}" for n in REPORTS)]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("recipe", [n for n in ALL if n not in NOT_RECORDED and n != "info"])
 def test_every_recipe_that_both_can_feed_answers_the_same(twins, recipe):
     scenario, nsys, kineto = twins

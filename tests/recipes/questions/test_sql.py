@@ -54,6 +54,7 @@ def test_tables_that_no_rank_has_are_empty(run):
     [
         ("select 1; select 2", "not one reading statement"),
         ("create table t as select 1", "not one reading statement"),
+        ("drop table kernels", "not one reading statement"),
         ("copy (select 1) to 'x.csv'", "not one reading statement"),
         ("", "not one reading statement"),
         ("attach 'x.db'", "not one reading statement"),
