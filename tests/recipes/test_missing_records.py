@@ -89,7 +89,7 @@ def test_diagnose_judges_the_longest_part_of_a_run_without_steps(tmp_path):
     answer = ask(run, "diagnose")
     fault = next(r for r in answer.table.to_pylist() if "launches without" in r["where"])
     assert (fault["kind"], fault["ranks"], fault["evidence"]["lost_records"], fault["lost_ns"]) == ("capture-fault", [0], 1.0, 0)
-    assert "rank 0: the part of the run in which work may have run without a record is left out" in answer.notes
+    assert "rank 0: a part of the run is left out, in which work may have run without a record" in answer.notes
     losses = [r["lost_ns"] for r in answer.table.to_pylist() if r["lost_ns"]]
     assert sum(losses) <= 16_400 - 17 * 400
 

@@ -56,6 +56,16 @@ def test_kernels_without_a_record_are_counted_and_their_time_is_not_judged(tmp_p
     assert [(w.text, w.tables, w.number) for w in missing.warnings] == [(TEXTS["kernels"], ("kernels",), 3)]
 
 
+def test_a_kernel_that_was_set_aside_has_a_record_but_its_time_is_not_judged(tmp_path):
+    suspect = {**KERNELS[6], "process": 0, "end": 10**15, "table": "kernels", "reason": "far", "believed_end": None}
+    aside = {name: suspect.get(name) for name in ("start", "end", "process", "correlation", "table", "reason", "believed_end")}
+    missing = found(tmp_path, CALLS, without(KERNELS, 5, 6, 7), suspects=[aside])
+    assert missing.records == (MissingRecords("kernels", 2, 40, 5 * STEP, 7 * STEP, "places"),)
+    assert missing.unrecorded == ((5 * SLOW, 8 * SLOW + 400),)
+    alone = found(tmp_path / "alone", CALLS, without(KERNELS, 6), suspects=[aside])
+    assert (alone.records, alone.warnings, len(alone.unrecorded)) == ((), (), 1)
+
+
 def test_a_process_whose_device_work_another_report_has_lost_nothing(tmp_path):
     calls = [*CALLS, *(call(n, process=1, thread=1) for n in range(10))]
     assert found(tmp_path, calls, KERNELS) == ((), (), ())

@@ -271,8 +271,9 @@ def _limits(all_ranks: AllRankFacts) -> list[str]:
         notes.append(f"no usable step was found on rank {number_ranges(all_ranks.stepless)}, so it is left out")
     lossy = [r for r, f in all_ranks.facts.items() if f.left_out]
     if lossy:
-        what = "the part of the run" if all_ranks.whole_run else counted(sum(all_ranks.facts[r].left_out for r in lossy), "step")
-        notes.append(f"rank {number_ranges(lossy)}: {what} in which work may have run without a record is left out")
+        steps = counted(sum(all_ranks.facts[r].left_out for r in lossy), "step is", "steps are")
+        left = "a part of the run is" if all_ranks.whole_run else steps
+        notes.append(f"rank {number_ranges(lossy)}: {left} left out, in which work may have run without a record")
     if len(all_ranks.facts) < 2:
         notes.append("only one rank: waits between ranks, slow ranks and uneven work could not be judged")
     elif all_ranks.members is None:
