@@ -79,7 +79,7 @@ def test_no_body_loses_a_note_or_breaks_the_server(tmp_path, monkeypatch):
     turns = cases(300, 1000)
     for turn in range(turns):
         # each query starts a process
-        path = "note-add" if turn % 3 == 0 else PATHS[-1] if turn in (100, 400, 700) else draw.choice(PATHS[:-1])
+        path = "note-add" if turn % 3 == 0 else PATHS[-1] if turn in (100, 160, 220) else draw.choice(PATHS[:-1])
         body = {name: value(draw) for name in draw.sample(FIELDS, draw.randrange(6))}
         if path == "note-add":
             body = {**plain, **({draw.choice(["text", "start", "end", "ranks"]): value(draw)} if turn % 2 else {})}
