@@ -10,7 +10,7 @@ export ALLTRACE_DATA ?= $(wildcard $(DATA))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-all check lint typing unit landing slow coverage coverage-core mutation sanitize fuzz docs site pictures bench clean
+.PHONY: help env demo test test-all check lint typing unit slow slow-landing coverage coverage-core mutation sanitize fuzz docs site pictures bench clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,11 +56,11 @@ PARALLEL := -n $(WORKERS) --dist worksteal
 unit: env ## the tests but the slow ones; those that need a real Nsight Systems or real reports are skipped where there is none
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
-landing: env ## the tests that CI runs at each landing: all but the nightly ones
-	$(BIN)/python -m pytest $(PARALLEL) -m "not nightly"
-
 slow: env ## the slow tests: of launchers, the page, processes that are killed, fuzzing, and comparisons with whole reports
 	$(BIN)/python -m pytest $(PARALLEL) -m slow
+
+slow-landing: env ## the slow tests that CI runs at each landing: all but the nightly ones
+	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not nightly"
 
 coverage: env ## all tests, measuring which lines and branches they run; fails below 90 % of lines
 	@code=0; $(BIN)/python -m pytest $(PARALLEL) --cov --cov-report= || code=$$?; $(BIN)/python tools/coverage_floor.py || code=1; exit $$code
