@@ -6,8 +6,6 @@ that arrives last may itself have waited for a slow one, as its mates in a ring 
 to what took longer than the peers' before: `root_share` is what a rank would have to change for, and rows come by it.
 `path_blame_ns` is what of the critical path goes beyond the peers' median.
 
-A rank whose times are in doubt is compared with no other and has no row; a note says so.
-
 With `--source inspector` the operations come from NCCL Inspector's files of the whole job. The rank that took the shortest
 time arrived last. The files do not show why.
 """
@@ -115,7 +113,6 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     else:
         parts = compared(parts, run)
         members, steps = alignment_tables(run)
-        parts = compared(parts, run)
         rows, notes = _Question(parts, members, steps, run).answer() if parts else ([], [])
     return Answer.of(rows, columns, tuple(notes))
 
