@@ -37,7 +37,14 @@ CATEGORIES = {
     "user_annotation": "NVTX_EVENTS",
 }
 """The tables that events of PyTorch's traces are while they are changed."""
-ARGUMENTS = {"deviceId": "device", "streamId": "stream", "correlationId": "correlation", "bytes": "bytes"}
+ARGUMENTS = {
+    "deviceId": "device",
+    "streamId": "stream",
+    "correlationId": "correlation",
+    "bytes": "bytes",
+    "groupSize": "Group size",
+    "sequence": "Seq",
+}
 TIMES = ("start", "end")
 HOUR_NS = 3600 * 10**9
 KERNELS, CALLS, COPIES = (f"CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "RUNTIME", "MEMCPY"))
@@ -190,6 +197,8 @@ KINDS: dict[str, Change] = {
         "value = value || printf('%.*c', 1000000, 'x')", "StringIds", where=f"id = (SELECT demangledName FROM {KERNELS} LIMIT 1)"
     ),
     "graph node without graph": some(KERNELS, 20, "graphNodeId = 4242"),
+    "communicator of size 0": each("groupSize = 0", RANGES, where="groupSize IS NOT NULL"),
+    "sequence that falls": each("sequence = 100000 - sequence", RANGES, where="sequence IS NOT NULL"),
     "rank -1": launcher("-1", "4"),
     "rank above the world size": launcher("9", "4"),
     "another world size": launcher("1", "8"),
@@ -207,9 +216,12 @@ def in_trace(path: Path, change: Change) -> None:
     trace = json.loads(path.read_text())
     events, places = trace["traceEvents"], {}
     with closing(sqlite3.connect(":memory:")) as db:
-        columns = ("event", "name", *TIMES, *ARGUMENTS, "globalPid")
+        columns = ("event", "demangledName", *TIMES, *ARGUMENTS, "globalPid")
+        db.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value)")
+        numbers = {name: n for n, name in enumerate(dict.fromkeys(str(event["name"]) for event in events))}
+        db.executemany("INSERT INTO StringIds VALUES (?, ?)", [(number, name) for name, number in numbers.items()])
         for table in EVENTS:
-            db.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
+            db.execute(f"CREATE TABLE {table} ({', '.join(columns)}, shortName)")
         info = trace["distributedInfo"]
         db.execute("CREATE TABLE META_DATA_CAPTURE (value)")
         said = ((f'RANK="{info["rank"]}"',), (f'WORLD_SIZE="{info["world_size"]}"',))
@@ -221,18 +233,19 @@ def in_trace(path: Path, change: Change) -> None:
             places[place] = event
             start = round(event["ts"] * 1000)
             args = [event["args"].get(name) for name in ARGUMENTS.values()]
-            row = (place, event["name"], start, start + round(event["dur"] * 1000), *args, event["pid"])
-            db.execute(f"INSERT INTO {CATEGORIES[kind]} VALUES ({', '.join('?' * len(columns))})", row)
+            row = (place, numbers[event["name"]], start, start + round(event["dur"] * 1000), *args, event["pid"])
+            db.execute(f"INSERT INTO {CATEGORIES[kind]} VALUES ({', '.join('?' * len(columns))}, NULL)", row)
         change(db)
         for (line,) in db.execute("SELECT value FROM META_DATA_CAPTURE"):
             name, _, value = line.partition("=")
             info[name.lower()] = int(value.strip('"'))
         written = [event for place, event in enumerate(events) if place not in places]
+        names = dict(db.execute("SELECT id, value FROM StringIds"))
         for table in EVENTS:
             for place, name, start, end, *args, _pid in db.execute(f"SELECT {', '.join(columns)} FROM {table}"):
                 known = {key: value for key, value in zip(ARGUMENTS.values(), args, strict=True) if value is not None}
                 others = {key: value for key, value in places[place]["args"].items() if key not in ARGUMENTS.values()}
-                event = places[place] | {"name": name, "ts": start / 1000, "args": others | known}
+                event = places[place] | {"name": names.get(name), "ts": start / 1000, "args": others | known}
                 written.append(event | {"dur": (end - start) / 1000} if end is not None else event | {"ph": "B", "dur": 0})
     path.write_text(json.dumps(trace | {"traceEvents": written}))
 

@@ -23,6 +23,9 @@ READERS = (
 )
 """Packages with `is_report(path) -> bool`, which are light to import, and a module `read` with `open_report(path)`."""
 
+_MADE_TO_READ = ("alltrace.readers.nsys", "alltrace.readers.rocpd")
+"""Packages that make a database of some reports to read them; the others read what they get."""
+
 NAMED = ("alltrace.readers.paraver", "alltrace.readers.nccl_inspector")
 """Packages for files that alltrace itself wrote, and for files about operations that other reports describe too: in a folder of
 reports they are not reports, so they are read only if named."""
@@ -33,7 +36,7 @@ ENTRY_POINTS = "alltrace.readers"
 KNOWN = (
     "an Nsight Systems report (.nsys-rep, .qdrep, .qdstrm) or its export (.sqlite, a _pqtdir folder), "
     "a PyTorch profiler trace (.json, .json.gz, .json.zst), a PyTorch memory snapshot (.pickle), an XProf trace (.xplane.pb), "
-    "a rocprofv3 database (.db), a .prv written by alltrace, or a verbose NCCL Inspector file"
+    "a rocprofv3 database (.db) or its .json, a .prv written by alltrace, or a verbose NCCL Inspector file"
 )
 
 
@@ -55,7 +58,7 @@ def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path |
     for package in (*READERS, *NAMED, *_added()):
         if _module(package).is_report(path):
             more: dict[str, Any] = {"known": known} if any(p.source_id is not None for p in known) else {}
-            if scratch is not None and package == "alltrace.readers.nsys":  # the others read what they get
+            if scratch is not None and package in _MADE_TO_READ:
                 more["scratch"] = scratch
             reader: ReportReader = _module(f"{package}.read").open_report(path, **more)
             return reader

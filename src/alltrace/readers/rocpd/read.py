@@ -1,4 +1,4 @@
-"""Opens a database of rocprofv3 as canonical tables: dispatches, copies, calls of HIP and HSA, ROCTx ranges, memory, counters."""
+"""Opens a database or JSON of rocprofv3 as canonical tables: kernels, copies, calls of HIP and HSA, ROCTx, memory, counters."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ import json
 import os
 import re
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.readers.base import ENVIRONMENT_ALLOWED, Report, ReportProcess, ReportWarning
 from alltrace.readers.nsys.sqlite.database import Watch, connection, plan_access, quoted
 from alltrace.readers.nsys.sqlite.detect import open_file, read_header
+from alltrace.readers.rocpd import JSON_SUFFIX
 from alltrace.readers.rocpd.layout import table_sets
 from alltrace.readers.spool import record_batch
 from alltrace.trace.errors import InputError
 from alltrace.trace.launches import short_name
 from alltrace.trace.names import name_id, text_of_bytes
 from alltrace.trace.schema import EVENT_TABLES, TABLES
+from alltrace.trace.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
-    from pathlib import Path
+    from tempfile import TemporaryDirectory
 
     from alltrace.readers.rocpd.layout import TableSet
 
-EXPECTED = "a database of rocprofv3 (rocpd, .db)"
+EXPECTED = "a database (rocpd, .db) or JSON of rocprofv3"
 FILLED = ("kernels", "copies", "api", "ranges", "memory", "kernel_counters")
 _EXPERIMENTAL = (
     "the reader of rocprofv3 databases is experimental: it was only tested with databases made from the published schema"
@@ -44,13 +47,16 @@ class RocpdReader:
     Threads, devices and kernels are few and are read when it is opened; events are read on demand.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, database: Path | None = None) -> None:
+        """`database`: what was made of the JSON at `path`; None if `path` is a database."""
         self._path = path
-        descriptor = open_file(path)
+        database = path if database is None else database
+        descriptor = open_file(database)
         try:
-            self._access = plan_access(path, read_header(path, descriptor))
+            self._access = plan_access(database, read_header(database, descriptor))
         finally:
             os.close(descriptor)
+        self.folder: TemporaryDirectory[str] | None = None  # of the database that was made of JSON
         self._names: dict[int, str] = {}
         self._rows_left_out = 0
         with connection(self._access) as opened:
@@ -312,6 +318,8 @@ class RocpdReader:
 
     def close(self) -> None:
         """Release the database."""
+        if self.folder is not None:
+            self.folder.cleanup()
         if self._access.scratch is not None:
             shutil.rmtree(self._access.scratch, ignore_errors=True)
 
@@ -350,12 +358,35 @@ def _groups(items: Any, of: Any) -> int | None:
     return None if whole is None or not size else -(-whole // size)
 
 
-def open_report(path: Path) -> RocpdReader:
-    """Open a database.
+def open_report(path: Path, scratch: Path | None = None) -> RocpdReader:
+    """Open a database or JSON; the database that is made of JSON lies in `scratch`, a folder of the caller's, if there is one.
 
-    Raises `InputError`: it cannot be read, is damaged or not such a database.
+    Raises `InputError`: it cannot be read, is damaged or not what rocprofv3 writes.
     """
     try:
+        if path.name.lower().endswith(JSON_SUFFIX):
+            return _of_json(path, scratch)
         return RocpdReader(path)
     except OSError as error:
         raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=EXPECTED) from error
+
+
+def _of_json(path: Path, scratch: Path | None) -> RocpdReader:
+    from alltrace.readers.rocpd.from_json import write_database
+
+    if scratch is not None and scratch.is_dir():
+        database = scratch / "of-json.db"
+        if not database.exists():
+            write_database(path, draft := scratch / "of-json.draft")
+            draft.rename(database)
+        return RocpdReader(path, database)
+    folder = scratch_folder("alltrace-rocpd-")
+    try:
+        database = Path(folder.name) / "of-json.db"
+        write_database(path, database)
+        reader = RocpdReader(path, database)
+    except BaseException:
+        folder.cleanup()
+        raise
+    reader.folder = folder
+    return reader
