@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ import alltrace
 from alltrace.align.store import aligned
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
-from benchmarks.programs.layouts import IDS, LAYOUTS, PROCESSES, Setting, draw_for_matching, setting_of, special_of
+from benchmarks.programs.layouts import IDS, LAYOUTS, PROCESSES, SCATTERS, Setting, draw_for_matching, setting_of, special_of
 from benchmarks.programs.matched import ClockScore, MatchingScore, score_clocks, score_matches
 from benchmarks.programs.model import SPECIALS
 from benchmarks.programs.nsys_file import write_all
@@ -130,6 +131,14 @@ def share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.2f} %" if whole else ""
 
 
+def median_and_largest(times_ns: Sequence[float]) -> str:
+    """Two cells of a table; empty without times."""
+    if not times_ns:
+        return " | "
+    in_order = sorted(times_ns)
+    return f"{in_order[len(in_order) // 2] / 1e3:.1f} us | {in_order[-1] / 1e3:.1f} us"
+
+
 def table(scored: Sequence[Scored], what: str, key: Any) -> list[str]:
     """A table of the scores by a key, Markdown."""
     groups: dict[Any, list[Scored]] = defaultdict(list)
@@ -137,8 +146,8 @@ def table(scored: Sequence[Scored], what: str, key: Any) -> list[str]:
         groups[key(s)].append(s)
     lines = [
         f"| {what} | programs | operations | right | wrong | sure and wrong | withheld | wrong communicators | clocks held "
-        "| worst clock, median | largest | faults invented | first finding as ideal | CPU s |",
-        "|" + "---|" * 14,
+        "| interval, median | largest | worst clock, median | largest | faults invented | first finding as ideal | CPU s |",
+        "|" + "---|" * 16,
     ]
     for name, own in groups.items():
         answered = [s for s in own if s.error is None]
@@ -147,14 +156,14 @@ def table(scored: Sequence[Scored], what: str, key: Any) -> list[str]:
         clocks = [c for s in answered for c in s.clocks]
         with_interval = [c for c in clocks if c.covered is not None]
         held = share(sum(bool(c.covered) for c in with_interval), len(with_interval)) or "no interval"
-        worst = sorted(c.worst_ns / 1e3 for c in clocks)
         compared = [s for s in answered if s.diagnosed]
         same = share(sum(s.first == s.ideal for s in compared), len(compared))
         lines.append(
             f"| {name} | {len(own)} | {total} | {share(sum(x.right for x in m), total)} | {share(sum(x.wrong for x in m), total)} "
             f"| {share(sum(x.sure_wrong for x in m), total)} | {share(sum(x.withheld for x in m), total)} "
             f"| {sum(x.wrong_communicators for x in m)} | {held if clocks else ''} "
-            f"| {f'{worst[len(worst) // 2]:.1f} us' if worst else ''} | {f'{worst[-1]:.1f} us' if worst else ''} "
+            f"| {median_and_largest([float(c.interval_ns) for c in with_interval if c.interval_ns is not None])} "
+            f"| {median_and_largest([c.worst_ns for c in clocks])} "
             f"| {sum(s.invented_fault for s in own)} | {same} | {sum(s.cpu_s for s in own):.0f} |"
         )
     return lines
@@ -176,14 +185,14 @@ def summary(scored: Sequence[Scored]) -> str:
 def arguments() -> argparse.Namespace:
     """The command's options."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.matching", description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--programs", type=int, default=54, help="how many programs (default: 54)")
+    parser.add_argument("--programs", type=int, default=54, help="how many programs (default: 54), of each of --ids and --scatter")
     parser.add_argument("--sample", action="store_true", help=f"the fixed sample of {SAMPLE} small programs")
     parser.add_argument("--seed", type=int, default=1, help="of the first program, from which those of the others follow")
     parser.add_argument("--split", choices=SPLITS, default="dev", help="which programs (default: dev)")
-    parser.add_argument("--layout", choices=LAYOUTS, help="this layout alone")
-    parser.add_argument("--ids", choices=IDS, help="tell this of communicators alone")
-    parser.add_argument("--scatter", type=float, help="this scatter alone")
-    parser.add_argument("--processes", choices=PROCESSES, help="these processes alone")
+    parser.add_argument("--layout", choices=LAYOUTS, nargs="+", help="these layouts alone")
+    parser.add_argument("--ids", choices=IDS, nargs="+", help="tell these of communicators, each of the same programs")
+    parser.add_argument("--scatter", type=float, nargs="+", metavar="TIMES", help="these scatters, each of the same programs")
+    parser.add_argument("--processes", choices=PROCESSES, nargs="+", help="these processes alone")
     parser.add_argument("--special", action="store_true", help=f"programs of which each has one of {', '.join(SPECIALS)}")
     parser.add_argument("--most-ranks", type=int, default=64, metavar="N", help="the most ranks that are drawn (default: 64)")
     parser.add_argument("--no-diagnosis", action="store_true", help="align without diagnosing")
@@ -195,16 +204,21 @@ def arguments() -> argparse.Namespace:
     return args
 
 
-def settings(args: argparse.Namespace) -> list[Setting]:
-    """The settings of all programs."""
+def settings(args: argparse.Namespace) -> list[tuple[int, Setting]]:
+    """The settings of all programs, each with the program's number: the same programs for each of the given ids and scatters."""
+    if args.sample:
+        every = [setting_of(n) for n in range(SAMPLE)]
+        return [(n, Setting(LAYOUTS[n % len(LAYOUTS)], s.ids, s.scatter)) for n, s in enumerate(every)]
+    turns = len(IDS) * len(SCATTERS) if args.ids or args.scatter else 1
     wanted = []
-    for index in range(SAMPLE if args.sample else args.programs):
-        base = special_of(index) if args.special else setting_of(index)
-        if args.sample:
-            base = Setting(LAYOUTS[index % len(LAYOUTS)], base.ids, base.scatter, PROCESSES[0])
-        scatter = base.scatter if args.scatter is None else args.scatter
-        layout, ids, processes = args.layout or base.layout, args.ids or base.ids, args.processes or base.processes
-        wanted.append(replace(base, layout=layout, ids=ids, scatter=scatter, processes=processes))
+    for ids, scatter in product(args.ids or [None], args.scatter or [None]):
+        for n in range(args.programs):
+            base = special_of(n) if args.special else setting_of(n * turns)
+            layout = args.layout[n % len(args.layout)] if args.layout else base.layout
+            processes = args.processes[n % len(args.processes)] if args.processes else base.processes
+            wanted.append(
+                (n, replace(base, layout=layout, processes=processes, ids=ids or base.ids, scatter=scatter or base.scatter))
+            )
     return wanted
 
 
@@ -213,9 +227,10 @@ def main() -> None:
     args = arguments()
     scored: list[Scored] = []
     begun = time.process_time()
-    for index, setting in enumerate(settings(args)):
+    for number, (index, setting) in enumerate(settings(args), 1):
         seed = seed_of(args.seed, index)
-        folder = args.keep / f"{args.split}-{seed}" if args.keep else Path(tempfile.mkdtemp(prefix="alltrace-matching-"))
+        name = f"{args.split}-{seed}-{setting.ids}-{setting.scatter:g}"
+        folder = args.keep / name if args.keep else Path(tempfile.mkdtemp(prefix="alltrace-matching-"))
         try:
             program = draw_for_matching(drawing_seed(args.split, seed), setting, 8 if args.sample else args.most_ranks)
             scored.append(score_program(seed, program, setting, folder, diagnose=not args.no_diagnosis))
@@ -223,7 +238,7 @@ def main() -> None:
             if not args.keep:
                 shutil.rmtree(folder, ignore_errors=True)
         if sys.stderr.isatty():
-            print(f"\r{index + 1}", end="", file=sys.stderr, flush=True)
+            print(f"\r{number}", end="", file=sys.stderr, flush=True)
     if args.json:
         args.json.write_text(json.dumps([{**asdict(s), "setting": str(s.setting)} for s in scored], indent=1))
     with contextlib.suppress(BrokenPipeError):

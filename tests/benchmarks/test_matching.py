@@ -12,7 +12,7 @@ import pytest
 from alltrace.align.store import aligned
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
-from benchmarks.matching import SAMPLE, main, write_program
+from benchmarks.matching import SAMPLE, arguments, main, median_and_largest, settings, write_program
 from benchmarks.programs import matched
 from benchmarks.programs.layouts import IDS, LAYOUTS, SCATTERS, Setting, draw_for_matching, setting_of
 from benchmarks.programs.matched import Match, score_clocks, score_matches
@@ -78,6 +78,30 @@ def test_settings_hold_every_combination():
         assert several == {"one device": 7, "4 devices": 1, "4 x 8 devices": 1}
 
 
+def settings_of(monkeypatch, *options):
+    monkeypatch.setattr(sys, "argv", ["matching", *options])
+    return settings(arguments())
+
+
+def test_each_of_the_given_ids_and_scatters_has_the_same_programs_of_all_layouts(monkeypatch):
+    wanted = settings_of(monkeypatch, "--programs", "12", "--ids", "ids", "none", "--scatter", "1", "3")
+    assert Counter((s.ids, s.scatter) for _, s in wanted) == {(i, x): 12 for i in ("ids", "none") for x in (1.0, 3.0)}
+    programs = [[(n, s.layout, s.processes) for n, s in wanted[at : at + 12]] for at in range(0, 48, 12)]
+    assert programs == programs[:1] * 4
+    assert Counter(layout for _, layout, _ in programs[0]) == dict.fromkeys(LAYOUTS, 2)
+
+
+def test_given_layouts_and_processes_take_turns(monkeypatch):
+    wanted = settings_of(monkeypatch, "--programs", "4", "--layout", "ep", "pp", "--processes", "4 devices")
+    assert [(s.layout, s.processes) for _, s in wanted] == [("ep", "4 devices"), ("pp", "4 devices")] * 2
+    assert [s.ids for _, s in wanted] == [setting_of(n).ids for n in range(4)]
+
+
+def test_intervals_are_given_by_their_median_and_the_largest():
+    assert median_and_largest([9_000.0, 1_000.0, 2_500.0]) == "2.5 us | 9.0 us"
+    assert median_and_largest([]) == " | "
+
+
 def test_a_program_is_scored_and_kept(monkeypatch, capsys, tmp_path):
     command = [
         "matching",
@@ -99,7 +123,7 @@ def test_a_program_is_scored_and_kept(monkeypatch, capsys, tmp_path):
     assert score["error"] is None
     assert score["matching"]["planted"] >= score["matching"]["right"]
     assert score["diagnosed"]
-    assert [p.name for p in (tmp_path / "kept").iterdir()] == ["dev-1"]
+    assert [p.name for p in (tmp_path / "kept").iterdir()] == ["dev-1-ids-1"]
 
 
 def test_a_number_of_programs_that_makes_no_sense_is_refused(monkeypatch, capsys):
