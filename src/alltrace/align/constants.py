@@ -28,3 +28,9 @@ MOST_RATE = 20e-6
 
 SHORTEST_NS = 1_000
 """A shorter operation cannot have waited for another device."""
+
+LEAST_WORK = 0.05
+"""A device with a smaller share of the kernels of the busiest one of its process is touched, and not worked with."""
+
+LEAST_LAUNCHED = 0.1
+"""Of a thread's launches, those to a device that has a smaller share are an exception."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from alltrace.align.constants import LEAST_LAUNCHED, LEAST_WORK
 from alltrace.align.evidence import collect
 from alltrace.align.rank_parts import write_part
 from alltrace.align.steps import rank_steps
@@ -51,12 +52,6 @@ if TYPE_CHECKING:
     from alltrace.trace.arrays import Int64
 
 _MEMBERS = "members.json"
-_LEAST_WORK = 0.05
-"""A device with a smaller share of the kernels of the busiest one is touched, and not worked with."""
-
-_LEAST_LAUNCHED = 0.1
-"""Of a thread's launches, those to a device that has a smaller share are an exception."""
-
 _LOGS = ("training", "gpu")
 _LOGS_LEFT_OUT = "logs of NCCL are of processes, so what compares the devices of processes does without them"
 
@@ -159,7 +154,7 @@ def _worked_with(run: Run, record: RankRecord) -> list[Device]:
         for number, count in zip(*(v.tolist() for v in np.unique(devices, return_counts=True)), strict=True):
             counts[number] = counts.get(number, 0) + count
     most = max(counts.values(), default=0)
-    return [d for d in record.devices if counts.get(d.device, 0) > _LEAST_WORK * most]
+    return [d for d in record.devices if counts.get(d.device, 0) > LEAST_WORK * most]
 
 
 def _link(source: Path, place: Path) -> None:
@@ -265,7 +260,7 @@ def _owners(rank: Rank, places: Mapping[int, int]) -> dict[int, NDArray[np.bool_
         for number, place in places.items():
             for thread, its in rows_by(threads[at[launched & (device == number)]]).items():
                 counts.setdefault(thread, np.zeros(len(places), np.int64))[place] += len(its)
-    return {thread: launches >= _LEAST_LAUNCHED * launches.max() for thread, launches in counts.items()}
+    return {thread: launches >= LEAST_LAUNCHED * launches.max() for thread, launches in counts.items()}
 
 
 def _sharing(owners: Mapping[int, NDArray[np.bool_]], count: int) -> list[list[int]]:

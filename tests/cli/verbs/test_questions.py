@@ -53,6 +53,8 @@ def test_the_envelope_of_info_is_as_promised(alltrace, run):
         "reports",
         "start_ns",
         "end_ns",
+        "session_ns",
+        "recorded_ns",
         "kernels",
         "copies",
     ]
@@ -62,8 +64,20 @@ def test_the_envelope_of_info_is_as_promised(alltrace, run):
         "run": FACTS,
         "columns": [{"name": n, "unit": "ns" if n.endswith("_ns") else None} for n in names],
         "rows": [
-            dict(zip(names, [0, 0, "host0", 4000, ["H200 (GPU-0)"], "RANK", ["rank0.sqlite"], 0, 80 * MS, 2, 1], strict=True)),
-            dict(zip(names, [1, 1, "host0", 4001, ["H200 (GPU-1)"], "RANK", ["rank1.sqlite"], 0, 60 * MS, 2, 0], strict=True)),
+            dict(
+                zip(
+                    names,
+                    [0, 0, "host0", 4000, ["H200 (GPU-0)"], "RANK", ["rank0.sqlite"], 0, 80 * MS, None, 80 * MS, 2, 1],
+                    strict=True,
+                )
+            ),
+            dict(
+                zip(
+                    names,
+                    [1, 1, "host0", 4001, ["H200 (GPU-1)"], "RANK", ["rank1.sqlite"], 0, 60 * MS, None, 60 * MS, 2, 0],
+                    strict=True,
+                )
+            ),
         ],
         "notes": ["rank 2: no report", UNALIGNED],
         "clocks": [

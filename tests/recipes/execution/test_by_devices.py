@@ -40,7 +40,7 @@ def test_findings_are_those_of_separate_processes(runs):
     alone, several, each = runs
     expected, found = (run.recipe("diagnose").to_pylist() for run in (alone, several))
     assert [(row["kind"], row["ranks"]) for row in expected] == [(row["kind"], numbers(row["devices"], each)) for row in found]
-    assert (found[0]["kind"], found[0]["severity"]) == ("straggler", "medium")
+    assert (found[0]["kind"], found[0]["severity"]) == ("straggler", "high")
     for one, other in zip(expected, found, strict=True):
         assert one["devices"] is None
         assert other["ranks"] == sorted({rank // each for rank in one["ranks"]})

@@ -359,7 +359,7 @@ def _groups(items: Any, of: Any) -> int | None:
 
 
 def open_report(path: Path, scratch: Path | None = None) -> RocpdReader:
-    """Open a database or JSON; the database that is made of JSON lies in `scratch`, a folder of the caller's, if there is one.
+    """Open a database or JSON; the database that is made of JSON is in `scratch`, a folder of the caller's, if there is one.
 
     Raises `InputError`: it cannot be read, is damaged or not what rocprofv3 writes.
     """
