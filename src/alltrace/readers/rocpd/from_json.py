@@ -48,7 +48,7 @@ _TABLES = {
 def write_database(source: Path, target: Path) -> None:
     """Write the content of a document as a database; one set of tables for each of its processes.
 
-    Raises `InputError`: it is too large, is no JSON, or has no process.
+    Raises `InputError`: it is too large, is not JSON, or has no process.
     """
     size = source.stat().st_size
     if size > _MOST_BYTES:
