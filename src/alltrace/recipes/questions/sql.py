@@ -27,6 +27,9 @@ MOST_SENT_BYTES = 256 << 20
 _GAP = r"(\s|--[^\n]*\n|/\*.*?\*/)*"
 _EXPLAIN = re.compile(rf"{_GAP}explain({_GAP}(analyze|\([^)]*\)))*", re.IGNORECASE | re.DOTALL)
 
+_PRAGMA = re.compile(rf"{_GAP}pragma\b", re.IGNORECASE | re.DOTALL)
+"""What older versions of DuckDB take for a SELECT."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -161,7 +164,7 @@ def _answer(connection: Any, text: str, rows: int | None) -> Any:
         # what EXPLAIN ANALYZE explains is carried out, so that too has to be reading
         inner = connection.extract_statements(_EXPLAIN.sub("", statements[0].query, count=1))
         explains = len(inner) == 1 and inner[0].type == duckdb.StatementType.SELECT
-    if not reads and not explains:
+    if _PRAGMA.match(text) or not (reads or explains):
         raise UsageError("the query is not one reading statement; expected one SELECT, DESCRIBE, SHOW, SUMMARIZE or EXPLAIN")
     relation = connection.sql(text)
     if rows is not None and reads:
