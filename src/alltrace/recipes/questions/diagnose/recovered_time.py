@@ -148,17 +148,20 @@ class RecoveredTime:
         `ranks`: The ranks, ascending. `steps`: The steps, ascending; None if the whole run is one. `lost_ns`: What a rank's kernels
         take less in a step, (ranks, steps).
         """
-        replay, works_ns = self.replay, self._works_ns
-        nodes = np.flatnonzero((replay.kind == COMPUTE) & (works_ns > 0))
-        factor = np.ones(len(replay.kind))
+        replay = self.replay
+        nodes = np.flatnonzero((replay.kind == COMPUTE) & (self._works_ns > 0))
+        left_ns = self._works_ns[nodes].astype(np.float64)
         for row, column in np.argwhere(lost_ns >= 1).tolist():
             own = replay.rank[nodes] == ranks[row]
-            if steps is not None:
-                own &= replay.step[nodes] == steps[column]
-            chosen = nodes[own][np.argsort(-works_ns[nodes[own]], kind="stable")]
-            longest_first = works_ns[chosen]
+            if steps is not None:  # what begins a step can be one piece with what ended the step before
+                own &= (replay.step[nodes] == steps[column]) | (replay.step[nodes] == steps[column] - 1)
+            chosen = np.flatnonzero(own)
+            chosen = chosen[np.argsort(-left_ns[chosen], kind="stable")]
+            longest_first = left_ns[chosen]
             before = np.cumsum(longest_first) - longest_first
-            factor[chosen] -= np.clip(lost_ns[row, column] - before, 0, longest_first) / longest_first
+            left_ns[chosen] -= np.clip(lost_ns[row, column] - before, 0, longest_first)
+        factor = np.ones(len(replay.kind))
+        factor[nodes] = left_ns / self._works_ns[nodes]
         return self.with_factors(factor)
 
     def with_peers_work(self, ranks: Sequence[int], peers: Sequence[int]) -> Int64 | None:
