@@ -40,6 +40,8 @@ class PartialRun(Run):
         self._imported = self._manifest
         self.overlay: Overlay | None = None
         self.alignment: Any = None
+        self.members = None
+        self.devices_run = (None,)  # its devices are not told apart before all ranks are there
         self.files: RankFiles = RankFiles(self.path)
         self._names = Names(self.name_files)
 
