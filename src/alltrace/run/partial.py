@@ -41,7 +41,7 @@ class PartialRun(Run):
         self.overlay: Overlay | None = None
         self.alignment: Any = None
         self.members = None
-        self.devices_run = (None,)  # its devices are not told apart before all ranks are there
+        self.devices_run = (None,)  # without all of its ranks, nobody knows what its devices are
         self.files: RankFiles = RankFiles(self.path)
         self._names = Names(self.name_files)
 
