@@ -53,7 +53,7 @@ def test_ranks_with_the_same_gpus_are_named_together():
     ),
 )
 def test_sentences_name_devices_in_place_of_numbers(sentence, said):
-    assert MEMBERS.said(sentence) == said
+    assert MEMBERS.in_words(sentence) == said
 
 
 def test_processes_and_devices_of_numbers():

@@ -79,20 +79,20 @@ def _by_devices(imported: Run) -> Run | None:
             return None
         if not facts["members"]:
             return imported
-        found = Run(place)
-        found.members = Members([Member(*m) for m in facts["members"]], facts["sharing"])
-        return found
+        by_device = Run(place)
+        by_device.members = Members([Member(*m) for m in facts["members"]], facts["sharing"])
+        return by_device
 
     def make(place: Path, made: str) -> Run:
         with draft_of(place) as draft:
             _write(imported, draft, made)
             remove(place)
-        found = read(place, made)
-        assert found is not None  # noqa: S101  it was just written
-        return found
+        by_device = read(place, made)
+        assert by_device is not None  # noqa: S101  it was just written
+        return by_device
 
-    found = derived(imported, DEVICES, made_from, read, make, what="the run by devices")
-    return None if found is imported else found
+    by_device = derived(imported, DEVICES, made_from, read, make, what="the run by devices")
+    return None if by_device is imported else by_device
 
 
 def _shown(record: RankRecord) -> list[int]:

@@ -57,7 +57,7 @@ class Members:
         """Devices in a sentence; see `named_devices`."""
         return named_devices(self.devices(set(numbers)))
 
-    def said(self, sentence: str) -> str:
+    def in_words(self, sentence: str) -> str:
         """A sentence about numbers, with the devices in their place."""
         return _NAMED.sub(self._replaced, sentence)
 
@@ -80,8 +80,8 @@ def named_devices(devices: Iterable[Mapping[str, Any]]) -> str:
     alike: dict[tuple[int, ...], list[int]] = {}
     for rank, its in gpus.items():
         alike.setdefault(tuple(sorted(its)), []).append(rank)
-    said = [_counted("rank", ranks) + (f", {_counted('GPU', its)}" if its else "") for its, ranks in alike.items()]
-    return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said)
+    counts = [_counted("rank", ranks) + (f", {_counted('GPU', its)}" if its else "") for its, ranks in alike.items()]
+    return " and ".join([", ".join(counts[:-1]), counts[-1]] if len(counts) > 1 else counts)
 
 
 def _counted(word: str, numbers: Sequence[int]) -> str:

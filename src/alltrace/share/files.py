@@ -54,7 +54,7 @@ def share(
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} already exists; give another --output")
-    items, said = _items(sources)
+    items, summary = _items(sources)
     words = Words(hide)
     with scratch_folder("alltrace-share-") as scratch:
         for number, item in enumerate(items):
@@ -78,11 +78,11 @@ def share(
                 place.parent.mkdir(parents=True, exist_ok=True)
                 if place.exists():
                     raise UsageError(f"two files would be called {place.name}; scrub them one by one")
-                told = _write(item, place, words, drop_texts=drop_texts, keep_payloads=keep_payloads)
-                said.append(f"{printable(str(place.relative_to(draft)))}: {told}" if place != draft else told)
+                removed = _write(item, place, words, drop_texts=drop_texts, keep_payloads=keep_payloads)
+                summary.append(f"{printable(str(place.relative_to(draft)))}: {removed}" if place != draft else removed)
             if target.is_dir():
                 target.rmdir()
-    return [*said, *_replaced(words)]
+    return [*summary, *_replaced(words)]
 
 
 def _items(sources: Sequence[Path]) -> tuple[list[_Item], list[str]]:
@@ -160,14 +160,14 @@ def _hosts(item: _Item) -> Iterator[str]:
             yield reader.report.host or ""
         return
     with closing(sqlite3.connect(f"{item.path.absolute().as_uri()}?mode=ro", uri=True)) as database:
-        asked = "SELECT CAST(value AS TEXT) FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname'"
-        yield from (name for (name,) in _rows(database, asked) if name)
+        statement = "SELECT CAST(value AS TEXT) FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname'"
+        yield from (name for (name,) in _rows(database, statement) if name)
 
 
-def _rows(database: sqlite3.Connection, asked: str) -> Iterator[tuple[Any, ...]]:
+def _rows(database: sqlite3.Connection, statement: str) -> Iterator[tuple[Any, ...]]:
     """The rows of an answer; none if the table is not there, or damaged, which who copies it says."""
     try:
-        yield from database.execute(asked)
+        yield from database.execute(statement)
     except sqlite3.DatabaseError:
         return
 

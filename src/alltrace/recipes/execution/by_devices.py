@@ -36,7 +36,7 @@ def chosen_members(run: Run, members: Members, ranks: Sequence[int] | None) -> t
 
 def in_processes(answer: Answer, run: Run, members: Members) -> Answer:
     """An answer about a run by devices as one about its processes and their devices, with the notes of the run."""
-    notes = (*run.manifest.notes, *map(members.said, answer.notes))
+    notes = (*run.manifest.notes, *map(members.in_words, answer.notes))
     extra = {name: [_of_row(row, members) for row in rows] for name, rows in answer.extra.items()}
     further = {name: AnswerTable(_of_table(t.table, members), t.columns) for name, t in answer.further.items()}
     return answer._replace(table=_of_table(answer.table, members), notes=notes, extra=extra, further=further)
@@ -64,7 +64,7 @@ def _of_table(table: pa.Table, members: Members) -> pa.Table:
             if device in table.column_names:
                 put(device, numbers, lambda number: members[number].device)
         elif name in SENTENCES:
-            put(name, table.column(name).to_pylist(), members.said)
+            put(name, table.column(name).to_pylist(), members.in_words)
         elif name == "ranks" and pa.types.is_list(table.schema.field(name).type):
             of_row = table.column(name).to_pylist()
             put(name, of_row, members.ranks)
