@@ -42,6 +42,7 @@ KIND_MEANINGS = {
     "fusion": "opportunity: kernels in a row that only move data, which one kernel would replace",
     "shapes": "opportunity: matrix products whose shapes leave multiprocessors empty",
     "small-kernels": "opportunity: short kernels with idle time between them, which a CUDA graph would remove",
+    "slow-operator": "opportunity: an operator whose shapes keep it far below the rate of its device",
 }
 """What each kind of finding means; docs/diagnose.md has the rules."""
 

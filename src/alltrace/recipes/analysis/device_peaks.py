@@ -2,8 +2,8 @@
 
 Rates are of dense arithmetic at the boost clock, in 10^12 operations a second. Sources: NVIDIA's data sheets of V100, T4, A100,
 A30, A10, A40, L4, L40S, H100, H200, Blackwell (HGX B200 and B300, where sparse rates are halved) and the whitepapers of the GeForce
-architectures (fp16 with sums in fp32); AMD's data sheets of MI210, MI250X, MI300X, MI325X. `half` is fp16 or bf16, whichever the
-device has; None is a format that it does not multiply.
+architectures (fp16 with sums in fp32); AMD's data sheets of MI210, MI250X, MI300A, MI300X, MI325X, MI350X, MI355X. `half` is fp16
+or bf16, whichever the device has; None is a format that it does not multiply.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ _PEAKS = (
     (r"RTX 5090", Peaks(104.8, 104.8, 209.5, fp8=838.0, int8=838.0, fp4=1676.0)),
     (r"MI210", Peaks(45.3, None, 181.0)),
     (r"MI250", Peaks(95.7, None, 383.0)),
+    (r"MI300A", Peaks(122.6, 490.3, 980.6, fp64=61.3, fp64_tensor=122.6, fp8=1961.2, int8=1961.2)),
     (r"MI300X|MI325X", Peaks(163.4, 653.7, 1307.4)),
+    (r"MI350X", Peaks(144.2, None, 2306.9, fp8=4613.7, int8=4613.7)),
+    (r"MI355X", Peaks(157.3, None, 2516.6, fp8=5033.2, int8=5033.2)),
 )
 
 

@@ -11,6 +11,9 @@ The least bytes are every operand read once and the result written once; caches 
 | its backward | the same for each requested gradient, of input and of weight |
 | attention, b batches and h heads, q queries and k keys of d elements, values of v | 2 b h q k (d + v) |
 | its backward, which computes the scores again (FlashAttention, Dao et al. 2022) | 2 b h q k (3 d + 2 v) |
+| experts of t tokens, each of which meets s of e experts with weights of w elements | 2 t s w |
+
+Of experts as many read their weights as even routing reaches, e (1 - (1 - 1/e)^(t s)).
 """
 
 from __future__ import annotations
@@ -28,6 +31,11 @@ _WIDTHS = {
     "shortint": 2, "int": 4, "long": 8, "longint": 8, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1,
     "float8_e5m2fnuz": 1, "complex<float>": 8, "complex<double>": 16, "complexfloat": 8, "complexdouble": 16,
 }  # fmt: skip
+EXPERTS = (
+    *("vllm::rocm_aiter_fused_moe", "vllm::inplace_fused_experts", "vllm::outplace_fused_experts", "vllm::fused_experts"),
+    *("sglang::inplace_fused_experts", "sglang::outplace_fused_experts", "aiter::fused_moe", "aiter::fused_moe_"),
+)
+"""Operators that take tokens, two weights of each expert, and each token's choice of experts."""
 _MOST_DIMENSIONS = 16
 _MOST_ELEMENTS = 1 << 62
 
@@ -39,6 +47,7 @@ class Call:
     shapes: tuple[Shape, ...]  # the shape of each argument; empty for one that is not a tensor
     types: tuple[str, ...]  # the type of each argument as the profiler names it
     values: tuple[str, ...]  # each argument that is not a tensor as the profiler writes it; empty if it did not
+    strides: tuple[Shape, ...] = ()  # the strides of each argument, in elements; empty if they were not recorded
 
     def shape(self, at: int, least: int = 1) -> Shape:
         """The shape of a tensor with at least that many dimensions; ValueError if the argument is not one."""
@@ -49,7 +58,8 @@ class Call:
 
     def integers(self, at: int, count: int) -> Sequence[int]:
         """The whole numbers of an argument that is a list, or one number for all; ValueError if there are none."""
-        found = json.loads(self.values[at]) if at < len(self.values) and self.values[at] else None
+        text = self.values[at] if at < len(self.values) else ""
+        found = json.loads(text.replace("(", "[").replace(")", "]")) if text else None
         listed = [found] * count if isinstance(found, int) else found
         if not isinstance(listed, list) or any(not isinstance(n, int) for n in listed) or len(listed) not in (1, count):
             raise ValueError(f"argument {at} is not a list of numbers")
@@ -81,7 +91,13 @@ def call_of(payload: str | None) -> Call | None:
     dims = about.get("Input Dims")
     if not isinstance(dims, list):
         return None
-    return Call(tuple(_shape(d) for d in dims), _texts(about.get("Input type")), _texts(about.get("Concrete Inputs")))
+    strides = about.get("Input Strides")
+    return Call(
+        tuple(_shape(d) for d in dims),
+        _texts(about.get("Input type")),
+        _texts(about.get("Concrete Inputs")),
+        tuple(_shape(d) for d in strides) if isinstance(strides, list) else (),
+    )
 
 
 def work_of(name: str, call: Call | None) -> Work | None:
@@ -109,12 +125,14 @@ def _texts(given: Any) -> tuple[str, ...]:
     return tuple(t if isinstance(t, str) else "" for t in given) if isinstance(given, list) else ()
 
 
+def width_of(kind: str) -> int | None:
+    """The bytes of an element of a type as the profiler names it; None if it is not known."""
+    return _WIDTHS.get(kind.replace("c10::", "").replace(" ", "").lower())
+
+
 def _width(call: Call) -> int | None:
     """The bytes of an element of the first tensor, which represents all."""
-    for shape, kind in zip(call.shapes, call.types, strict=False):
-        if shape:
-            return _WIDTHS.get(kind.replace("c10::", "").replace(" ", "").lower())
-    return None
+    return next((width_of(kind) for shape, kind in zip(call.shapes, call.types, strict=False) if shape), None)
 
 
 def _product(batch: int, m: int, k: int, n: int) -> tuple[int, int]:
@@ -162,6 +180,25 @@ def _grouped_mm(call: Call) -> tuple[int, int]:
     (t, k), (groups, other, n) = call.shape(0), call.shape(1)
     _agree(k, other)
     return 2 * t * k * n, t * k + groups * k * n + t * n
+
+
+def experts_of(call: Call) -> tuple[int, int, int]:
+    """The tokens of a call of fused experts, how many experts each meets, and how many there are; ValueError for other arguments."""
+    (tokens, hidden), first, second = call.shape(0, 2)[-2:], call.shape(1, 3), call.shape(2, 3)
+    _agree(first[0], second[0])
+    if hidden not in first or hidden not in second:
+        raise ValueError("the weights are not of these tokens")
+    chosen = next((s[1] for s in call.shapes[3:] if len(s) == 2 and s[0] == tokens and s[1] <= first[0]), None)
+    if not chosen:
+        raise ValueError("the choice of each token is not known")
+    return tokens, chosen, first[0]
+
+
+def _experts(call: Call) -> tuple[int, int]:
+    tokens, chosen, experts = experts_of(call)
+    weights = prod(call.shape(1)[1:]) + prod(call.shape(2)[1:])
+    reached = experts * (1 - (1 - 1 / experts) ** (tokens * chosen))
+    return 2 * tokens * chosen * weights, round(reached * weights) + 2 * prod(call.shape(0))
 
 
 def _agree(a: int, b: int) -> None:
@@ -243,6 +280,7 @@ _FORMULAS: dict[str, Callable[[Call], tuple[int, int]]] = {
     "aten::linear": _linear,
     "vllm::rocm_unquantized_gemm": _linear,
     "aten::_grouped_mm": _grouped_mm,
+    **dict.fromkeys(EXPERTS, _experts),
     **{f"aten::conv{n}d": _convolution(3, 4, 5) for n in (1, 2, 3)},
     "aten::convolution": _convolution(3, 4, 5, 6),
     "aten::_convolution": _convolution(3, 4, 5, 6),

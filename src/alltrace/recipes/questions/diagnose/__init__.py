@@ -51,6 +51,7 @@ DETECTORS = (
     "alltrace.recipes.questions.diagnose.copies",
     "alltrace.recipes.questions.diagnose.absent_ranks",
     "alltrace.recipes.questions.diagnose.opportunities",
+    "alltrace.recipes.questions.diagnose.slow_operators",
 )
 """The modules that look for what costs time."""
 
@@ -118,19 +119,20 @@ def _map(rank: Rank, _options: Options) -> Any:
     from alltrace.recipes.questions.diagnose.kernel_work import KernelWork
     from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
     from alltrace.recipes.questions.diagnose.machine_state import MachineState
+    from alltrace.recipes.questions.diagnose.operator_rates import SlowOperator
     from alltrace.recipes.questions.diagnose.potential import Potential
     from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
     from alltrace.recipes.questions.diagnose.time_slices import TimeSlices
 
     machine = (MachineState, GpuState, HostState, NetworkState)
-    classes = (Contribution, RankFacts, KernelWork, TimeSlices, Potential, HostTime, LoneOperations, *machine)
+    classes = (Contribution, RankFacts, KernelWork, TimeSlices, Potential, SlowOperator, HostTime, LoneOperations, *machine)
     found = kept_once(rank, "contribution", classes, _contribution)
     return found if found.facts is None else replace(found, graph=graph_of(rank))
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     from alltrace.recipes.analysis.run_replay import compared, other_culprit, peers_in, replay_of
-    from alltrace.recipes.questions.diagnose import capture, sharing, unexplained
+    from alltrace.recipes.questions.diagnose import capture, sharing, slow_operators, unexplained
     from alltrace.recipes.questions.diagnose import late_ranks as late
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
     from alltrace.recipes.questions.diagnose.hand_over import hand_overs, with_roles
@@ -165,7 +167,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     origins = {rank: given_by.origins for rank, given_by in given.items()}
     in_order = ranked([*capture.find(all_ranks, run), *found], max(all_ranks.span_ns, turns.span_ns))
     rows = _by_severity([_row(r, all_ranks, in_order, origins) for r in in_order], all_ranks)
-    notes = [*_limits(all_ranks), *sharing.notes(run)]
+    notes = [*_limits(all_ranks), *sharing.notes(run), *slow_operators.notes(all_ranks)]
     if all_ranks.recovery is not None and len(all_ranks.ranks) > 1:
         first = next((row["ranks"] for row in rows if row["lost_ns"]), ())
         notes += other_culprit(

@@ -12,7 +12,7 @@ from alltrace.run.members import named_devices
 from alltrace.trace.amounts import amount
 from alltrace.trace.number_text import counted, number_ranges
 
-_OPPORTUNITIES = frozenset({"precision", "attention", "fusion", "shapes", "small-kernels"})
+_OPPORTUNITIES = frozenset({"precision", "attention", "fusion", "shapes", "small-kernels", "slow-operator"})
 _OTHERS_WAIT = frozenset({"straggler", "slow-host", "throttling", "device-stall", "imbalance"})
 _HOST_KINDS = (
     *("launch-bound", "sync", "host-pause", "data-stall", "allocation", "module-loading", "recompilation", "idle-gap"),
@@ -39,6 +39,7 @@ _PROOFS: dict[str, tuple[str, dict[str, Any]]] = {
     "hand-over": ("breakdown", {"by": "role"}),
     "jitter": ("steps", {"per_step": True}),
     **dict.fromkeys(("shared-device", *_OPPORTUNITIES), ("kernels", {"by_rank": True})),
+    "slow-operator": ("operators", {"by": "operator-shape"}),
     "capture-fault": ("info", {}),
 }
 

@@ -8,10 +8,11 @@ from typing import Any
 from alltrace.trace.amounts import amount
 
 _RATES = ("gb_per_s", "peers_gb_per_s", "link_gb_per_s", "busbw_gb_per_s", "peers_busbw_gb_per_s", "nic_gb_per_s",
-          "peers_nic_gb_per_s", "nic_received_gb_per_s", "peers_nic_received_gb_per_s")  # fmt: skip
+          "peers_nic_gb_per_s", "nic_received_gb_per_s", "peers_nic_received_gb_per_s", "moved_gb_per_s",
+          "roof_gb_per_s")  # fmt: skip
 _SHARES = ("breadth", "persistence", "affected_share", "noise", "last_share", "link_share", "covered_share", "compute_share",
            "on_cpu_share", "peers_on_cpu_share", "cpu_taken_share", "peers_cpu_taken_share",
-           "longest_share", "alone_share", "suspect_share")  # fmt: skip
+           "longest_share", "alone_share", "suspect_share", "roof_share")  # fmt: skip
 
 _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (
@@ -25,6 +26,19 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("persistence",), "{persistence} of the variance lies between ranks"),
     (("noise",), "a rank varies by {noise} from step to step"),
     (("affected_share",), "{affected_share} of the kernels' time is affected"),
+    (("tflop_per_s", "roof_tflop_per_s"), "{tflop_per_s} TFLOP/s, the device {roof_tflop_per_s} TFLOP/s"),
+    (("tflop_per_s",), "{tflop_per_s} TFLOP/s"),
+    (("roof_tflop_per_s",), "the device does {roof_tflop_per_s} TFLOP/s"),
+    (("moved_gb_per_s", "roof_gb_per_s"), "at least {moved_gb_per_s} are moved, the memory carries {roof_gb_per_s}"),
+    (("moved_gb_per_s",), "at least {moved_gb_per_s} are moved"),
+    (("roof_gb_per_s",), "the memory carries {roof_gb_per_s}"),
+    (("roof_share",), "{roof_share} of the device's roof"),
+    (("flop_per_byte", "ridge_flop_per_byte"), "{flop_per_byte} operations a byte, the device's ridge is at {ridge_flop_per_byte}"),
+    (("flop_per_byte",), "{flop_per_byte} operations a byte"),
+    (("ridge_flop_per_byte",), "the device's ridge is at {ridge_flop_per_byte} operations a byte"),
+    (("tiles", "multiprocessors"), "{tiles} tiles for {multiprocessors} multiprocessors"),
+    (("tiles",), "{tiles} tiles"),
+    (("multiprocessors",), "{multiprocessors} multiprocessors"),
     (
         ("interrupted_launches", "interrupted_kernels", "slice_ns"),
         "{interrupted_launches} launches of {interrupted_kernels} different kernels took {slice_ns}, or a multiple of that, "

@@ -41,6 +41,7 @@ KINDS = (
     "fusion",
     "shapes",
     "small-kernels",
+    "slow-operator",
 )
 """All kinds of findings."""
 
@@ -50,6 +51,15 @@ EVIDENCE = {
     "breadth": "share of the kernels of a family, by time, that take longer, 0 to 1",
     "persistence": "share of the variance between ranks and steps that is between ranks (intraclass correlation), 0 to 1",
     "affected_share": "share of the time in kernels that an opportunity is about, 0 to 1",
+    "tflop_per_s": "rate of an operator, 10^12 operations a second",
+    "roof_tflop_per_s": "rate of its device in that format, by data sheet",
+    "moved_gb_per_s": "the least bytes it moves divided by its time, GB/s",
+    "roof_gb_per_s": "rate of its device's memory, by data sheet, GB/s",
+    "roof_share": "the time that it takes at the device's roof as a share of what it takes, 0 to 1",
+    "flop_per_byte": "its arithmetic intensity: operations for each of the least bytes",
+    "ridge_flop_per_byte": "the intensity below which the device waits for its memory",
+    "tiles": "tiles that its result is divided into",
+    "multiprocessors": "multiprocessors of its device, which compute a tile each",
     "since_step": "the first step that is so",
     "noise": "deviation of a rank's ratio to its peers from step to step",
     "interrupted_launches": "launches of kernels that took one or more time slices longer than usual",

@@ -213,5 +213,6 @@ _HEADLINES: dict[str, str | Callable[[_Row], str]] = {
     "attention": "attention runs as several kernels that one fused kernel could replace",
     "fusion": "kernels in a row that move data could be one fused kernel",
     "shapes": "shapes of matrix products leave multiprocessors empty in their last wave",
+    "slow-operator": lambda row: f"its shapes, format or kernel keep {row.where} from the rate of its device",
     "small-kernels": "the device waits between small kernels that a CUDA graph could launch at once",
 }

@@ -16,6 +16,7 @@ from alltrace.recipes.questions.diagnose.finding import PARTS
 from alltrace.recipes.questions.diagnose.gaps import CLASSES, HostSets, activity, classify, is_pageable, regions_of
 from alltrace.recipes.questions.diagnose.host_sets import host_sets
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
+from alltrace.recipes.questions.diagnose.operator_rates import SlowOperator, slow_operators
 from alltrace.recipes.questions.diagnose.potential import Potential, potentials
 from alltrace.run.clock import ClockMap
 from alltrace.run.rank import Rank
@@ -43,6 +44,7 @@ class RankFacts:
     working: Int64  # when the devices compute or copy, in the whole run, pauses of less than 10 ms closed, (k, 2)
     work: KernelWork  # what its compute kernels did in each step, or piece of a run without steps
     potentials: dict[str, Potential]  # what other kernels could save, by kind of opportunity
+    operators: list[SlowOperator]  # operators below the roof of their device
     copy_kinds: list[str]  # direction and memory of copies, such as `HtoD pageable`
     copy_bytes: Int64  # bytes of large copies of each, in the judged steps
     copy_ns: Int64  # their summed durations
@@ -126,6 +128,7 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
         working=_working(work.compute, work.copies),
         work=work_done,
         potentials=potentials(rank, counted, work),
+        operators=slow_operators(rank, counted),
         copy_kinds=kinds,
         copy_bytes=copied,
         copy_ns=took,

@@ -1,0 +1,260 @@
+"""Operators of PyTorch that run far below their device's roof, and why, by the shapes that they were called with.
+
+The roof of a call is the longer of its operations by the rate of its format and its least bytes by the rate of the memory. What
+could be saved is the time beyond that; of an operator whose shapes allow no more, what other shapes would save. Operators whose
+shapes or whose work is not known, and those near their roof, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from alltrace.recipes.analysis.device_peaks import Peaks
+from alltrace.recipes.analysis.device_roofs import Roof, device_of_code, lowest_ridge, lowest_roof, roof_of
+from alltrace.recipes.analysis.flops import Call, call_of, work_of
+from alltrace.recipes.analysis.kernel_families import FP32, HALF, TF32, family_of
+from alltrace.recipes.analysis.launched_work import gpu_work
+from alltrace.recipes.analysis.operator_shapes import Reason, experts_in_words, is_half, moved_bytes, reasons_of
+from alltrace.recipes.analysis.operator_sums import Program, is_operator
+from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, outermost
+from alltrace.run.rank import Rank
+from alltrace.trace.amounts import amount
+from alltrace.trace.arrays import Int64
+from alltrace.trace.distinct import distinct
+from alltrace.trace.kernel_families import ATTENTION, SOFTMAX
+
+_NEAR_ROOF = 0.5
+"""From this share of its roof on an operator is as fast as such kernels usually are."""
+
+_FAR_BELOW = 0.35
+"""Below this share of the roof it is slow even if its shapes do not say why."""
+
+_BELOW_ANY = 0.8
+"""Below this share of the lowest roof of all devices it is slow on any, if its shapes say why."""
+
+_FAR_BELOW_RIDGE = 0.25
+"""Below this share of the ridge an operator does nothing but read and write."""
+
+_MOST_OPERATORS = 32
+"""Kept of a rank."""
+
+_SHORT_NS = 10_000
+_SHORT = Reason(
+    "short",
+    f"short: a call has less than {_SHORT_NS // 1000} us of work, of which starting and ending a kernel is a large part",
+    "batch such calls, fuse them (torch.compile), or record them in a CUDA graph",
+)
+
+
+@dataclass(frozen=True)
+class SlowOperator:
+    """An operator with shapes that runs below its device's roof in a rank's judged steps."""
+
+    where: str  # its name, the shapes of its inputs and their type
+    name: str  # its name
+    reason: str  # in two or three words; empty if its device is not known and its shapes do not say whether it is slow
+    says: str  # the reason in words
+    advice: str
+    saved_ns: int  # the most that a change can save
+    took_ns: int  # the time of its kernels
+    known: bool  # whether its device's roof is known
+    evidence: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The calls of an operator with the same arguments."""
+
+    name: str
+    call: Call
+    calls: int
+    took_ns: int
+    flops: float
+    moved: int | None
+    kernels: tuple[str, ...]  # the names of its kernels, the one that takes longest first
+
+
+def slow_operators(rank: Rank, step: Int64) -> list[SlowOperator]:
+    """The operators of a rank that could save most.
+
+    `step`: The place of the step of each row of `kernels`; -1 for what does not count.
+    """
+    device = _device(rank)
+    found = [slow for group in _groups(rank, step) if (slow := _judged(group, device)) is not None]
+    return sorted(found, key=lambda s: (-s.saved_ns, -s.took_ns, s.where))[:_MOST_OPERATORS]
+
+
+def _device(rank: Rank) -> tuple[str | None, int | None, int | None]:
+    """The name, multiprocessors and memory bandwidth, in bytes a second, of the rank's device; None for what is not known."""
+    rows = rank.table("devices", ("name", "sm_count", "memory_bandwidth_bytes_per_s")).to_pylist()
+    row = next((r for r in rows if r["name"] is not None), rows[0] if rows else {})
+    name = rank.texts(pa.array([row["name"]], pa.int64()))[0].as_py() if row.get("name") is not None else None
+    return name, row.get("sm_count") or None, row.get("memory_bandwidth_bytes_per_s") or None
+
+
+def _groups(rank: Rank, step: Int64) -> list[_Group]:
+    """The outermost operators with known work around the launches of the kernels that count."""
+    if not is_operator(rank.table("ranges", ("domain",)).column("domain")).any():
+        return []
+    operators = Program.of(rank).operators
+    payloads = operators.payloads
+    kinds, kind = distinct(operators.name * len(payloads) + operators.payload)
+    about = [_work(operators.names[k // len(payloads)], payloads[k % len(payloads)]) for k in kinds.tolist()]
+    rows = np.flatnonzero(np.array([a is not None for a in about], np.bool_)[kind])
+    at = operators.at.of(rows)
+    rows = rows[outermost(at.thread, at.start, at.end)]
+    work = gpu_work(rank)
+    mine = np.flatnonzero((step >= 0) & (work.call[: len(step)] >= 0))
+    calls = Intervals(*(work.of_calls(c, mine) for c in ("thread", "start", "end")))
+    inside = innermost_node(operators.at.of(rows), calls)
+    mine, inside = mine[inside >= 0], inside[inside >= 0]
+    length, of_kind = (work.end - work.start)[mine], kind[rows[inside]]
+    found = []
+    for number in np.unique(of_kind).tolist():
+        if (known := about[number]) is None:
+            continue
+        (name, call, flops, moved), chosen = known, of_kind == number
+        ids, place = distinct(work.name[mine[chosen]])
+        by_name = np.zeros(len(ids), np.int64)
+        np.add.at(by_name, place, length[chosen])
+        texts = rank.texts(pa.array(ids[np.argsort(-by_name, kind="stable")], pa.int64())).to_pylist()
+        times = len(np.unique(inside[chosen]))
+        found.append(_Group(name, call, times, int(length[chosen].sum()), flops, moved, tuple(t or "" for t in texts)))
+    return found
+
+
+def _work(name: str | None, payload: str | None) -> tuple[str, Call, float, int | None] | None:
+    """An operator's call with its operations, 0 for one that only moves data, and least bytes; None if they are not known."""
+    call = call_of(payload)
+    if not name or call is None:
+        return None
+    work = work_of(name, call)
+    if work is not None:
+        return (name, call, float(work.flops), work.moved_bytes) if work.flops else None
+    moved = moved_bytes(name, call)
+    return (name, call, 0.0, moved) if moved else None
+
+
+def _judged(group: _Group, device: tuple[str | None, int | None, int | None]) -> SlowOperator | None:
+    """An operator that is below its roof, or of which nobody knows; None for one near it."""
+    name, units, bandwidth = device
+    roof = roof_of(name) or (roof_of(device_of_code(group.kernels[0])) if name is None else None)
+    known = roof is not None
+    roof = roof or lowest_roof()
+    if bandwidth and known:
+        roof = roof._replace(memory_gb_per_s=bandwidth / 1e9)
+    half = is_half(group.call)
+    rate, whole = _rate(roof.peaks, group), group.took_ns
+    if rate is None or not whole:
+        return None
+    peak = roof.flop_per_s(rate)
+    moved = group.moved or 0
+    ideal_ns = max(group.calls * group.flops / peak, group.calls * moved / roof.bytes_per_s) * 1e9
+    share = ideal_ns / whole
+    reasons = reasons_of(group.name, group.call, units or roof.units, group.kernels[0])
+    families = {family_of(kernel).family for kernel in group.kernels}
+    if "attention" in group.name and SOFTMAX in families and ATTENTION not in families:
+        says = "not fused: attention runs as separate products and a softmax, which write all scores to memory"
+        reasons.insert(0, Reason("not fused", says, "use a fused kernel (FlashAttention, memory-efficient attention)"))
+    intensity = group.flops / moved if moved else None
+    ridge = peak / roof.bytes_per_s if known else lowest_ridge(half)
+    bound = group.flops > 0 and intensity is not None and intensity < _FAR_BELOW_RIDGE * ridge
+    evidence = _evidence(group, roof if known else None, peak, share, intensity, ridge, reasons, units)
+    where = f"{group.name} {_shapes(group.call)}"
+    of_shape = [r for r in reasons if r.by_shape]
+    if of_shape and (bound or not known) and intensity is not None and intensity < ridge:
+        saved = whole - (group.calls * group.flops / peak * 1e9 if known else whole * intensity / ridge)
+        return _slow(where, group, of_shape, round(saved), known, evidence)
+    reasons = [r for r in reasons if not r.by_shape]
+    if whole < _SHORT_NS * group.calls and not any(r.on_any for r in reasons):
+        reasons = [_SHORT]
+    slow = share < (_NEAR_ROOF if reasons or not group.flops else _FAR_BELOW)
+    if known:
+        if not slow:
+            return None
+        return _slow(where, group, reasons or [_without_reason(group, share, bound)], round(whole - ideal_ns), known, evidence)
+    if share < _BELOW_ANY and reasons:
+        return _slow(where, group, reasons, round(whole - ideal_ns), known, evidence)
+    of_any = [r for r in reasons if r.on_any]
+    if of_any:
+        return _slow(where, group, of_any, _saved_on_any(group, of_any[0], half=half), known, evidence)
+    if not group.flops:
+        return None
+    bound_by = "bound by memory" if intensity is not None and intensity < ridge else "bound by compute"
+    speed = amount(group.calls * group.flops / whole / 1e3, "TFLOP/s", 3)
+    says = f"runs at {speed}{experts_in_words(group.name, group.call)}, {'; '.join([bound_by, *(r.says for r in reasons)])}"
+    says += "; its device is not in the table of roofs, so whether that is slow is not known"
+    return SlowOperator(where, group.name, "", says, "", 0, whole, False, evidence)
+
+
+def _saved_on_any(group: _Group, reason: Reason, *, half: bool) -> int:
+    """The least that a device of the tables saves of what is slow on any; all of it if that is not known."""
+    if reason.tiles:
+        return round(group.took_ns * (1 - reason.tiles / lowest_roof().units))
+    return group.took_ns if half else group.took_ns // 2
+
+
+def _without_reason(group: _Group, share: float, bound: bool) -> Reason:
+    if not group.flops or bound:
+        says = f"memory-bound at a poor bandwidth: it reaches {100 * share:.0f} % of what the memory carries"
+        return Reason("poor bandwidth", says, "fuse it with its neighbours (torch.compile), use a 16-bit format, or a newer kernel")
+    says = f"low efficiency: it reaches {100 * share:.0f} % of the device's rate, and its shapes do not say why"
+    advice = "try another version of the library, or let it choose a kernel by trying (TunableOp, cudnn.benchmark)"
+    return Reason("low efficiency", says, advice)
+
+
+def _slow(
+    where: str, group: _Group, reasons: Sequence[Reason], saved_ns: int, known: bool, evidence: dict[str, float]
+) -> SlowOperator:
+    says = "; ".join(r.says for r in reasons[:2])
+    advice = reasons[0].advice
+    return SlowOperator(where, group.name, reasons[0].name, says, advice, max(saved_ns, 0), group.took_ns, known, evidence)
+
+
+def _rate(peaks: Peaks, group: _Group) -> float | None:
+    """The rate of the format that the products are in; None if it is not known."""
+    kinds = [t.lower().replace("c10::", "") for s, t in zip(group.call.shapes, group.call.types, strict=False) if s]
+    kind = kinds[0] if kinds else ""
+    if "float8" in kind:
+        return peaks.fp8 or 2 * peaks.half
+    if is_half(group.call):
+        return peaks.half
+    if kind in ("char", "signed char", "unsigned char"):
+        return peaks.int8
+    if kind == "double":
+        return peaks.fp64_tensor or peaks.fp64
+    if kind != "float":
+        return None
+    precision = family_of(group.kernels[0]).precision
+    return peaks.rate(precision if precision in (HALF, TF32) else FP32)
+
+
+def _evidence(
+    group: _Group, roof: Roof | None, peak: float, share: float, intensity: float | None, ridge: float, reasons: Sequence[Reason],
+    units: int | None,
+) -> dict[str, float]:  # fmt: skip
+    found: dict[str, float] = {"calls": group.calls}
+    if group.flops:
+        found["tflop_per_s"] = round(group.calls * group.flops / group.took_ns / 1e3, 3)
+    if group.moved:
+        found["moved_gb_per_s"] = round(group.calls * group.moved / group.took_ns, 3)
+    if intensity:
+        found["flop_per_byte"] = round(intensity, 2)
+    if roof is not None:
+        found["roof_share"] = round(share, 4)
+        found["roof_gb_per_s"] = roof.memory_gb_per_s
+        if group.flops:
+            found |= {"roof_tflop_per_s": round(peak / 1e12, 1), "ridge_flop_per_byte": round(ridge, 1)}
+    tiles = next((r.tiles for r in reasons if r.tiles), None)
+    if tiles:
+        found |= {"tiles": tiles, "multiprocessors": units or (roof or lowest_roof()).units}
+    return found
+
+
+def _shapes(call: Call) -> str:
+    kind = next((t.removeprefix("c10::") for s, t in zip(call.shapes, call.types, strict=False) if s), "")
+    return " ".join([*("x".join(map(str, s)) for s in call.shapes if s), kind]).strip()
