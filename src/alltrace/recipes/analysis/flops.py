@@ -183,7 +183,7 @@ def _grouped_mm(call: Call) -> tuple[int, int]:
 
 
 def experts_of(call: Call) -> tuple[int, int, int]:
-    """The tokens of a call of fused experts, how many experts each meets, and how many there are; ValueError for other arguments."""
+    """The tokens of a call of fused experts, how many experts each meets, and how many there are; else `ValueError`."""
     (tokens, hidden), first, second = call.shape(0, 2)[-2:], call.shape(1, 3), call.shape(2, 3)
     _agree(first[0], second[0])
     if hidden not in first or hidden not in second:
