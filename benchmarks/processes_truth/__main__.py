@@ -21,6 +21,7 @@ from benchmarks.processes_truth.blocks import Blocks
 from benchmarks.processes_truth.causes import CAUSES, LEFT_OUT
 from benchmarks.processes_truth.machine import lacking
 from benchmarks.processes_truth.measuring import Program, record, time_both
+from benchmarks.processes_truth.packing import pack
 from benchmarks.processes_truth.score import HEAD, Scored, score, summary
 
 _PROFILERS = {"torch": "torch", "mpi": "nsys"}
@@ -43,6 +44,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--most", type=int, default=10, help="most pairs of blocks (default: 10)")
     parser.add_argument("--seed", type=int, default=1, help="of the order of blocks (default: 1)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep times and recordings there")
+    parser.add_argument("--pack", type=Path, metavar="FOLDER", help="also write the first recording of each cause there, scrubbed")
     return parser.parse_args()
 
 
@@ -72,6 +74,8 @@ def main() -> int:
                     reports = record(program, cause, _PROFILERS[name], args.steps, folder)
                     scores.append(score(name, cause, gain, reports, keep / "cache"))
                     print(scores[-1].row(), file=sys.stderr, flush=True)
+                    if args.pack is not None and run == 0:
+                        pack(reports, gain, args.pack / f"{name}-{cause.name}.tar.xz")
                 except AlltraceError as error:
                     print(f"{name}, {cause.name}: {error}", file=sys.stderr, flush=True)
                     failed = True

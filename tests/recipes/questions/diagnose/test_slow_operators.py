@@ -38,6 +38,23 @@ def test_a_large_product_near_the_roof_is_not_slow(tmp_path):
     assert slow(run_of(tmp_path, ("aten::mm", SQUARE, "nvjet_tst_128x256_64x4", SQUARE_NS / 0.7))) == []
 
 
+def test_what_its_shapes_slow_down_is_told_below_half_of_the_roof_and_others_below_a_third(tmp_path):
+    odd = [(4097, 4097), (4097, 4097)]
+    ideal = 2 * 4097**3 / 989.4e3
+    assert slow(run_of(tmp_path / "near", ("aten::mm", odd, "gemm", ideal / 0.52))) == []
+    assert len(slow(run_of(tmp_path / "below", ("aten::mm", odd, "gemm", ideal / 0.48)))) == 1
+    assert slow(run_of(tmp_path / "even", ("aten::mm", SQUARE, "gemm", SQUARE_NS / 0.37))) == []
+    assert len(slow(run_of(tmp_path / "uneven", ("aten::mm", SQUARE, "gemm", SQUARE_NS / 0.33)))) == 1
+
+
+def test_opportunities_below_three_percent_are_not_told(tmp_path):
+    given = [("aten::mm", SQUARE, "gemm", SQUARE_NS)] * 30
+    assert slow(run_of(tmp_path, *given, ("aten::mm", SQUARE, "gemm_slow", SQUARE_NS))) == []
+    odd = ("aten::mm", [(4097, 4097), (4097, 4097)], "gemm", 4 * 2 * 4097**3 / 989.4e3)
+    assert slow(run_of(tmp_path / "odd", *given, odd)) == []
+    assert len(slow(run_of(tmp_path / "more", *given, odd, odd, odd, odd))) == 1
+
+
 def test_a_product_far_below_the_roof_says_how_far(tmp_path):
     (row,) = slow(run_of(tmp_path, ("aten::mm", SQUARE, "nvjet_tst_128x256_64x4", SQUARE_NS / 0.2)))
     assert row["where"] == "aten::mm 8192x8192 8192x8192 BFloat16"

@@ -23,7 +23,7 @@ from alltrace.recipes.analysis.operator_sums import Program, is_operator
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, outermost
 from alltrace.run.rank import Rank
 from alltrace.trace.amounts import amount
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct
 from alltrace.trace.kernel_families import ATTENTION, SOFTMAX
 
@@ -113,17 +113,19 @@ def _groups(rank: Rank, step: Int64) -> list[_Group]:
     inside = innermost_node(operators.at.of(rows), calls)
     mine, inside = mine[inside >= 0], inside[inside >= 0]
     length, of_kind = (work.end - work.start)[mine], kind[rows[inside]]
+    full_name = integers(rank.table("kernels", ("name",)).column("name"))[mine]
+    order = np.argsort(of_kind, kind="stable")
     found = []
-    for number in np.unique(of_kind).tolist():
-        if (known := about[number]) is None:
+    for chosen in np.split(order, np.flatnonzero(np.diff(of_kind[order])) + 1):
+        if not len(chosen) or (known := about[of_kind[chosen[0]]]) is None:
             continue
-        (name, call, flops, moved), chosen = known, of_kind == number
-        ids, place = distinct(work.name[mine[chosen]])
+        ids, place = distinct(full_name[chosen])
         by_name = np.zeros(len(ids), np.int64)
         np.add.at(by_name, place, length[chosen])
         texts = rank.texts(pa.array(ids[np.argsort(-by_name, kind="stable")], pa.int64())).to_pylist()
-        times = len(np.unique(inside[chosen]))
-        found.append(_Group(name, call, times, int(length[chosen].sum()), flops, moved, tuple(t or "" for t in texts)))
+        calls_of = len(np.unique(inside[chosen]))
+        name, call, flops, moved = known
+        found.append(_Group(name, call, calls_of, int(length[chosen].sum()), flops, moved, tuple(t or "" for t in texts)))
     return found
 
 
