@@ -1,7 +1,7 @@
 """Causes planted in real processes: what `diagnose` finds and what was gained. `python -m benchmarks.processes_truth`.
 
 Four processes of a training (torchrun with gloo) or of an MPI program run on this machine, with about 10 ms of arithmetic in a step
-of 100 ms; the rest is waiting, which stands for a device. One start without a profiler alternates blocks with and without the
+of 100 ms; the rest is waiting, as for a device. One start without a profiler alternates blocks with and without the
 cause, in random order, until the standard error of the gain is at most a tenth of it. A second start, in which each step has the
 cause, is recorded by `alltrace capture exec`: the training with PyTorch's profiler, the MPI program with nsys (MPI and NVTX).
 `diagnose` runs on the reports. A cause that the machine does not allow is left out by name. What is in the folder already is
@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, AlltraceError
+from benchmarks.accuracy_page import write_table
 from benchmarks.processes_truth.blocks import Blocks
 from benchmarks.processes_truth.causes import CAUSES, LEFT_OUT
 from benchmarks.processes_truth.machine import lacking
@@ -44,6 +45,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--most", type=int, default=10, help="most pairs of blocks (default: 10)")
     parser.add_argument("--seed", type=int, default=1, help="of the order of blocks (default: 1)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep times and recordings there")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="write the tables into this page, such as docs/accuracy.md")
     parser.add_argument("--pack", type=Path, metavar="FOLDER", help="also write the first recording of each cause there, scrubbed")
     return parser.parse_args()
 
@@ -79,10 +81,12 @@ def main() -> int:
                 except AlltraceError as error:
                     print(f"{name}, {cause.name}: {error}", file=sys.stderr, flush=True)
                     failed = True
-    print(f"load of this machine now: {os.getloadavg()[0]:.1f} of {os.cpu_count()} cores\n")
-    print("\n".join([HEAD, *(s.row() for s in scores)]))
-    print(f"\n{summary(scores)}\n")
-    print("\n".join(f"* `{name}` is left out: {why}" for name, why in left_out.items()))
+    notes = [f"* `{name}` is left out: {why}." for name, why in left_out.items()]
+    lines = [HEAD, *(s.row() for s in scores), "", *summary(scores), "", *notes]
+    if args.write is None:
+        print("\n".join([f"load of this machine now: {os.getloadavg()[0]:.1f} of {os.cpu_count()} cores\n", *lines]))
+    else:
+        write_table(args.write, "real processes", lines)
     return EXIT_INPUT if failed else EXIT_DONE
 
 

@@ -97,7 +97,7 @@ def score(program: str, cause: Cause, gain: Gain, reports: Path, cache: Path) ->
     return Scored(program, cause, gain, kind, ranks, loss, said, statistics.median(took) if took else None)
 
 
-def summary(scores: Sequence[Scored]) -> str:
+def summary(scores: Sequence[Scored]) -> list[str]:
     """How many are right."""
     total = len(scores)
     counts = [
@@ -105,4 +105,4 @@ def summary(scores: Sequence[Scored]) -> str:
         ("and names its culprits", sum(s.culprit_right for s in scores)),
         ("its loss is the gain", sum(s.loss_right for s in scores)),
     ]
-    return "\n".join(["| all | right |", "|---|---|", *(f"| {what} | {right} of {total} |" for what, right in counts)])
+    return ["| all | right |", "|---|---|", *(f"| {what} | {right} of {total} |" for what, right in counts)]

@@ -39,7 +39,7 @@ def test_a_page_that_is_not_there_is_named(tmp_path):
 
 def test_the_page_has_a_place_for_each_table_that_is_written():
     root = Path(__file__).resolve().parents[2]
-    sources = "".join(p.read_text(encoding="utf-8") for p in (root / "benchmarks").glob("*.py"))
+    sources = "".join(p.read_text(encoding="utf-8") for p in (root / "benchmarks").rglob("*.py"))
     written = set(re.findall(r'write_table\(\w[\w.]*, "([^"]+)"', sources))
     assert len(written) > 1
     page = (root / "docs" / "accuracy.md").read_text(encoding="utf-8")

@@ -69,8 +69,8 @@ def test_the_tables_count_what_is_right():
     rows = [scored(), scored(ranks=(0,)), scored(kind=None, ranks=(), loss=None)]
     assert rows[0].row() == "| torch | `late-barrier` | 20.0 % ± 2.0 % | `host-pause` | 1 | 20.0 % | yes | yes |"
     assert "| nothing | none | unknown | no | no |" in rows[2].row()
-    assert "| the first finding has the cause's kind | 2 of 3 |" in summary(rows)
-    assert "| and names its culprits | 1 of 3 |" in summary(rows)
+    assert "| the first finding has the cause's kind | 2 of 3 |" in "\n".join(summary(rows))
+    assert "| and names its culprits | 1 of 3 |" in "\n".join(summary(rows))
 
 
 def test_each_cause_has_culprits_among_the_ranks_and_a_name_of_its_own():
