@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _GAIN = "gain.json"
+_HOST = re.compile(r"_on_[^.]*")  # in the names that `capture exec` gives to reports
 
 
 def pack(reports: Path, gain: Gain, target: Path) -> None:
@@ -35,7 +37,7 @@ def pack(reports: Path, gain: Gain, target: Path) -> None:
         if done.returncode:
             raise AlltraceError(f"{reports} cannot be scrubbed: {done.stderr.strip()}")
         # what is compressed already would not become smaller
-        read = {f.name.removesuffix(".gz"): _plain(f) for f in sorted(scrubbed.iterdir()) if f.is_file()}
+        read = {_HOST.sub("", f.name.removesuffix(".gz")): _plain(f) for f in sorted(scrubbed.iterdir()) if f.is_file()}
     target.parent.mkdir(parents=True, exist_ok=True)
     _write(target, {**read, _GAIN: json.dumps(asdict(gain)).encode()})
 
