@@ -293,7 +293,8 @@ def test_shapes_arguments_sequence_and_stack_of_operators(write):
     operator = event(
         "cpu_op", "aten::conv2d", 1_000_000, 5,
         **{"Input Dims": [[1, 3, 8, 8], [4, 3, 3, 3], []], "Input type": ["float", "float", "ScalarList"], "Sequence number": 41,
-           "Concrete Inputs": ["", "", "[2, 2]"], "Module Hierarchy": 'top.c"1', "Call stack": "a.py(1): f;b.py(2): g"},
+           "Input Strides": [[192, 64, 8, 1], [27, 9, 3, 1], []], "Concrete Inputs": ["", "", "[2, 2]"],
+           "Module Hierarchy": 'top.c"1', "Call stack": "a.py(1): f;b.py(2): g"},
     )  # fmt: skip
     plain = event("cpu_op", "aten::add", 1_000_010, 5, **{"Input Dims": [[1]], "Concrete Inputs": ["1"]})
     first, second = rows_of(write(trace([operator, plain])), "ranges")

@@ -36,6 +36,7 @@ _ARGUMENTS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("dims", RAW, ("Input Dims", "Input dims")),
     ("types", RAW, ("Input type",)),
     ("values", RAW, ("Concrete Inputs",)),
+    ("strides", RAW, ("Input Strides",)),
     ("hierarchy", TEXT, ("Module Hierarchy",)),
     ("stack", TEXT, ("Call stack",)),
     ("autograd", NUMBER, ("Sequence number",)),

@@ -22,7 +22,7 @@ _VALUED = ("conv", "attention", "attn")
 """Parts of names of operators for which arguments other than tensors are kept: strides, groups, whether a mask is causal."""
 _PAYLOAD = (
     ("dims", "Input Dims", False), ("types", "Input type", False), ("values", "Concrete Inputs", False),
-    ("hierarchy", "Module Hierarchy", True), ("stack", "Call stack", True),
+    ("hierarchy", "Module Hierarchy", True), ("stack", "Call stack", True), ("strides", "Input Strides", False),
 )  # fmt: skip
 """Field, name in the payload, and whether it is a string there; the others are JSON values."""
 
@@ -232,7 +232,7 @@ class Tables:
         }
 
     def _payload(self, events: _Picked) -> Any:
-        """What operators were called with, as JSON: shapes and types of inputs, the other arguments of some, module and stack."""
+        """What operators were called with, as JSON: shapes, types, strides of inputs, other arguments of some, module and stack."""
         given = np.stack([events[field] for field, _, _ in _PAYLOAD])
         if (given == NOTHING).all():
             return pa.nulls(events.count, pa.string())

@@ -123,7 +123,13 @@ def _of_product(stem: str, call: Call, units: int, kernel: str) -> list[Reason]:
     found = []
     if odd := _misaligned(call, {"k": k, "n": n} if n > 1 else {"k": k}, first):
         found.append(odd)
-    if min(m, n) < _FEW_ROWS and max(m, n) > _FEW_ROWS:
+    if k <= _FEW_ROWS < min(m, n):
+        says = (
+            f"memory-bound: sums of only {k} products, so that reading and writing {m:,} x {n:,} values takes longer than they do"
+        )
+        advice = "fuse the product with what makes or reads its values, or do several of them at once"
+        return [*found, Reason("short sums", says, advice, by_shape=True)]
+    if min(m, n) <= _FEW_ROWS < max(m, n):
         few = "one row" if min(m, n) == 1 else f"only {min(m, n)} rows"
         says = f"memory-bound: a product with {few} reads each of {k * max(m, n):,} weights for few operations"
         advice = "process more rows at once (a larger batch, or several requests together)"

@@ -109,7 +109,7 @@ def test_what_moves_data_at_the_rate_of_the_memory_is_not_slow(tmp_path):
     bytes_ns = 3 * 2 * 8192**2 / 4800
     assert slow(run_of(tmp_path, ("aten::add", SQUARE, "elementwise_kernel", bytes_ns / 0.8))) == []
     (row,) = slow(run_of(tmp_path / "slow", ("aten::add", SQUARE, "elementwise_kernel", bytes_ns / 0.3)))
-    assert "30 % of what the memory carries" in row["advice"]
+    assert "30 % of what the memory of the device carries" in row["advice"]
 
 
 def test_attention_in_separate_kernels_is_not_fused(tmp_path):
@@ -138,6 +138,11 @@ def test_on_an_unknown_device_only_what_is_slow_on_any_is_told(tmp_path, device)
     assert row["evidence"]["roof_share"] is None
     assert row["evidence"]["roof_tflop_per_s"] is None
     assert "not known" in row["loss_note"]
+    # a third of what the slowest device of the table does
+    below = ("aten::mm", SQUARE, "gemm", 4 * 2 * 8192**3 / 65e3)
+    (row,) = slow(run_of(tmp_path / "below", below, device=device))
+    assert "25 % of the rate of any device" in row["advice"]
+    assert row["opportunity_share"] == pytest.approx(0.75, abs=1e-3)
 
 
 @pytest.mark.corpus

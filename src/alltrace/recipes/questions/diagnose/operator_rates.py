@@ -178,8 +178,10 @@ def _judged(group: _Group, device: tuple[str | None, int | None, int | None]) ->
     if known:
         if not slow:
             return None
-        return _slow(where, group, reasons or [_without_reason(group, share, bound)], round(whole - ideal_ns), known, evidence)
-    if share < _BELOW_ANY and reasons:
+        reasons = reasons or [_without_reason(group, share, "the device", bound=bound)]
+        return _slow(where, group, reasons, round(whole - ideal_ns), known, evidence)
+    if share < (_BELOW_ANY if reasons else _FAR_BELOW):
+        reasons = reasons or [_without_reason(group, share, "any device", bound=bound)]
         return _slow(where, group, reasons, round(whole - ideal_ns), known, evidence)
     of_any = [r for r in reasons if r.on_any]
     if of_any:
@@ -200,11 +202,11 @@ def _saved_on_any(group: _Group, reason: Reason, *, half: bool) -> int:
     return group.took_ns if half else group.took_ns // 2
 
 
-def _without_reason(group: _Group, share: float, bound: bool) -> Reason:
+def _without_reason(group: _Group, share: float, device: str, *, bound: bool) -> Reason:
     if not group.flops or bound:
-        says = f"memory-bound at a poor bandwidth: it reaches {100 * share:.0f} % of what the memory carries"
+        says = f"memory-bound at a poor bandwidth: it reaches {100 * share:.2g} % of what the memory of {device} carries"
         return Reason("poor bandwidth", says, "fuse it with its neighbours (torch.compile), use a 16-bit format, or a newer kernel")
-    says = f"low efficiency: it reaches {100 * share:.0f} % of the device's rate, and its shapes do not say why"
+    says = f"low efficiency: it reaches {100 * share:.2g} % of the rate of {device}, and its shapes do not say why"
     advice = "try another version of the library, or let it choose a kernel by trying (TunableOp, cudnn.benchmark)"
     return Reason("low efficiency", says, advice)
 
