@@ -133,8 +133,8 @@ def time_both(program: Program, cause: Cause, blocks: Blocks, folder: Path) -> G
     if not output.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         _run(program, cause, program.command(cause, asdict(blocks), output), folder / "timed.txt")
-    found = json.loads(output.read_text(encoding="utf-8"))
-    return Gain(tuple(found["with_ns"]), tuple(found["without_ns"]), found["cpu_ns_per_step"])
+    times = json.loads(output.read_text(encoding="utf-8"))
+    return Gain(tuple(times["with_ns"]), tuple(times["without_ns"]), times["cpu_ns_per_step"])
 
 
 def record(program: Program, cause: Cause, profiler: str, steps: int, folder: Path) -> Path:

@@ -46,9 +46,9 @@ def unpack(packed: Path, folder: Path) -> Gain:
     """Write the reports of a packed recording into `folder`; the gain that was measured."""
     with tarfile.open(packed) as archive:
         archive.extractall(folder, filter="data")
-    found = json.loads((folder / _GAIN).read_text(encoding="utf-8"))
+    gain = json.loads((folder / _GAIN).read_text(encoding="utf-8"))
     (folder / _GAIN).unlink()
-    return Gain(tuple(found["with_ns"]), tuple(found["without_ns"]), found["cpu_ns_per_step"])
+    return Gain(tuple(gain["with_ns"]), tuple(gain["without_ns"]), gain["cpu_ns_per_step"])
 
 
 def _plain(file: Path) -> bytes:

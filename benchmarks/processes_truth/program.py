@@ -182,7 +182,7 @@ def measure(training: Training, blocks: Blocks) -> dict[str, Any]:
     order = random.Random(blocks.seed)
     number, cpu_s = 0, 0.0
     gains: list[int] = []
-    found: dict[bool, list[int]] = {True: [], False: []}
+    medians_ns: dict[bool, list[int]] = {True: [], False: []}
     while not blocks.enough(gains):
         for on in order.sample((True, False), 2):
             training.switch(on)
@@ -196,12 +196,12 @@ def measure(training: Training, blocks: Blocks) -> dict[str, Any]:
                     times.append(time.perf_counter_ns() - began_ns)
             if not on:
                 cpu_s = max(cpu_s, (time.process_time() - before_s) / (blocks.unmeasured + blocks.steps))
-            found[on].append(round(statistics.median(times)))
+            medians_ns[on].append(round(statistics.median(times)))
         # all ranks end with the same block
-        gain = torch.tensor([found[True][-1] - found[False][-1]], dtype=torch.int64)
+        gain = torch.tensor([medians_ns[True][-1] - medians_ns[False][-1]], dtype=torch.int64)
         dist.broadcast(gain, 0)
         gains.append(int(gain))
-    return {"with_ns": found[True], "without_ns": found[False], "cpu_ns_per_step": round(cpu_s * 1e9)}
+    return {"with_ns": medians_ns[True], "without_ns": medians_ns[False], "cpu_ns_per_step": round(cpu_s * 1e9)}
 
 
 def record(training: Training, warmup: int, count: int) -> None:
@@ -221,22 +221,22 @@ def main() -> None:
     parser.add_argument("--culprit", type=int, required=True)
     parser.add_argument("--blocks", required=True, help="JSON of the blocks to measure, or of what to record")
     parser.add_argument("--output", type=Path)
-    given = parser.parse_args()
-    asked = json.loads(given.blocks)
+    args = parser.parse_args()
+    asked = json.loads(args.blocks)
     torch.set_num_threads(1)
     gc.disable()  # no collection but those of the cause, which see only what it made
     gc.freeze()
     dist.init_process_group("gloo")
     with tempfile.TemporaryDirectory(prefix="truth-", dir=os.environ.get("TRUTH_DISK")) as folder:
-        training = Training(given.cause, given.culprit, Path(folder))
+        training = Training(args.cause, args.culprit, Path(folder))
         for _ in range(_SETTLING):  # until the loader's process has its memory
             training.step(0)
         if "record" in asked:
             record(training, asked["warmup"], asked["record"])
         else:
-            found = measure(training, Blocks(**asked))
+            gain = measure(training, Blocks(**asked))
             if training.rank == 0:
-                given.output.write_text(json.dumps(found))
+                args.output.write_text(json.dumps(gain))
         training.switch(False)
     dist.destroy_process_group()
 

@@ -120,24 +120,24 @@ def _of_product(stem: str, call: Call, units: int, kernel: str) -> list[Reason]:
     if len(a) > len(b) == 2:
         a = (prod(a[:-1]), a[-1])
     batch, m, k, n = prod(a[:-2]), a[-2], a[-1], b[-1]
-    found = []
-    if odd := _misaligned(call, {"k": k, "n": n} if n > 1 else {"k": k}, first):
-        found.append(odd)
+    reasons = []
+    if uneven := _misaligned(call, {"k": k, "n": n} if n > 1 else {"k": k}, first):
+        reasons.append(uneven)
     if k <= _FEW_ROWS < min(m, n):
         says = (
             f"memory-bound: sums of only {k} products, so that reading and writing {m:,} x {n:,} values takes longer than they do"
         )
         advice = "fuse the product with what makes or reads its values, or do several of them at once"
-        return [*found, Reason("short sums", says, advice, by_shape=True)]
+        return [*reasons, Reason("short sums", says, advice, by_shape=True)]
     if min(m, n) <= _FEW_ROWS < max(m, n):
         few = "one row" if min(m, n) == 1 else f"only {min(m, n)} rows"
         says = f"memory-bound: a product with {few} reads each of {k * max(m, n):,} weights for few operations"
         advice = "process more rows at once (a larger batch, or several requests together)"
-        return [*found, Reason("few rows", says, advice, by_shape=True)]
+        return [*reasons, Reason("few rows", says, advice, by_shape=True)]
     tiles = batch * _tiles(m, n, kernel)
     if 2 * tiles <= units:
-        found.append(_few_tiles(tiles, units, f"the {m} x {n} result", k))
-    return found + _inner_stride(call, 2)
+        reasons.append(_few_tiles(tiles, units, f"the {m} x {n} result", k))
+    return reasons + _inner_stride(call, 2)
 
 
 def _few_tiles(tiles: int, units: int, of_what: str, length: int) -> Reason:
@@ -162,13 +162,13 @@ def _misaligned(call: Call, sizes: dict[str, int], first: int = 0) -> Reason | N
     strides = [s for shape, s in _layouts(call) if len(shape) > 1]
     if strides and all(n % step == 0 for s in strides for n in s if n > 1) and "head size" not in sizes:
         return None  # padded rows
-    odd = {name: size for name, size in sizes.items() if size % step and size > step}
-    if not odd:
+    uneven = {name: size for name, size in sizes.items() if size % step and size > step}
+    if not uneven:
         return None
-    named = ", ".join(f"{name} {size}" for name, size in odd.items())
-    multiple = "is no multiple" if len(odd) == 1 else "are no multiples"
+    named = ", ".join(f"{name} {size}" for name, size in uneven.items())
+    multiple = "is no multiple" if len(uneven) == 1 else "are no multiples"
     says = f"misaligned: {named} {multiple} of {step} elements ({_ALIGNED_BYTES} bytes)"
-    padded = ", ".join(str(ceil(size / (8 * step)) * 8 * step) for size in dict.fromkeys(odd.values()))
+    padded = ", ".join(str(ceil(size / (8 * step)) * 8 * step) for size in dict.fromkeys(uneven.values()))
     return Reason("misaligned", says, f"pad to multiples of {8 * step}, such as {padded}", on_any=True)
 
 
@@ -182,24 +182,24 @@ def _of_convolution(call: Call, units: int, kernel: str, *, backward: bool) -> l
         says = f"memory-bound: a {kind} convolution of {channels:,} channels multiplies each value it reads {times} times"
         advice = "use channels-last memory and a 16-bit format, fuse it with its neighbours, or use fewer groups"
         return [Reason("depthwise" if w[1] == 1 else "grouped", says, advice)]
-    found = []
+    reasons = []
     if channels < _FEW_CHANNELS:
         size = " x ".join(map(str, x[2:]))
         says = f"few channels: {channels} input channels of {size} fill no matrix unit, which adds 8 or more at once"
         advice = "pad the input to 4 or 8 channels, or rearrange pixels into channels (space to depth)"
-        found.append(Reason("few channels", says, advice))
-    elif odd := _misaligned(call, {"input channels": channels, "output channels": w[0]}):
-        found.append(odd)
+        reasons.append(Reason("few channels", says, advice))
+    elif uneven := _misaligned(call, {"input channels": channels, "output channels": w[0]}):
+        reasons.append(uneven)
     if prod(w[2:]) == 1 and not is_half(call):
         rows = x[0] * prod(x[2:])
         product = f"{rows:,} x {channels:,} and {channels:,} x {w[0]:,}"
         says = f"pointwise: a 1 x 1 convolution is a product of {product}, here in a wide format"
         advice = "use channels-last memory and a 16-bit format, so that it runs as a plain product"
-        found.append(Reason("pointwise", says, advice, on_any=True))
+        reasons.append(Reason("pointwise", says, advice, on_any=True))
     tiles = _tiles(x[0] * prod(x[2:]), w[0], kernel)
     if 2 * tiles <= units:
-        found.append(_few_tiles(tiles, units, f"the result of a {window} convolution", channels * prod(w[2:])))
-    return found
+        reasons.append(_few_tiles(tiles, units, f"the result of a {window} convolution", channels * prod(w[2:])))
+    return reasons
 
 
 def _of_attention(stem: str, call: Call, units: int) -> list[Reason]:
@@ -207,25 +207,25 @@ def _of_attention(stem: str, call: Call, units: int) -> list[Reason]:
     q, k = call.shape(first, 4), call.shape(first + 1, 4)
     heads, sequence = (2, 1) if stem.startswith(("_flash", "_efficient")) else (1, 2)
     queries, keys, size = q[sequence], k[sequence], q[3]
-    found = []
-    if odd := _misaligned(call, {"head size": size}):
-        found.append(odd)
+    reasons = []
+    if uneven := _misaligned(call, {"head size": size}):
+        reasons.append(uneven)
     tiles = q[0] * q[heads] * ceil(queries / _QUERIES_OF_A_TILE)
     if queries == 1 or (queries < _FEW_ROWS and keys > _SHORT):
         asked = "one query" if queries == 1 else f"{queries} queries"
         says = f"memory-bound: {asked} for {keys:,} keys and values, which are read for few operations"
-        found.append(Reason("few queries", says, "decode more sequences at once, or share keys between heads", by_shape=True))
+        reasons.append(Reason("few queries", says, "decode more sequences at once, or share keys between heads", by_shape=True))
     elif keys <= _SHORT:
         blocks = q[0] * q[heads]
         says = f"short sequence: {keys} keys for each of {blocks:,} heads, so that a block's overhead outweighs its products"
-        found.append(Reason("short sequence", says, "pack short sequences into one call, or use a kernel for short sequences"))
+        reasons.append(Reason("short sequence", says, "pack short sequences into one call, or use a kernel for short sequences"))
     elif 2 * tiles <= units:
-        found.append(_few_tiles(tiles, units, f"attention of {q[0] * q[heads]} heads and {queries:,} queries", keys))
+        reasons.append(_few_tiles(tiles, units, f"attention of {q[0] * q[heads]} heads and {queries:,} queries", keys))
     else:
         says = f"low efficiency: a long sequence of {keys:,} keys has work for all multiprocessors, which the kernel does not use"
         advice = "use a newer kernel for this device (FlashAttention-3, cuDNN, Composable Kernel, AITER)"
-        found.append(Reason("low efficiency", says, advice))
-    return found + _inner_stride(call, 1)
+        reasons.append(Reason("low efficiency", says, advice))
+    return reasons + _inner_stride(call, 1)
 
 
 def _of_experts(call: Call) -> list[Reason]:

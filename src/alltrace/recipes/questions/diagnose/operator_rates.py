@@ -61,7 +61,7 @@ class SlowOperator:
     advice: str
     saved_ns: int  # the most that a change can save
     took_ns: int  # the time of its kernels
-    known: bool  # whether its device's roof is known
+    in_table: bool  # whether its device's roof is known
     evidence: dict[str, float] = field(default_factory=dict)
 
 
@@ -84,8 +84,8 @@ def slow_operators(rank: Rank, step: Int64) -> list[SlowOperator]:
     `step`: The place of the step of each row of `kernels`; -1 for what does not count.
     """
     device = _device(rank)
-    found = [slow for group in _groups(rank, step) if (slow := _judged(group, device)) is not None]
-    return sorted(found, key=lambda s: (-s.saved_ns, -s.took_ns, s.where))[:_MOST_OPERATORS]
+    slow_ones = [slow for group in _groups(rank, step) if (slow := _judged(group, device)) is not None]
+    return sorted(slow_ones, key=lambda s: (-s.saved_ns, -s.took_ns, s.where))[:_MOST_OPERATORS]
 
 
 def _device(rank: Rank) -> tuple[str | None, int | None, int | None]:
@@ -115,18 +115,18 @@ def _groups(rank: Rank, step: Int64) -> list[_Group]:
     length, of_kind = (work.end - work.start)[mine], kind[rows[inside]]
     full_name = integers(rank.table("kernels", ("name",)).column("name"))[mine]
     order = np.argsort(of_kind, kind="stable")
-    found = []
+    groups = []
     for chosen in np.split(order, np.flatnonzero(np.diff(of_kind[order])) + 1):
-        if not len(chosen) or (known := about[of_kind[chosen[0]]]) is None:
+        if not len(chosen) or (work_of_call := about[of_kind[chosen[0]]]) is None:
             continue
         ids, place = distinct(full_name[chosen])
         by_name = np.zeros(len(ids), np.int64)
         np.add.at(by_name, place, length[chosen])
         texts = rank.texts(pa.array(ids[np.argsort(-by_name, kind="stable")], pa.int64())).to_pylist()
         calls_of = len(np.unique(inside[chosen]))
-        name, call, flops, moved = known
-        found.append(_Group(name, call, calls_of, int(length[chosen].sum()), flops, moved, tuple(t or "" for t in texts)))
-    return found
+        name, call, flops, moved = work_of_call
+        groups.append(_Group(name, call, calls_of, int(length[chosen].sum()), flops, moved, tuple(t or "" for t in texts)))
+    return groups
 
 
 def _work(name: str | None, payload: str | None) -> tuple[str, Call, float, int | None] | None:
@@ -145,9 +145,9 @@ def _judged(group: _Group, device: tuple[str | None, int | None, int | None]) ->
     """An operator that is below its roof, or of which nobody knows; None for one near it."""
     name, units, bandwidth = device
     roof = roof_of(name) or (roof_of(device_of_code(group.kernels[0])) if name is None else None)
-    known = roof is not None
+    in_table = roof is not None
     roof = roof or lowest_roof()
-    if bandwidth and known:
+    if bandwidth and in_table:
         roof = roof._replace(memory_gb_per_s=bandwidth / 1e9)
     half = is_half(group.call)
     rate, whole = _rate(roof.peaks, group), group.took_ns
@@ -163,29 +163,29 @@ def _judged(group: _Group, device: tuple[str | None, int | None, int | None]) ->
         says = "not fused: attention runs as separate products and a softmax, which write all scores to memory"
         reasons.insert(0, Reason("not fused", says, "use a fused kernel (FlashAttention, memory-efficient attention)"))
     intensity = group.flops / moved if moved else None
-    ridge = peak / roof.bytes_per_s if known else lowest_ridge(half)
+    ridge = peak / roof.bytes_per_s if in_table else lowest_ridge(half)
     bound = group.flops > 0 and intensity is not None and intensity < _FAR_BELOW_RIDGE * ridge
-    evidence = _evidence(group, roof if known else None, peak, share, intensity, ridge, reasons, units)
+    evidence = _evidence(group, roof if in_table else None, peak, share, intensity, ridge, reasons, units)
     where = f"{group.name} {_shapes(group.call)}"
     of_shape = [r for r in reasons if r.by_shape]
-    if of_shape and (bound or not known) and intensity is not None and intensity < ridge:
-        saved = whole - (group.calls * group.flops / peak * 1e9 if known else whole * intensity / ridge)
-        return _slow(where, group, of_shape, round(saved), known, evidence)
+    if of_shape and (bound or not in_table) and intensity is not None and intensity < ridge:
+        saved = whole - (group.calls * group.flops / peak * 1e9 if in_table else whole * intensity / ridge)
+        return _slow(where, group, of_shape, round(saved), in_table, evidence)
     reasons = [r for r in reasons if not r.by_shape]
     if whole < _SHORT_NS * group.calls and not any(r.on_any for r in reasons):
         reasons = [_SHORT]
     slow = share < (_NEAR_ROOF if reasons or not group.flops else _FAR_BELOW)
-    if known:
+    if in_table:
         if not slow:
             return None
         reasons = reasons or [_without_reason(group, share, "the device", bound=bound)]
-        return _slow(where, group, reasons, round(whole - ideal_ns), known, evidence)
+        return _slow(where, group, reasons, round(whole - ideal_ns), in_table, evidence)
     if share < (_BELOW_ANY if reasons else _FAR_BELOW):
         reasons = reasons or [_without_reason(group, share, "any device", bound=bound)]
-        return _slow(where, group, reasons, round(whole - ideal_ns), known, evidence)
+        return _slow(where, group, reasons, round(whole - ideal_ns), in_table, evidence)
     of_any = [r for r in reasons if r.on_any]
     if of_any:
-        return _slow(where, group, of_any, _saved_on_any(group, of_any[0], half=half), known, evidence)
+        return _slow(where, group, of_any, _saved_on_any(group, of_any[0], half=half), in_table, evidence)
     if not group.flops:
         return None
     bound_by = "bound by memory" if intensity is not None and intensity < ridge else "bound by compute"
@@ -212,11 +212,11 @@ def _without_reason(group: _Group, share: float, device: str, *, bound: bool) ->
 
 
 def _slow(
-    where: str, group: _Group, reasons: Sequence[Reason], saved_ns: int, known: bool, evidence: dict[str, float]
+    where: str, group: _Group, reasons: Sequence[Reason], saved_ns: int, in_table: bool, evidence: dict[str, float]
 ) -> SlowOperator:
     says = "; ".join(r.says for r in reasons[:2])
     advice = reasons[0].advice
-    return SlowOperator(where, group.name, reasons[0].name, says, advice, max(saved_ns, 0), group.took_ns, known, evidence)
+    return SlowOperator(where, group.name, reasons[0].name, says, advice, max(saved_ns, 0), group.took_ns, in_table, evidence)
 
 
 def _rate(peaks: Peaks, group: _Group) -> float | None:
@@ -241,22 +241,22 @@ def _evidence(
     group: _Group, roof: Roof | None, peak: float, share: float, intensity: float | None, ridge: float, reasons: Sequence[Reason],
     units: int | None,
 ) -> dict[str, float]:  # fmt: skip
-    found: dict[str, float] = {"calls": group.calls}
+    evidence: dict[str, float] = {"calls": group.calls}
     if group.flops:
-        found["tflop_per_s"] = round(group.calls * group.flops / group.took_ns / 1e3, 3)
+        evidence["tflop_per_s"] = round(group.calls * group.flops / group.took_ns / 1e3, 3)
     if group.moved:
-        found["moved_gb_per_s"] = round(group.calls * group.moved / group.took_ns, 3)
+        evidence["moved_gb_per_s"] = round(group.calls * group.moved / group.took_ns, 3)
     if intensity:
-        found["flop_per_byte"] = round(intensity, 2)
+        evidence["flop_per_byte"] = round(intensity, 2)
     if roof is not None:
-        found["roof_share"] = round(share, 4)
-        found["roof_gb_per_s"] = roof.memory_gb_per_s
+        evidence["roof_share"] = round(share, 4)
+        evidence["roof_gb_per_s"] = roof.memory_gb_per_s
         if group.flops:
-            found |= {"roof_tflop_per_s": round(peak / 1e12, 1), "ridge_flop_per_byte": round(ridge, 1)}
+            evidence |= {"roof_tflop_per_s": round(peak / 1e12, 1), "ridge_flop_per_byte": round(ridge, 1)}
     tiles = next((r.tiles for r in reasons if r.tiles), None)
     if tiles:
-        found |= {"tiles": tiles, "multiprocessors": units or (roof or lowest_roof()).units}
-    return found
+        evidence |= {"tiles": tiles, "multiprocessors": units or (roof or lowest_roof()).units}
+    return evidence
 
 
 def _shapes(call: Call) -> str:

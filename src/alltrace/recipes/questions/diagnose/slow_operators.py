@@ -21,7 +21,7 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         for slow in facts.operators:
             if slow.reason:
                 by_cause.setdefault((slow.name, slow.reason), {}).setdefault(rank, []).append(slow)
-    found = []
+    findings = []
     for of_ranks in by_cause.values():
         shares = {rank: _share(all_ranks, rank, sum(s.saved_ns for s in slow)) for rank, slow in of_ranks.items()}
         most = max(shares, key=lambda r: (shares[r], -r))
@@ -30,31 +30,31 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         first = of_ranks[most][0]
         ranks = tuple(r for r, share in shares.items() if share >= 0.5 * shares[most])
         affected = sum(s.took_ns for s in of_ranks[most]) / max(all_ranks.facts[most].kernel_total_ns, 1)
-        found.append(
+        findings.append(
             Finding(
                 "slow-operator",
-                Loss(0, "ceiling", ("compute",), 0, 0, _NO_LOSS if first.known else _UNKNOWN_ROOF),
+                Loss(0, "ceiling", ("compute",), 0, 0, _NO_LOSS if first.in_table else _UNKNOWN_ROOF),
                 ranks,
                 first.where,
                 f"{first.says[:1].upper()}{first.says[1:]}; {first.advice}.",
                 {"affected_share": round(affected, 3), **first.evidence},
-                _CONFIDENCE if first.known else _OF_UNKNOWN_DEVICE,
+                _CONFIDENCE if first.in_table else _OF_UNKNOWN_DEVICE,
                 all_ranks.hosts_of(ranks),
                 severity="low",
                 opportunity=shares[most],
             )
         )
-    return sorted(found, key=lambda f: (-(f.opportunity or 0.0), f.where))[:_MOST_FINDINGS]
+    return sorted(findings, key=lambda f: (-(f.opportunity or 0.0), f.where))[:_MOST_FINDINGS]
 
 
 def notes(all_ranks: AllRankFacts) -> list[str]:
     """What is known of operators that take long on devices that are not in the tables: whether they are slow is not."""
-    said: dict[str, int] = {}
+    rank_of_text: dict[str, int] = {}
     for rank, facts in all_ranks.facts.items():
         for slow in facts.operators:
             if not slow.reason and _share(all_ranks, rank, slow.took_ns) >= _NOTED_SHARE:
-                said.setdefault(f"{slow.where} {slow.says}", rank)
-    return [f"rank {rank}: {text}" for text, rank in list(said.items())[:_MOST_NOTES]]
+                rank_of_text.setdefault(f"{slow.where} {slow.says}", rank)
+    return [f"rank {rank}: {text}" for text, rank in list(rank_of_text.items())[:_MOST_NOTES]]
 
 
 def _share(all_ranks: AllRankFacts, rank: int, kernels_ns: int) -> float:
