@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ _SPACE, _PEER = "alltrace-truth", "alltrace1"
 FAR_RANK = 3
 """The rank behind the link."""
 
+_ATTEMPTS = 50
 _SHARES = "65536"
 # a process group that is scheduled before other work, on a machine that has more to do
 # torchrun replaces two dollar signs by one, so the shell reads its number
@@ -80,8 +82,11 @@ def groups(kind: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        with suppress(OSError):
-            folder.rmdir()
+        for _ in range(_ATTEMPTS):  # until its last process has ended
+            with suppress(OSError):
+                folder.rmdir()
+                break
+            time.sleep(0.1)
 
 
 @contextmanager

@@ -43,6 +43,8 @@ def names(name, *shapes, units=132, kernel="", **others):
         # 4 elements of fp32 are 16 bytes
         ("aten::mm", [(4096, 4100), (4100, 4096)], {"kind": WIDE}, []),
         ("aten::mm", [(256, 131072), (131072, 512)], {"units": 304, "kernel": TILE_256}, ["few tiles"]),
+        ("aten::mm", [(1024, 4096), (4096, 1024)], {}, ["few tiles"]),  # 64 for 132 multiprocessors
+        ("aten::mm", [(1152, 4096), (4096, 1024)], {}, []),
         ("aten::bmm", [(64, 256, 512), (64, 512, 512)], {}, []),
         ("aten::linear", [(2, 2048, 4096), (4096, 4096), (4096,)], {}, []),
         ("aten::linear", [(1, 1, 4096), (4096, 4096)], {}, ["few rows"]),

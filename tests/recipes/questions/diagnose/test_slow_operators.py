@@ -145,6 +145,41 @@ def test_on_an_unknown_device_only_what_is_slow_on_any_is_told(tmp_path, device)
     assert row["opportunity_share"] == pytest.approx(0.75, abs=1e-3)
 
 
+def test_a_wide_pointwise_convolution_gains_half_on_any_device(tmp_path):
+    ranges_of = {"Input Dims": [[16, 1024, 14, 14], [2048, 1024, 1, 1]], "Input type": ["float"] * 2}
+    said = ["", "", "", "[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1"]
+    payload = json.dumps({**ranges_of, "Concrete Inputs": said})
+    table = {
+        "ranges": [operator("aten::convolution", 100, 150, payload=payload)],
+        "api": [call(110, 120, 1)],
+        "devices": [{**H200, "name": None}],
+    }
+    (row,) = slow(make_run(tmp_path, {0: {**table, "kernels": launched([("igemm", 1, 1000, 600_000)])}}))
+    assert row["opportunity_share"] == pytest.approx(0.5, abs=1e-3)
+
+
+def test_what_has_too_little_work_for_a_kernel_is_short(tmp_path):
+    given = [("aten::mul", [(64, 64), (64, 64)], "vectorized_elementwise_kernel", 9_000)] * 10
+    (row,) = slow(run_of(tmp_path, *given))
+    assert row["advice"].startswith("Short: ")
+    assert row["evidence"]["calls"] == 10
+
+
+def test_ranks_that_could_save_half_of_the_most_are_named(tmp_path):
+    def rank_of(factor):
+        payload = json.dumps({"Input Dims": [[8192, 8192]] * 2, "Input type": [HALF] * 2})
+        kernels = launched([("gemm", 1, 1000, 1000 + int(factor * SQUARE_NS)), ("other", 2, 10**8, 10**8 + 10**6)])
+        return {
+            "ranges": [operator("aten::mm", 100, 150, payload=payload)],
+            "api": [call(110, 120, 1), call(200, 210, 2)],
+            "kernels": kernels,
+            "devices": [H200],
+        }
+
+    (row,) = slow(make_run(tmp_path, {0: rank_of(9), 1: rank_of(1), 2: rank_of(7), 3: rank_of(4)}))
+    assert row["ranks"] == [0, 2]
+
+
 @pytest.mark.corpus
 @pytest.mark.parametrize(
     ("trace", "operator", "words"),
