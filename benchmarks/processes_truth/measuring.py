@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("program.c")
 WARMUP = 8
 _LIMIT_S = 240
+_ATTEMPTS = 3
 _LAUNCH = ("mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-np", str(RANKS))
 _RANK = {"torch": "RANK", "mpi": "OMPI_COMM_WORLD_RANK"}
 
@@ -144,16 +145,23 @@ def record(program: Program, cause: Cause, profiler: str, steps: int, folder: Pa
         ProgramError: The program or the profiler ended with an error.
     """
     reports = folder / profiler
-    if not any(reports.glob("*rank*")):
+    wrapper = [sys.executable, "-m", "alltrace.cli.main", "capture", "exec", "--profiler", profiler, "--strict", "--force"]
+    if profiler == "nsys":
+        wrapper += ["--trace", "mpi,nvtx"]
+    if program.name == "torch":
+        wrapper += ["--steps", f"{WARMUP}:{WARMUP + steps}"]
+    inner = program.command(cause, {"record": steps, "warmup": WARMUP}, folder / "none")
+    command = [*wrapper, "--job", "truth", "--output", str(reports), "--", *inner]
+    for _ in range(_ATTEMPTS):  # nsys may lose its connection on a busy machine; the rank then runs without it
+        if len(list(reports.glob("*rank*"))) == RANKS:
+            return reports
+        shutil.rmtree(reports, ignore_errors=True)
         folder.mkdir(parents=True, exist_ok=True)
-        wrapper = [sys.executable, "-m", "alltrace.cli.main", "capture", "exec", "--profiler", profiler, "--strict", "--force"]
-        if profiler == "nsys":
-            wrapper += ["--trace", "mpi,nvtx"]
-        if program.name == "torch":
-            wrapper += ["--steps", f"{WARMUP}:{WARMUP + steps}"]
-        inner = program.command(cause, {"record": steps, "warmup": WARMUP}, folder / "none")
-        command = [*wrapper, "--job", "truth", "--output", str(reports), "--", *inner]
         _run(program, cause, command, folder / f"{profiler}.txt")
+    if len(list(reports.glob("*rank*"))) != RANKS:
+        raise ProgramError(
+            f"{program.name}, {cause.name}: not all {RANKS} ranks were recorded in {_ATTEMPTS} attempts; see {reports}"
+        )
     return reports
 
 
