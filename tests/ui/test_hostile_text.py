@@ -165,8 +165,8 @@ def test_a_pattern_that_would_take_for_ever_takes_none(client):
 
 
 def test_the_page_opens_no_file_that_an_option_names(client):
-    found = client.post("/api/recipe", json={"name": "collectives", "options": {"nccl_tests": "/etc/hostname"}})
-    assert (found.status_code, "names files" in found.json()["error"]) == (400, True)
-    options = [o["name"] for r in client.get("/api/recipes").json()["recipes"] if r["name"] == "collectives" for o in r["options"]]
-    assert "instances" in options
-    assert "nccl_tests" not in options
+    recipes = {r["name"]: [o["name"] for o in r["options"]] for r in client.get("/api/recipes").json()["recipes"]}
+    for name, option, other in (("collectives", "nccl_tests", "instances"), ("efficiency", "reference", "scaling")):
+        found = client.post("/api/recipe", json={"name": name, "options": {option: "/etc/hostname"}})
+        assert (found.status_code, "names files" in found.json()["error"]) == (400, True)
+        assert (option in recipes[name], other in recipes[name]) == (False, True)

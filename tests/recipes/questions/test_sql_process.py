@@ -46,7 +46,7 @@ def test_what_is_refused_is_refused_as_by_the_query(run):
     ],
 )
 def test_memory_is_bounded(run, text):
-    with pytest.raises(AlltraceError, match="memory"):
+    with pytest.raises(UsageError, match="memory"):
         limited_query(run, text, LIMITS)
 
 

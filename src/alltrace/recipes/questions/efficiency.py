@@ -492,7 +492,7 @@ QUESTION = Question(
         Option("range", str, None, "for --per range: name of the ranges, as in the program"),
         Option("by", str, "run", "the efficiencies of all ranks together, or of each rank too", ("run", "rank")),
         Option("convention", str, "basic", "what counts as useful and as communication", tuple(_CONVENTIONS)),
-        Option("reference", str, None, "a reference run for scalability: a run directory or reports"),
+        Option("reference", str, None, "a reference run for scalability: a run directory or reports", reads="run"),
         Option(
             "scaling",
             str,
