@@ -10,7 +10,7 @@ from tests.making import kernel, make_run
 
 from alltrace.recipes.questions.sql import Limits, query
 from alltrace.recipes.questions.sql_process import MEMORY_VARIABLE, limited_query, memory_bytes
-from alltrace.trace.errors import AlltraceError, UsageError
+from alltrace.trace.errors import UsageError
 
 LIMITS = Limits(60.0, 512 << 20, 100)  # seconds that are not needed but on a busy machine
 
