@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "sinfo")
 _START_S = 60.0
+_GPUS = 8
 _NAMED = ("unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"')
 
 _CONF = """\
@@ -36,6 +37,7 @@ AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
+GresTypes=gpu
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
@@ -46,8 +48,8 @@ ReturnToService=2
 SwitchType=switch/none
 SlurmctldTimeout=60
 SlurmdTimeout=300
-NodeName=n0 NodeHostname={host} NodeAddr=127.0.0.1 Port={first} CPUs=8 RealMemory=8000
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={second} CPUs=8 RealMemory=8000
+NodeName=n0 NodeHostname={host} NodeAddr=127.0.0.1 Port={first} CPUs=8 RealMemory=8000 Gres=gpu:{gpus}
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={second} CPUs=8 RealMemory=8000 Gres=gpu:{gpus}
 PartitionName=test Nodes=n[0-1] Default=YES MaxTime=60 State=UP OverSubscribe=YES
 """
 
@@ -77,16 +79,21 @@ def two_names() -> bool:
 
 @contextmanager
 def two_nodes(folder: Path) -> Iterator[dict[str, str]]:
-    """Nodes n0 and n1 of 8 CPUs each; yields the environment in which Slurm's commands reach them."""
+    """Nodes n0 and n1 of 8 CPUs, and 8 GPUs by name, each; yields the environment in which Slurm's commands reach them."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("state", "spool.n0", "spool.n1"):
         (folder / name).mkdir()
     controller, first, second = free_ports(3)
     conf = folder / "slurm.conf"
     conf.write_text(
-        _CONF.format(host=socket.gethostname().split(".")[0], folder=folder, controller=controller, first=first, second=second)
+        _CONF.format(
+            host=socket.gethostname().split(".")[0], folder=folder, controller=controller, first=first, second=second, gpus=_GPUS
+        )
     )
     (folder / "cgroup.conf").write_text("CgroupAutomount=yes\n")
+    for number in range(_GPUS):
+        (folder / f"gpu{number}").touch()
+    (folder / "gres.conf").write_text(f"NodeName=n[0-1] Name=gpu File={folder}/gpu[0-{_GPUS - 1}]\n")
     key = folder / "munge.key"
     key.write_bytes(os.urandom(128))
     key.chmod(0o400)

@@ -149,12 +149,12 @@ def launch(launcher: str, ranks: int, command: list[str], folder: Path) -> list[
     hosts = ",".join(f"{n}:{each}" for n in NODES)
     if launcher == "openmpi":
         return [
-            str(find_mpirun()), "--mca", "plm", "rsh", "--mca", "ras", "^slurm", "--mca", "plm_rsh_agent", _remote(folder),
+            str(find_mpirun()), "--mca", "plm", "rsh", "--mca", "ras", "^slurm", "--mca", "plm_rsh_agent", remote(folder),
             "--mca", "odls_base_sigkill_timeout", "5",  # else it kills a second after SIGTERM; it always waits so long
             "--host", hosts, "-np", str(ranks), *command,
         ]  # fmt: skip
     if launcher == "mpich":
-        agent = ["-launcher", "ssh", "-launcher-exec", _remote(folder), "-localhost", "127.0.0.1", "-rmk", "user"]
+        agent = ["-launcher", "ssh", "-launcher-exec", remote(folder), "-localhost", "127.0.0.1", "-rmk", "user"]
         return [str(find_hydra()), *agent, "-hosts", ",".join(NODES), "-ppn", each, "-n", str(ranks), *command]
     if launcher == "srun":
         return ["srun", "-N2", f"-n{ranks}", f"--ntasks-per-node={each}", *command]
@@ -174,7 +174,8 @@ def launch(launcher: str, ranks: int, command: list[str], folder: Path) -> list[
     return [sys.executable, "-m", __name__, launcher, str(ranks), *command]
 
 
-def _remote(folder: Path) -> str:
+def remote(folder: Path) -> str:
+    """A program in place of ssh, which starts commands on emulated nodes."""
     path = folder / "remote"
     path.write_text(_REMOTE.replace("@NODE@", shlex.join(named("NODE")).replace("NODE", '"$node"')))
     path.chmod(0o755)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import signal
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 
 import anyio
 import pytest
 from tests.making import kernel, make_run
+from tests.ui.test_hostile_text import HOSTILE, value
 
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs mcp")
 
@@ -83,32 +87,75 @@ def test_over_standard_input_and_output(mcp, folder, tmp_path):
     anyio.run(ask)
 
 
-@pytest.mark.slow
-def test_over_http_with_the_token_alone(mcp, folder, tmp_path):
-    import httpx2
-    from mcp.client.streamable_http import streamable_http_client
-
+@pytest.fixture
+def over_http(folder, tmp_path):
+    """The address of a server and the header that it wants; it has to leave nothing behind."""
     command = [sys.executable, "-m", "alltrace.cli.main", "mcp", "--http", "0", str(folder), "--cache-dir", str(tmp_path / "cache")]
     (tmp_path / "temporary").mkdir()
     environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as server:
         try:
-            address = server.stderr.readline().strip()
-            token = server.stderr.readline().strip().partition(": ")[2]
+            address, token = (server.stderr.readline().strip() for _ in range(2))
             assert address.startswith("http://127.0.0.1:")
-
-            async def ask():
-                async with (
-                    httpx2.AsyncClient(headers={"Authorization": token}) as http,
-                    mcp.Client(streamable_http_client(address, http_client=http)) as client,
-                ):
-                    await converse(client)
-
-            anyio.run(ask)
-            for headers in ({}, {"Authorization": "Bearer wrong"}):
-                assert httpx2.post(address, json={}, headers=headers).status_code == 403
-            assert httpx2.post(address, json={}, headers={"Authorization": token, "Host": "elsewhere.test"}).status_code == 421
+            yield address, {"Authorization": token.partition(": ")[2]}
         finally:
             server.terminate()
     assert server.returncode == 128 + signal.SIGTERM
     assert not list((tmp_path / "temporary").iterdir())
+
+
+@pytest.mark.slow
+def test_over_http_with_the_token_alone(mcp, over_http):
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    address, headers = over_http
+
+    async def ask():
+        async with (
+            httpx2.AsyncClient(headers=headers) as http,
+            mcp.Client(streamable_http_client(address, http_client=http)) as client,
+        ):
+            await converse(client)
+
+    anyio.run(ask)
+    for wrong in ({}, {"Authorization": "Bearer wrong"}):
+        assert httpx2.post(address, json={}, headers=wrong).status_code == 403
+    for foreign, status in (({"Host": "elsewhere.test"}, 421), ({"Origin": "http://127.0.0.1:1"}, 403), ({"Origin": "null"}, 403)):
+        assert httpx2.post(address, json={}, headers=headers | foreign).status_code == status
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_thousand_bodies_over_http_break_nothing(mcp, over_http):
+    import httpx2
+
+    from alltrace.mcp.server import NAMES
+
+    address, headers = over_http
+    draw = random.Random(5)
+    arguments = ["run", "path", "name", "options", "ranks", "steps", "limit", "offset", "query", "what", "run_a", "run_b", "term"]
+    methods = ["tools/call"] * 8 + ["resources/read", "tools/list", "ping", "completion/complete", *HOSTILE]
+
+    def message(turn):
+        given = {name: draw.choice(["one", value(draw)]) for name in draw.sample(arguments, draw.randrange(6))}
+        params = {"name": draw.choice([*NAMES, value(draw)]), "arguments": given}
+        if draw.random() < 0.1:
+            params = draw.choice([value(draw), {"uri": value(draw)}, {"uri": f"alltrace://recipes/{draw.choice(HOSTILE)}"}])
+        return {"jsonrpc": "2.0", "id": turn, "method": draw.choice(methods), "params": params}
+
+    accepts = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+    start = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    with httpx2.Client(headers=headers | accepts, timeout=60) as http:
+        begun = http.post(address, json={"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": start})
+        http.headers["mcp-session-id"] = begun.headers["mcp-session-id"]
+        http.post(address, json={"jsonrpc": "2.0", "method": "notifications/initialized"})
+        for turn in range(1, 1001):
+            text = json.dumps(message(turn) if turn % 10 else value(draw))
+            found = http.post(address, content=text if turn % 50 else text[:-1])
+            assert found.status_code < 500, (text, found.text)
+            assert "Traceback" not in found.text
+            if turn % 20 == 0:
+                begun = time.monotonic()
+                answered = http.post(address, json={"jsonrpc": "2.0", "id": f"ping {turn}", "method": "ping"})
+                assert (answered.status_code, time.monotonic() - begun < 1) == (200, True)

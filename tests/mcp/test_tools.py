@@ -9,6 +9,7 @@ import pytest
 from tests.making import kernel, make_run
 
 from alltrace.mcp.tools import MOST_BYTES, Tools
+from alltrace.recipes.registry import REPORTS, find, names
 from alltrace.trace.errors import AlltraceError, InputError, UsageError
 
 LONG = "k" * 5000
@@ -63,7 +64,7 @@ def test_sql_has_its_fence(tools, tmp_path):
 
 def test_what_is_outside_of_the_folders_is_refused(tools, tmp_path):
     (tmp_path / "runs" / "link").symlink_to(tmp_path / "outside")
-    for path in ("../outside", str(tmp_path / "outside"), "link", "/etc/passwd"):
+    for path in ("../outside", str(tmp_path / "outside"), "link", "lin*", "[l]ink", "**", "/etc/passwd"):
         with pytest.raises(UsageError, match="outside the folders"):
             tools.open(path)
     with pytest.raises(InputError):
@@ -81,6 +82,31 @@ def test_options_that_name_files_tell_nothing_of_files_outside(tools, tmp_path):
     for path in ("\0", "a\0b", "\ud800", "x" * 5000):
         with pytest.raises((UsageError, InputError)):
             tools.open(path)
+
+
+def test_a_run_that_an_option_names_is_within_the_folders_too(tools, tmp_path):
+    assert tools.recipe("one", "efficiency", {"reference": "two"})["rows"][0]["computation_scalability"] is not None
+    (tmp_path / "runs" / "link").symlink_to(tmp_path / "outside")
+    for path in (tmp_path / "outside", tmp_path / "nothing", "../outside", "link", "lin*"):
+        with pytest.raises(UsageError, match="outside the folders"):
+            tools.recipe("one", "efficiency", {"reference": str(path)})
+    with pytest.raises(InputError, match="no such file"):
+        tools.recipe("one", "efficiency", {"reference": "https://127.0.0.1:9/x"})  # a path below the folder
+
+
+def test_no_option_of_a_recipe_opens_a_file_unless_it_says_so(tools, tmp_path):
+    def told(name, option, path):
+        try:
+            reply = tools.recipe("one", name, {option.name: str(path)})
+        except AlltraceError as error:
+            return str(error).replace(str(path), "PATH")
+        return json.dumps(reply).replace(str(path), "PATH")
+
+    options = [(n, o) for n in (*names(), *(f"stats:{r}" for r in REPORTS)) for o in find(n).options]
+    chosen = [(n, o) for n, o in options if o.type is str and o.choices is None and o.reads is None]
+    assert len(chosen) > 30
+    for name, option in chosen:
+        assert told(name, option, tmp_path / "outside") == told(name, option, tmp_path / "nothing"), (name, option.name)
 
 
 def test_a_file_of_a_run_that_is_a_link_to_another_is_not_read(tools, tmp_path):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections import Counter
+from urllib.parse import urlencode
 
 import pytest
 from tests.making import make_run
@@ -40,6 +42,21 @@ PATHS = [
     "recipe",
     "sql",
 ]
+GOT = [
+    "heat",
+    "event",
+    "neighbour",
+    "matrix",
+    "matrix-cells",
+    "findings",
+    "by-rank",
+    "job-time",
+    "state",
+    "roofline",
+    "weighed",
+    "history",
+]
+NOTES = ("note-add", "note-remove")
 FIELDS = [
     "text",
     "start",
@@ -132,27 +149,56 @@ def test_a_question_that_the_run_cannot_answer_is_refused_in_a_sentence(client):
     assert (found.status_code, "the replay error is" in found.json()["error"]) == (422, True)
 
 
+def devices_rows():
+    """A process that works with two devices, which the page shows as a rank and some recipes judge as two."""
+    rows = rank_rows()
+    other = [{**row, "device": 1, "correlation": None} for row in rows["kernels"]]
+    devices = [{"device": d, "ordinal": d, "uuid": f"GPU-{d}", "name": "H200"} for d in range(2)]
+    return {**rows, "kernels": rows["kernels"] + other, "devices": devices}
+
+
+def asked_at_random(draw, recipes):
+    """A path and what is sent to it: of a recipe often what it has options for, with values that nobody expects."""
+    path = draw.choice([*PATHS[:-1], "laid", "diff", "recipe", *GOT])
+    body = {name: value(draw) for name in draw.sample(FIELDS, draw.randrange(6))}
+    if path in ("recipe", "diff") and draw.random() < 0.8:
+        recipe = draw.choice(recipes)
+        wanted = draw.sample(recipe["options"], min(len(recipe["options"]), draw.randrange(4)))
+        options = {o["name"]: draw.choice([value(draw), o["default"], *(o["choices"] or ())]) for o in wanted}
+        body = {"name": recipe["name"], "options": options, "steps": draw.choice([None, "0:2", value(draw)])}
+    if path == "laid":
+        body["query"] = draw.choice(HOSTILE)  # none of which starts a process
+    return path, body
+
+
 @pytest.mark.slow
-def test_a_thousand_bodies_for_every_path_and_no_query_break_nothing(tmp_path, monkeypatch):
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", cases((11,), (11, 12, 13)))
+def test_a_thousand_bodies_for_every_path_and_no_query_break_nothing(tmp_path, monkeypatch, seed):
     monkeypatch.setenv("ALLTRACE_CACHE_DIR", str(tmp_path / "cache"))
-    make_run(tmp_path / "run", {0: rank_rows(), 1: {}})
-    client = client_of([tmp_path / "run"], tmp_path / "scratch")
-    draw = random.Random(11)
-    texts = [*HOSTILE, "select 1", "select '\ud800'", "select '\x00'", "attach 'x'", "select * from kernels", "(" * 2000]
-    codes = set()
+    for name, ranks in (("run", {0: rank_rows(), 1: {}}), ("other", {0: devices_rows(), 1: devices_rows()})):
+        make_run(tmp_path / name, ranks)
+    client = client_of([tmp_path / "run", tmp_path / "other"], tmp_path / "scratch")
+    recipes = client.get("/api/recipes").json()["recipes"]
+    draw, codes, kept = random.Random(seed), Counter(), 0
+    queries = [*HOSTILE, "select 1", "select '\ud800'", "select '\x00'", "attach 'x'", "select * from kernels", "(" * 2000]
     for turn in range(1000):
-        path = "sql" if turn % 20 == 0 else draw.choice(PATHS)
-        body = {name: value(draw) for name in draw.sample(FIELDS, draw.randrange(6))}
-        if path == "sql" and turn % 40 == 0:
-            body["query"] = draw.choice(texts)
-        found = client.post(f"/api/{path}", content=json.dumps(body), headers={"content-type": "application/json"})
-        assert found.status_code in (200, 400, 422), (path, body, found.text)
-        codes.add(found.status_code)
+        path, body = ("sql", {"query": draw.choice(queries)}) if turn % 40 == 0 else asked_at_random(draw, recipes)
+        at = f"/api/{'b/' if path not in NOTES and path != 'diff' and turn % 3 else ''}{path}"
+        if path in GOT:
+            values = {name: str(each)[:1000] for name, each in body.items()}
+            found = client.get(f"{at}?{urlencode(values, errors='surrogatepass')}")
+        else:
+            found = client.post(at, content=json.dumps(body), headers={"content-type": "application/json"})
+        assert found.status_code in (200, 400, 422), (at, body, found.text)
+        codes[found.status_code] += 1
+        kept += {"note-add": 1, "note-remove": -1}.get(path, 0) * (found.status_code == 200)
         if turn % 20 == 0:
             begun = time.monotonic()
             assert client.get("/api/run").status_code == 200
             assert time.monotonic() - begun < 1
-    assert codes >= {200, 400}
+    assert len(client.get("/api/notes").json()["notes"]) == kept
+    assert min(codes[200], codes[400]) > 50
 
 
 def test_a_pattern_that_would_take_for_ever_takes_none(client):
@@ -165,8 +211,8 @@ def test_a_pattern_that_would_take_for_ever_takes_none(client):
 
 
 def test_the_page_opens_no_file_that_an_option_names(client):
-    found = client.post("/api/recipe", json={"name": "collectives", "options": {"nccl_tests": "/etc/hostname"}})
-    assert (found.status_code, "names files" in found.json()["error"]) == (400, True)
-    options = [o["name"] for r in client.get("/api/recipes").json()["recipes"] if r["name"] == "collectives" for o in r["options"]]
-    assert "instances" in options
-    assert "nccl_tests" not in options
+    recipes = {r["name"]: [o["name"] for o in r["options"]] for r in client.get("/api/recipes").json()["recipes"]}
+    for name, option, other in (("collectives", "nccl_tests", "instances"), ("efficiency", "reference", "scaling")):
+        found = client.post("/api/recipe", json={"name": name, "options": {option: "/etc/hostname"}})
+        assert (found.status_code, "names files" in found.json()["error"]) == (400, True)
+        assert (option in recipes[name], other in recipes[name]) == (False, True)

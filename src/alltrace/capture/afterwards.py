@@ -34,7 +34,7 @@ _ALLTRACE = (sys.executable, "-m", "alltrace.cli.main")
 
 
 class Afterwards:
-    """What one profiled rank does when its program has ended."""
+    """What one profiled rank does when its program has ended; nothing if nothing is asked for."""
 
     def __init__(
         self, request: Request, plan: Plan, variables: Mapping[str, str], guard: Guard, say: Callable[[str], None]
@@ -94,7 +94,7 @@ class Afterwards:
         """
         if ended:
             self._stopped = True
-        elif reports:
+        elif reports and self._then.asked:
             with writer_slot(self._folder.folder, self._then.max_writers, self._who.rank, self._stop) as keep:
                 if self._then.imports and not self._stopped:
                     self._command("imported", ["import", *map(str, reports), "--part", "-o", str(self.run)], keep)
@@ -104,7 +104,7 @@ class Afterwards:
         self.leave("" if reports else "no report")
         if self._then.imports and not self._stopped:
             self._finish_run()
-        if self._stopped:
+        if self._stopped and self._then.asked:
             self._say_stopped()
 
     def _finish_run(self) -> None:

@@ -54,9 +54,8 @@ def profile(
         report = plan.report
         if report is None:
             return None
-        if request.then.asked:
-            after = Afterwards(request, plan, variables, guard, say)
-            after.begin()
+        after = Afterwards(request, plan, variables, guard, say)
+        after.begin()
         window = window_variables(request, plan, variables)
         arm(request, plan, window)
         private = prepare(request, report, plan.who.rank)
@@ -88,15 +87,13 @@ def profile(
             plan, outcome = _attempted(request, plan, program, own, private, guard, say)
     except OSError as error:
         say(f"{error.filename or me}: {error.strerror}; nothing was run")
-        if after is not None:
-            after.leave("it was not run")
+        after.leave("it was not run")
         return EXIT_INPUT
     nccl.finish(me, say)
     if not outcome.started and request.on_error != "stop" and not outcome.asked_to_end and full(private) is None:
         say(f"{me}: {_unstarted(outcome, private)}, which now runs unprofiled")
         tidy(private)
-        if after is not None:
-            after.leave("it was not profiled")
+        after.leave("it was not profiled")
         return None
     if request.nsys.armed:
         name_windows(report, private)
@@ -107,8 +104,7 @@ def profile(
     if not lost:
         with suppress(OSError):
             write_side_file(request, plan, report, safe(variables.get(ROLE, "")))
-    if after is not None:
-        after.finish(find_reports(report).whole, files_beside(plan, report, log), ended=outcome.asked_to_end)
+    after.finish(find_reports(report).whole, files_beside(plan, report, log), ended=outcome.asked_to_end)
     return EXIT_STRICT if lost and request.strict and outcome.code == EXIT_DONE else outcome.code
 
 

@@ -34,9 +34,8 @@ def run_with_torch(
         folder = plan.traces
         if folder is None:
             return None
-        if request.then.asked:
-            after = Afterwards(request, plan, variables, guard, say)
-            after.begin()
+        after = Afterwards(request, plan, variables, guard, say)
+        after.begin()
         job = expand("{job}", "--job", plan.who, variables, request.job)
         role = safe(variables.get(ROLE, ""))
         beginning = f"{job.replace('/', '-')}{role and '_' + role}_rank{plan.who.rank}-of-"
@@ -69,8 +68,7 @@ def run_with_torch(
             )
     except OSError as error:
         say(f"{error.filename or program[0]}: {error.strerror}; nothing was run")
-        if after is not None:
-            after.leave("it was not run")
+        after.leave("it was not run")
         return EXIT_INPUT
     shell.forget()
     nccl.finish(f"rank {plan.who.rank}", say)
@@ -78,8 +76,7 @@ def run_with_torch(
     traces = _written_since(folder, beginning, before)
     if not traces and (request.verbose or request.then.asked):
         say(f"rank {plan.who.rank}: no trace in {folder}; `alltrace.instrument.steps` or `torch_profile` writes them")
-    if after is not None:
-        after.finish(traces, files_beside(plan, folder / beginning, log), ended=outcome.asked_to_end)
+    after.finish(traces, files_beside(plan, folder / beginning, log), ended=outcome.asked_to_end)
     return EXIT_STRICT if not traces and request.strict and outcome.code == EXIT_DONE else outcome.code
 
 

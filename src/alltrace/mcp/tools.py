@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alltrace.recipes.base import OptionValue  # noqa: TC001  the protocol's SDK looks at it
@@ -12,7 +14,6 @@ from alltrace.ui.json_values import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from alltrace.api import OpenRun
     from alltrace.recipes.base import Answer
@@ -110,14 +111,15 @@ class Tools:
         return known
 
     def _place(self, path: str) -> Path:
-        """The file or folder that a text names.
+        """The file or folder that a text names, or the pattern that it is.
 
-        Raises `UsageError`: it is outside of the roots, or the text is no path.
+        Raises `UsageError`: it, or something that matches the pattern, is outside of the roots, or the text is no path.
         """
         if not encodable(path):
             raise UsageError(f"{printable(path)} has a NUL or halves of characters; expected a path")
         full = (self._roots[0] / path).resolve()
-        if not any(full.is_relative_to(root) for root in self._roots):
+        matching = (Path(match).resolve() for match in glob.iglob(str(full), recursive=True))  # noqa: PTH207  absolute patterns
+        if not all(any(place.is_relative_to(root) for root in self._roots) for place in (full, *matching)):
             folders = ", ".join(map(str, self._roots))
             raise UsageError(f"{printable(path)} is outside the folders that this server reads: {printable(folders)}")
         return full
@@ -130,7 +132,9 @@ class Tools:
         within = dict(options)
         for option in find(name).options:
             value = options.get(option.name)
-            if option.reads is not None and isinstance(value, str):
+            if option.reads == "run" and isinstance(value, str):
+                within[option.name] = str(self._place(value))
+            elif option.reads is not None and isinstance(value, str):
                 files = expand([str(self._place(part)) for part in value.split(",")])  # which may be links
                 within[option.name] = ",".join(str(self._place(str(file))) for file in files)
         return within

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from alltrace.recipes.base import Answer
     from alltrace.tiles.matrix import Matrices
+    from alltrace.tiles.notes import Notes
     from alltrace.ui.kernels import KernelReports
 
-    Handler = Callable[[Session, Asked, Token], Response]
+    Handler = Callable[[Session, Asked, Token], Any]  # a response, or what is sent as JSON
 
 SQL_SECONDS = 10.0
 SQL_MEMORY_BYTES = 512 << 20
@@ -42,10 +44,11 @@ _one_note = threading.Lock()
 
 def routes(session: Session, other: Session | None = None) -> list[Route]:
     """The paths of one run, and what compares it with another."""
-    compared = [Route("/diff", _endpoint(session, partial(_diff, other)), methods=["POST"])] if other is not None else []
-    return compared + [
-        Route(f"/{name}", _endpoint(session, handler), methods=["POST" if name in _POSTED else "GET"])
-        for name, handler in _HANDLERS.items()
+    compared: dict[str, Handler] = {} if other is None else {"diff": partial(_diff, other)}
+    return [
+        Route(f"/{name}", _endpoint(session, handler), methods=[method])
+        for method, handlers in (("GET", _READ), ("POST", _POSTED | compared))
+        for name, handler in handlers.items()
     ]
 
 
@@ -73,7 +76,7 @@ def _status(error: AlltraceError) -> int:
     return 400 if isinstance(error, UsageError) else 500
 
 
-async def _in_thread(request: Request, work: Callable[[Token], Response]) -> Response:
+async def _in_thread(request: Request, work: Callable[[Token], Any]) -> Response:
     """`work` in a thread; its token is cancelled once the browser has disconnected."""
     import anyio
     import anyio.to_thread
@@ -83,7 +86,8 @@ async def _in_thread(request: Request, work: Callable[[Token], Response]) -> Res
     def outcome(asked: Token) -> Response | AlltraceError | OSError:
         wall, cpu = time.perf_counter(), time.thread_time()
         try:
-            response = work(asked)
+            made = work(asked)
+            response = made if isinstance(made, Response) else JSONResponse(made)
             took = 1000 * (time.perf_counter() - wall), 1000 * (time.thread_time() - cpu)
             response.headers["server-timing"] = f"wall;dur={took[0]:.1f}, cpu;dur={took[1]:.1f}"
             return response
@@ -110,36 +114,13 @@ def _run(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG
     return Response(facts.facts_as_json(session), media_type="application/json")
 
 
-def _state(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
-    return JSONResponse(session.state)
-
-
-def _findings(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
-    session.check_ready()
-    return JSONResponse(facts.findings(session, token))
-
-
-def _job_time(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
-    session.check_ready()
-    return JSONResponse(facts.job_time(session, token))
-
-
-def _by_rank(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
-    session.check_ready()
-    return JSONResponse(session.kept("by_rank", lambda: facts.by_rank(session), token))
-
-
-def _recipes(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
-    return JSONResponse({"recipes": facts.recipes()})
-
-
-def _heat(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+def _heat(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
     found = session.view.heat(asked.text("metric"), asked.number("level"), asked.number("index", least=0))
     header = {"x-alltrace-rows": str(found.shape[0]), "x-alltrace-bins": str(found.shape[1])}
     return Response(found.astype("<u2").tobytes(), media_type=_BINARY, headers=header)
 
 
-def _fine(session: Session, asked: Asked, token: Token) -> Response:
+def _fine(session: Session, asked: Asked, token: Token) -> Any:
     from alltrace.tiles.fine import fine_heat
 
     view, ranks = session.view, asked.ranks() or []
@@ -148,7 +129,7 @@ def _fine(session: Session, asked: Asked, token: Token) -> Response:
     return Response(found.astype("<u2").tobytes(), media_type=_BINARY, headers={"x-alltrace-bins": str(found.shape[1])})
 
 
-def _tracks(session: Session, asked: Asked, token: Token) -> Response:
+def _tracks(session: Session, asked: Asked, token: Token) -> Any:
     from alltrace.tiles.labels import labelled
 
     ranks = asked.ranks() or []
@@ -156,10 +137,10 @@ def _tracks(session: Session, asked: Asked, token: Token) -> Response:
     for rank in ranks[:256]:
         token.check()
         found[str(rank)] = labelled(session.view, rank)
-    return JSONResponse({"tracks": found})
+    return {"tracks": found}
 
 
-def _tiles(session: Session, asked: Asked, token: Token) -> Response:
+def _tiles(session: Session, asked: Asked, token: Token) -> Any:
     from alltrace.tiles.view import pack
 
     tracks = _tracks_named(asked.texts("tracks"))
@@ -179,39 +160,39 @@ def _tracks_named(texts: Sequence[str]) -> list[tuple[int, str]]:
     return tracks
 
 
-def _event(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+def _event(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
     from alltrace.tiles.details import event_details, instance_of
 
     reader, rank = session.view.events, asked.number("rank", least=0)
     found = event_details(reader, rank, asked.text("table"), asked.number("row", least=0))
     if "collective" in found:
         found["instance"] = instance_of(reader, rank, found["collective"])
-    return JSONResponse(plain(found))
+    return plain(found)
 
 
-def _neighbour(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+def _neighbour(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
     from alltrace.tiles.details import neighbour
 
     where = asked.number("rank", least=0), asked.text("table"), asked.number("row", least=0)
-    return JSONResponse({"event": plain(neighbour(session.view.events, *where, forward=asked.flag("forward")))})
+    return {"event": plain(neighbour(session.view.events, *where, forward=asked.flag("forward")))}
 
 
-def _search(session: Session, asked: Asked, token: Token) -> Response:
+def _search(session: Session, asked: Asked, token: Token) -> Any:
     from alltrace.tiles.search import search
 
     found = search(session.view.events, asked.text("pattern", most=1000), _chosen(session, asked), token=token)
-    return JSONResponse(plain(found))
+    return plain(found)
 
 
-def _window(session: Session, asked: Asked, token: Token) -> Response:
+def _window(session: Session, asked: Asked, token: Token) -> Any:
     from alltrace.tiles.window import summary
 
     view = session.view
     found = summary(view.events, _chosen(session, asked), asked.number("start"), asked.number("end"), token, gpus=view.gpus)
-    return JSONResponse(plain(found))
+    return plain(found)
 
 
-def _area(session: Session, asked: Asked, token: Token) -> Response:
+def _area(session: Session, asked: Asked, token: Token) -> Any:
     from alltrace.tiles.area import Area, area_facts
 
     view = session.view
@@ -222,10 +203,10 @@ def _area(session: Session, asked: Asked, token: Token) -> Response:
     start, end, flame = asked.number("start"), asked.number("end"), asked.maybe("flame", 20) or "ranges"
     area = Area(tracks, start, end, flame, asked.maybe("pattern", 1000))
     with view.prefetcher.paused():
-        return JSONResponse(plain(area_facts(view.events, area, token, gpus=view.gpus)))
+        return plain(area_facts(view.events, area, token, gpus=view.gpus))
 
 
-def _events(session: Session, asked: Asked, token: Token) -> Response:
+def _events(session: Session, asked: Asked, token: Token) -> Any:
     from alltrace.tiles.window import events_between
 
     found = events_between(
@@ -239,7 +220,7 @@ def _events(session: Session, asked: Asked, token: Token) -> Response:
         least_ns=asked.number("least_ns", 0),
         token=token,
     )
-    return JSONResponse(plain(found))
+    return plain(found)
 
 
 def _chosen(session: Session, asked: Asked) -> list[int]:
@@ -252,7 +233,7 @@ def _chosen(session: Session, asked: Asked) -> list[int]:
     return found
 
 
-def _recipe(session: Session, asked: Asked, token: Token) -> Response:
+def _recipe(session: Session, asked: Asked, token: Token) -> Any:
     from alltrace.recipes.registry import find
 
     session.check_ready()
@@ -277,10 +258,10 @@ def _recipe(session: Session, asked: Asked, token: Token) -> Response:
         from alltrace.charts import draw, figure
 
         told["figure"] = plain(figure(draw(found)))
-    return JSONResponse(told)
+    return told
 
 
-def _diff(other: Session, session: Session, asked: Asked, token: Token) -> Response:
+def _diff(other: Session, session: Session, asked: Asked, token: Token) -> Any:
     from alltrace.recipes.questions.durations import chosen
 
     session.check_ready()
@@ -291,18 +272,18 @@ def _diff(other: Session, session: Session, asked: Asked, token: Token) -> Respo
     question = Question("diff", {"what": what}, known, asked.maybe("steps", 50), asked.flag("skip_warmup"), session.jobs)
     with alone(_one_recipe, token):
         found = comparison(session, other, question, token)
-    return JSONResponse(plain_answer(found))
+    return plain_answer(found)
 
 
-def _roofline(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
-    return JSONResponse(session.kept("roofline", _kernels(session).roofline))
+def _roofline(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
+    return session.kept("roofline", _kernels(session).roofline)
 
 
-def _weighed(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+def _weighed(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
     kernels = _kernels(session)
     session.check_ready()
     with alone(_one_recipe, token):
-        return JSONResponse(session.kept("weighed", lambda: kernels.weighed(answer(session, Question("launch-configurations")))))
+        return session.kept("weighed", lambda: kernels.weighed(answer(session, Question("launch-configurations"))))
 
 
 def _kernels(session: Session) -> KernelReports:
@@ -311,45 +292,55 @@ def _kernels(session: Session) -> KernelReports:
     return session.kernels
 
 
-def _history(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+def _history(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
     if session.history is None:
         raise UsageError("there is no history; start `alltrace ui RUN --history HISTORY`")
-    return JSONResponse(session.history.told(session.run.manifest, asked.maybe("job", 1000), asked.maybe("tag", 1000)))
+    return session.history.told(session.run.manifest, asked.maybe("job", 1000), asked.maybe("tag", 1000))
 
 
-def _sql(session: Session, asked: Asked, token: Token) -> Response:
+def _sql(session: Session, asked: Asked, token: Token) -> Any:
+    return plain_answer(_queried(session, asked, token, SQL_ROWS))
+
+
+def _queried(session: Session, asked: Asked, token: Token, rows: int) -> Answer:
+    """The answer to a query of the user's, in a process with limits, one at a time."""
     from alltrace.recipes.questions.sql import Limits
     from alltrace.recipes.questions.sql_process import limited_query
 
     session.check_ready()
     with alone(_one_query, token):
-        limits = Limits(SQL_SECONDS, SQL_MEMORY_BYTES, SQL_ROWS)
-        found = limited_query(session.run, asked.text("query", most=100_000), limits, token.check)
-    return JSONResponse(plain_answer(found))
+        limits = Limits(SQL_SECONDS, SQL_MEMORY_BYTES, rows)
+        return limited_query(session.run, asked.text("query", most=100_000), limits, token.check)
 
 
-def _notes(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+def _when_ready(make: Callable[[Session, Token], Any]) -> Handler:
+    def handler(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
+        session.check_ready()
+        return make(session, token)
+
+    return handler
+
+
+def _noting(change: Callable[[Notes, Asked], Any]) -> Handler:
+    def handler(session: Session, asked: Asked, token: Token) -> Any:
+        from alltrace.tiles.notes import Notes
+
+        session.check_there()
+        with alone(_one_note, token):
+            return {"notes": change(Notes(session.run), asked)}
+
+    return handler
+
+
+def _note(asked: Asked) -> dict[str, Any]:
+    return {"text": asked.text("text"), "start": asked.number("start"), "end": asked.number("end"), "ranks": asked.ranks() or []}
+
+
+def _notes(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
     from alltrace.tiles.notes import Notes
 
     session.check_there()
-    return JSONResponse({"notes": Notes(session.run).all()})
-
-
-def _note_add(session: Session, asked: Asked, token: Token) -> Response:
-    from alltrace.tiles.notes import Notes
-
-    session.check_there()
-    note = {"text": asked.text("text"), "start": asked.number("start"), "end": asked.number("end"), "ranks": asked.ranks() or []}
-    with alone(_one_note, token):
-        return JSONResponse({"notes": Notes(session.run).add(note)})
-
-
-def _note_remove(session: Session, asked: Asked, token: Token) -> Response:
-    from alltrace.tiles.notes import Notes
-
-    session.check_there()
-    with alone(_one_note, token):
-        return JSONResponse({"notes": Notes(session.run).remove(asked.number("id"))})
+    return {"notes": Notes(session.run).all()}
 
 
 def _matrices(session: Session) -> Matrices:
@@ -363,49 +354,52 @@ def _matrices(session: Session) -> Matrices:
     return found
 
 
-def _matrix(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
-    return JSONResponse(plain(_matrices(session).told(asked.text("measure", 50), asked.text("by", 50))))
+def _matrix(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
+    return plain(_matrices(session).told(asked.text("measure", 50), asked.text("by", 50)))
 
 
-def _matrix_cells(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001
+def _matrix_cells(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
     found = _matrices(session).of(asked.text("measure", 50), asked.text("by", 50))
     return Response(found.astype("<f8").tobytes(), media_type=_BINARY)
 
 
-def _two_spans(session: Session, asked: Asked, token: Token) -> Response:
+def _two_spans(session: Session, asked: Asked, token: Token) -> Any:
     from alltrace.tiles.two_spans import difference
 
     view = session.view
     first, second = ((asked.number(f"{w}_start"), asked.number(f"{w}_end")) for w in ("first", "second"))
-    return JSONResponse(plain(difference(view.events, _chosen(session, asked), first, second, token, gpus=view.gpus)))
+    return plain(difference(view.events, _chosen(session, asked), first, second, token, gpus=view.gpus))
 
 
-def _laid(session: Session, asked: Asked, token: Token) -> Response:
+def _laid(session: Session, asked: Asked, token: Token) -> Any:
     """What a query found, as tracks of the timeline."""
-    from alltrace.recipes.questions.sql import Limits
-    from alltrace.recipes.questions.sql_process import limited_query
     from alltrace.tiles.laid import laid
 
-    session.check_ready()
-    with alone(_one_query, token):
-        limits = Limits(SQL_SECONDS, SQL_MEMORY_BYTES, LAID_ROWS)
-        found = limited_query(session.run, asked.text("query", most=100_000), limits, token.check)
-    return JSONResponse(plain({**laid(found.table), "notes": list(found.notes)}))
+    found = _queried(session, asked, token, LAID_ROWS)
+    return plain({**laid(found.table), "notes": list(found.notes)})
 
 
-_HANDLERS: dict[str, Handler] = {
+_READ: dict[str, Handler] = {
     "run": _run,
-    "state": _state,
-    "findings": _findings,
-    "by-rank": _by_rank,
-    "job-time": _job_time,
-    "recipes": _recipes,
+    "state": lambda session, *_: session.state,
+    "findings": _when_ready(facts.findings),
+    "by-rank": _when_ready(lambda session, token: session.kept("by_rank", partial(facts.by_rank, session), token)),
+    "job-time": _when_ready(facts.job_time),
+    "recipes": lambda *_: {"recipes": facts.recipes()},
     "heat": _heat,
+    "event": _event,
+    "neighbour": _neighbour,
+    "notes": _notes,
+    "matrix": _matrix,
+    "matrix-cells": _matrix_cells,
+    "roofline": _roofline,
+    "weighed": _weighed,
+    "history": _history,
+}
+_POSTED: dict[str, Handler] = {
     "heat-fine": _fine,
     "tracks": _tracks,
     "tiles": _tiles,
-    "event": _event,
-    "neighbour": _neighbour,
     "search": _search,
     "window": _window,
     "area": _area,
@@ -413,30 +407,7 @@ _HANDLERS: dict[str, Handler] = {
     "recipe": _recipe,
     "sql": _sql,
     "laid": _laid,
-    "notes": _notes,
-    "note-add": _note_add,
-    "note-remove": _note_remove,
-    "matrix": _matrix,
-    "matrix-cells": _matrix_cells,
     "two-spans": _two_spans,
-    "roofline": _roofline,
-    "weighed": _weighed,
-    "history": _history,
+    "note-add": _noting(lambda notes, asked: notes.add(_note(asked))),
+    "note-remove": _noting(lambda notes, asked: notes.remove(asked.number("id"))),
 }
-_POSTED = frozenset(
-    {
-        "heat-fine",
-        "tracks",
-        "tiles",
-        "search",
-        "window",
-        "area",
-        "events",
-        "recipe",
-        "sql",
-        "laid",
-        "two-spans",
-        "note-add",
-        "note-remove",
-    }
-)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
+
+import pytest
 
 from alltrace.capture.scripts.registry import TARGETS, render
 from alltrace.capture.scripts.settings import Job
@@ -47,3 +50,37 @@ def rendered(targets):
 
 def all_targets():
     return [t.name for t in TARGETS]
+
+
+def documents(text):
+    """What is in a manifest; the test is skipped where nothing reads YAML."""
+    yaml = pytest.importorskip("yaml")
+    return list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+
+
+def templates(node):
+    """Every pod's template in a document."""
+    if isinstance(node, dict):
+        if "containers" in node.get("spec", {}):
+            yield node
+        for value in node.values():
+            yield from templates(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from templates(value)
+
+
+def scripts(document):
+    """What each container of a document runs in a shell."""
+    for template in templates(document):
+        for container in template["spec"]["containers"]:
+            if container.get("command", [""])[0] == "/bin/bash":
+                yield filled_in(container["command"][2])
+    command = document.get("spec", {}).get("trainer", {}).get("command")
+    if command:
+        yield filled_in(command[2])
+
+
+def filled_in(text):
+    """`text` as Kubernetes gives it to a container that has the variable ODD."""
+    return re.sub(r"\$\$|\$\(ODD\)", lambda found: "$" if found[0] == "$$" else "FILLED IN", text)

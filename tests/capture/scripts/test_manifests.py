@@ -10,23 +10,31 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.capture.scripts.rendering import MANIFESTS, NEEDED, ODD, PROFILERS, VALUES, rendered, settings
+from tests.capture.scripts.rendering import (
+    MANIFESTS,
+    NEEDED,
+    ODD,
+    PROFILERS,
+    VALUES,
+    documents,
+    filled_in,
+    rendered,
+    scripts,
+    settings,
+    templates,
+)
 from tests.together import together
 
 from alltrace.capture.scripts.registry import render
 from alltrace.capture.scripts.settings import Job
 
-yaml = pytest.importorskip("yaml")
+pytest.importorskip("yaml")
 jsonschema = pytest.importorskip("jsonschema")
 # names, types, choices and what is required of the upstream schemas, of which each file names its own
 SCHEMAS = {
     (d["kind"], f.stem): d for f in sorted((Path(__file__).parent / "crds").glob("*.json")) for d in [json.loads(f.read_text())]
 }
 KUBERNETES = "1.30"
-
-
-def documents(text):
-    return list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
 def strict(schema):
@@ -42,18 +50,6 @@ def strict(schema):
     if "items" in schema:
         made["items"] = strict(schema["items"])
     return made
-
-
-def templates(node):
-    """Every pod's template in a document."""
-    if isinstance(node, dict):
-        if "containers" in node.get("spec", {}):
-            yield node
-        for value in node.values():
-            yield from templates(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from templates(value)
 
 
 def faults(document):
@@ -79,21 +75,6 @@ def faults(document):
         except kubernetes_validate.ValidationError as error:
             found.append(error.message)
     return found
-
-
-def scripts(document):
-    for template in templates(document):
-        for container in template["spec"]["containers"]:
-            if container.get("command", [""])[0] == "/bin/bash":
-                yield filled_in(container["command"][2])
-    command = document.get("spec", {}).get("trainer", {}).get("command")
-    if command:
-        yield filled_in(command[2])
-
-
-def filled_in(text):
-    """`text` as Kubernetes gives it to a container that has the variable ODD."""
-    return re.sub(r"\$\$|\$\(ODD\)", lambda found: "$" if found[0] == "$$" else "FILLED IN", text)
 
 
 def test_every_manifest_holds_by_its_schemas():

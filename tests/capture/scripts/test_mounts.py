@@ -7,7 +7,7 @@ import shlex
 import subprocess
 
 import pytest
-from tests.capture.scripts.test_manifests import documents, scripts
+from tests.capture.scripts.rendering import documents, scripts, templates
 
 from alltrace.capture.scripts.registry import render
 from alltrace.capture.scripts.settings import Job
@@ -96,40 +96,76 @@ def test_ranks_in_pyxis_leave_their_reports_with_what_the_script_mounts(site, mo
     assert reports(site / "work/reports/77") == ["77_rank0_", "77_rank1_"]
 
 
-@pytest.mark.parametrize("target", ["k8s-jobset", "k8s-pytorchjob"])
-def test_ranks_in_a_pod_leave_their_reports_with_what_the_manifest_mounts(site, target):
+MPIRUN = """#!/bin/bash
+# mpirun OPTIONS -x NAME... sh PROGRAM...: what ssh would start on the workers, with the variables that -x names
+names=()
+while [ "$1" != sh ]; do [ "$1" != -x ] || names+=("$2"); shift; done
+for name in "${names[@]}"; do [ -z "${!name+x}" ] || printf '%s=%s\\0' "$name" "${!name}"; done >/reports/variables
+printf '%s\\0' "$@" >/reports/words
+"""
+
+
+@pytest.fixture
+def cluster(site):
+    """Applies a manifest: gives its documents, and what starts words in a container of it, where only its image and mounts are."""
     tool = site / "image/nsight"
     (site / "nsight/2025").rename(tool)
-    settings = {
-        "job.nodes": 1, "job.ranks_per_node": 2, "job.name": "one", "kubernetes.image": "x", "kubernetes.claim": "reports",
-        "profiler.wrapper": "shell", "profiler.path": str(tool / "target-linux-x64/nsys"),
-        "workload.command": [str(site / "image/prog")], "workload.arguments": ["a b"],
-    }  # fmt: skip
-    found = documents(render(target, Job(settings)))
-    (files,) = (document["data"] for document in found if document["kind"] == "ConfigMap")
+    (site / "image/mpirun").write_text(MPIRUN)
+    (site / "image/mpirun").chmod(0o755)
     for folder in ("claim", "config", "memory"):
         (site / folder).mkdir()
-    for name, text in files.items():
-        (site / "config" / name).write_text(text)
-    pod = next(inner for document in found for inner in containers(document))
     places = {"reports": "claim", "alltrace": "config", "shared-memory": "memory"}
-    mounts = ",".join(f"{site / places[m['name']]}:{m['mountPath']}" for m in pod["volumeMounts"] if m["mountPath"] != "/dev/shm")
-    variables = {v["name"]: v["value"] for v in pod.get("env", ())} | {"JOB_COMPLETION_INDEX": "0", "RANK": "0", "MASTER_ADDR": "x"}
+
+    def apply(target):
+        settings = {
+            "job.nodes": 1, "job.ranks_per_node": 2, "job.name": "one", "kubernetes.image": "x", "kubernetes.claim": "reports",
+            "profiler.wrapper": "shell", "profiler.path": str(tool / "target-linux-x64/nsys"),
+            "workload.command": [str(site / "image/prog")], "workload.arguments": ["a b"],
+        }  # fmt: skip
+        found = documents(render(target, Job(settings)))
+        (files,) = (document["data"] for document in found if document["kind"] == "ConfigMap")
+        for name, text in files.items():
+            (site / "config" / name).write_text(text)
+        return found
+
+    def start(container, words, **variables):
+        mounted = [m for m in container["volumeMounts"] if m["mountPath"] != "/dev/shm"]
+        mounts = ",".join(f"{site / places[m['name']]}:{m['mountPath']}" for m in mounted)
+        inside = ["unshare", "--mount", str(site / "tools/box"), str(site / "image"), mounts, *words]
+        environment = {name: os.environ[name] for name in ("PATH", "ELSEWHERE")} | variables
+        done = subprocess.run(inside, cwd="/", env=environment, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, f"{shlex.join(inside[:5])}: {done.stderr}"
+
+    return apply, start
+
+
+def container_of(document):
+    return next(templates(document))["spec"]["containers"][0]
+
+
+def variables_of(container):
+    return {variable["name"]: variable["value"] for variable in container.get("env", ())}
+
+
+@pytest.mark.parametrize("target", ["k8s-jobset", "k8s-pytorchjob", "k8s-trainjob"])
+def test_ranks_in_a_pod_leave_their_reports_with_what_the_manifest_mounts(site, cluster, target):
+    apply, start = cluster
+    found = apply(target)
+    pod = next(container_of(document) for document in found if list(templates(document)))
     script = next(text for document in found for text in scripts(document))
-    words = ["unshare", "--mount", str(site / "tools/box"), str(site / "image"), mounts, "/bin/bash", "-c", script]
-    environment = {name: os.environ[name] for name in ("PATH", "ELSEWHERE")} | variables | {"MASTER_PORT": "1"}
-    done = subprocess.run(words, cwd="/", env=environment, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, f"{shlex.join(words[:5])}: {done.stderr}"
+    of_operator = {"JOB_COMPLETION_INDEX": "0", "RANK": "0", "MASTER_ADDR": "x", "MASTER_PORT": "1"}
+    start(pod, ["/bin/bash", "-c", script], **variables_of(pod), **of_operator)
     assert reports(site / "claim/one") == ["one_rank0", "one_rank1"]
 
 
-def containers(value):
-    """The containers that mount something, in a document."""
-    if isinstance(value, dict):
-        if "volumeMounts" in value:
-            yield value
-        for inner in value.values():
-            yield from containers(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from containers(inner)
+def test_ranks_that_an_mpijob_starts_by_ssh_leave_their_reports_with_what_their_pods_mount(site, cluster):
+    apply, start = cluster
+    _, job = apply("k8s-mpijob")
+    launcher, worker = (container_of(job["spec"]["mpiReplicaSpecs"][name]) for name in ("Launcher", "Worker"))
+    start(launcher, ["/bin/bash", "-c", next(scripts(job))], **variables_of(launcher))
+    words, passed = ((site / "claim" / name).read_text().split("\0")[:-1] for name in ("words", "variables"))
+    for rank in "01":
+        by_ssh = dict(text.split("=", 1) for text in passed)
+        ompi = {"OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_LOCAL_RANK": rank, "OMPI_COMM_WORLD_SIZE": "2"}
+        start(worker, words, **by_ssh, **ompi)
+    assert reports(site / "claim/one") == ["one_rank0", "one_rank1"]

@@ -9,7 +9,8 @@ import subprocess
 import sys
 
 import pytest
-from tests.capture.launching import find_torch
+from tests.capture.launching import NODES, find_hydra, find_torch, remote
+from tests.slurm_cluster import two_nodes, why_no_slurm
 
 from alltrace.capture.scripts.registry import render
 from alltrace.capture.scripts.settings import Job
@@ -44,7 +45,7 @@ def start(bare_environment, nsys, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     monkeypatch.setenv("JOB_ID", "77")
 
-    def run(target, **changes):
+    def run(target, submit=("bash",), **changes):
         values = {
             "job.nodes": 1,
             "job.ranks_per_node": 2,
@@ -58,9 +59,10 @@ def start(bare_environment, nsys, tmp_path, monkeypatch):
         }
         script = tmp_path / "job.sh"
         script.write_text(render(target, Job(values)))
-        done = subprocess.run(["bash", script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180)
+        done = subprocess.run([*submit, script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180)
         assert done.returncode == 0, done.stderr
-        info = [alltrace, "info", tmp_path / "all reports" / "77", "--jobs", "1", "--format", "json"]
+        (folder,) = (tmp_path / "all reports").iterdir()
+        info = [alltrace, "info", folder, "--jobs", "1", "--format", "json"]
         found = subprocess.run(info, env={**os.environ, "ALLTRACE_NSYS": str(nsys)}, capture_output=True, text=True, check=True)
         return [(r["rank"], r["local_rank"], r["ranges"]) for r in json.loads(found.stdout)["rows"]]
 
@@ -90,3 +92,42 @@ def test_torchrun(start, tmp_path):
         (0, 0, 13),
         (1, 1, 13),
     ]  # six of the program, seven of steps
+
+
+def test_sbatch(start, tmp_path, monkeypatch):
+    why = why_no_slurm()
+    if why is not None:
+        pytest.skip(why)
+    with two_nodes(tmp_path / "slurm") as environment:
+        monkeypatch.setenv("SLURM_CONF", environment["SLURM_CONF"])
+        ranks = start("slurm", ("sbatch", "--wait"), job__nodes=2, job__ranks_per_node=1, job__minutes=2)
+    assert ranks == [(0, 0, 13), (1, 0, 13)]
+
+
+QSUB = """#!/bin/bash
+# Starts a job on two nodes as PBS does: in the home folder, with what the script itself sets and the variables of PBS
+set -euo pipefail
+grep -qx '#PBS -l select=2' "$1" && grep -qx '#PBS -l walltime=01:00:00' "$1"
+! grep '^#PBS' "$1" | grep -vE '^#PBS (-N [^ ]+|-l [a-z]+=[^ ]+|-j oe)$'
+printf '%s\\n' NODES >"$HERE/nodes"
+mkdir -p "$HERE/home" && cd "$HERE/home"
+export PBS_JOBID=7.server PBS_O_WORKDIR="$HERE" PBS_NODEFILE="$HERE/nodes"
+exec env -i HOME="$PWD" PATH=/usr/bin:/bin $(env | grep -E '^(PBS|TMPDIR)') bash "$1"
+"""
+
+
+def test_qsub(start, tmp_path, monkeypatch):
+    hydra = find_hydra()
+    if hydra is None:
+        pytest.skip("no mpiexec.hydra on this machine")
+    tools = tmp_path / "bin"
+    (tools / "qsub").write_text(QSUB.replace("NODES", " ".join(NODES)))
+    (tools / "mpiexec").write_text(
+        f'#!/bin/sh\nexec {hydra} -launcher ssh -launcher-exec {remote(tmp_path)} -localhost 127.0.0.1 "$@"\n'
+    )
+    for name in ("qsub", "mpiexec"):
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("HERE", str(tmp_path))
+    ranks = start("pbs", ("qsub",), job__nodes=2, job__ranks_per_node=1, job__setup=f'export PATH="{tools}:$PATH"')
+    assert ranks == [(0, 0, 13), (1, 0, 13)]
+    assert sorted(p.name for p in (tmp_path / "all reports").iterdir()) == ["7"]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.making import collective, copy, kernel, make_run
+from tests.recipes.questions.test_gpu_rates import sampled
 
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.questions.efficiency import _regions, _Work
@@ -165,6 +166,44 @@ def test_the_steps_are_what_each_is_as_a_region_of_its_own(seed):
         shown = {s["rank"]: np.array([[s["device_start"], s["device_end"]]]) for s in its if s["device_start"] is not None}
         wanted.append(work.region(step, None, shown or host, host))
     assert list(_regions(parts, run, {"per": "step", "range": None})) == wanted
+
+
+def test_each_rank_in_the_time_of_all(tmp_path):
+    ranks = {0: {"kernels": [kernel(0, 60)], "copies": [copy(60, 80)]}, 1: {"kernels": [kernel(0, 40), kernel(90, 100)]}}
+    answer = ask(make_run(tmp_path / "run", ranks), "efficiency", {"by": "rank"})
+    rows = {(r["rank"], r["side"]): r for r in answer.table.to_pylist()}
+    assert list(rows) == [(None, "device"), (None, "host"), (0, "device"), (0, "host"), (1, "device"), (1, "host")]
+    found = [[rows[rank, "device"][n] for n in ("count", "span_ns", "useful_ns", "communication_ns")] for rank in (None, 0, 1)]
+    assert found == [[2, 100, 110, 20], [1, 100, 60, 20], [1, 100, 50, 0]]
+    assert [rows[rank, "device"]["parallel_efficiency"] for rank in (None, 0, 1)] == [0.55, 0.6, 0.5]
+    assert [rows[rank, "device"]["orchestration_efficiency"] for rank in (0, 1)] == [0.8, 0.5]
+    assert [rows[rank, "device"]["culprit"] for rank in (None, 0, 1)] == [0, None, None]
+    assert [rows[rank, "host"]["count"] for rank in (None, 0, 1)] == [2, 1, 1]
+    assert {r["instructions"] for r in rows.values()} == {None}
+    assert [note for note in answer.notes if "instructions are not known" in note]
+
+
+def test_instructions_are_rolled_up_by_rank_and_over_all(tmp_path):
+    # 100 multiprocessors issue 25 and 50 % of 4 a cycle of 1 ns for 10 us; a second rank of the first device counts it once
+    ranks = {0: sampled(25.0), 1: sampled(50.0, uuid="GPU-1"), 2: sampled(25.0)}
+    run = make_run(tmp_path / "run", ranks)
+    answer = ask(run, "efficiency", {"by": "rank"})
+    rows = {r["rank"]: r for r in answer.table.to_pylist() if r["side"] == "device"}
+    counts = {rank: (row["count"], row["instructions"], row["instructions_per_cycle"]) for rank, row in rows.items()}
+    assert counts == {None: (2, 3_000_000, 1.5), 0: (1, 1_000_000, 1.0), 1: (1, 2_000_000, 2.0)}
+    assert not [note for note in answer.notes if "instructions" in note]
+    ranks[1] = sampled(50.0, multiprocessors=None, uuid="GPU-1")
+    rows = ask(make_run(tmp_path / "partly", ranks), "efficiency", {"by": "rank"}).table.to_pylist()
+    assert [r["instructions"] for r in rows if r["side"] == "device"] == [None, 1_000_000, None]
+
+
+def test_the_instructions_of_a_step_are_those_of_the_run_in_its_time(tmp_path):
+    rank = sampled(25.0)
+    rank["ranges"] = [{"start": s, "end": s + 2500, "name": f"step {s // 2500}"} for s in range(0, 10_000, 2500)]
+    run = make_run(tmp_path / "run", {0: rank})
+    answer = ask(run, "efficiency", {"per": "step"})
+    assert {r["instructions"] for r in answer.table.to_pylist()} == {None}
+    assert [note for note in answer.notes if "only counted --per run" in note]
 
 
 @pytest.mark.parametrize(("scaling", "ranks", "grown"), [("strong", 2, 190 / 209), ("weak", 4, 190 / 418 * 2)])

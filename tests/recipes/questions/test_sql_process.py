@@ -10,7 +10,7 @@ from tests.making import kernel, make_run
 
 from alltrace.recipes.questions.sql import Limits, query
 from alltrace.recipes.questions.sql_process import MEMORY_VARIABLE, limited_query, memory_bytes
-from alltrace.trace.errors import AlltraceError, UsageError
+from alltrace.trace.errors import UsageError
 
 LIMITS = Limits(60.0, 512 << 20, 100)  # seconds that are not needed but on a busy machine
 
@@ -46,7 +46,7 @@ def test_what_is_refused_is_refused_as_by_the_query(run):
     ],
 )
 def test_memory_is_bounded(run, text):
-    with pytest.raises(AlltraceError, match="memory"):
+    with pytest.raises(UsageError, match="memory"):
         limited_query(run, text, LIMITS)
 
 

@@ -7,17 +7,23 @@ samples.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.recipes.analysis.sampled import gpu_series, gpu_series_of_host
+from alltrace.recipes.analysis.sampled import gpu_series, gpu_series_of_host, plain_metric
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64
 from alltrace.trace.intervals import Merged, overlap_ns
 
 Reals = NDArray[np.float64]
+
+SM_ISSUE, CLOCK = r"sm issue", r"gpc clock frequency"
+_MHZ_BELOW = 1e5  # a clock that is higher is in Hz, as some versions of nsys write it
+_A_CYCLE = 4  # schedulers of a multiprocessor, each of which issues one instruction a cycle
 
 
 @dataclass(frozen=True)
@@ -82,3 +88,31 @@ def _begins(times: Int64) -> Int64:
     missing = times - begins > 2 * period
     result: Int64 = np.where(missing, times - period, begins)
     return result
+
+
+class Executed(NamedTuple):
+    """What the multiprocessors of a device executed in the time that samples describe."""
+
+    instructions: int  # of warps: 4 a cycle and multiprocessor at most, by the share of the cycles that issue
+    cycles: int  # of all multiprocessors
+
+
+def executed(rank: Rank) -> dict[int, Executed]:
+    """What each sampled device executed, about; without those whose issue rate, clock or number of multiprocessors is not known."""
+    issue: dict[int, tuple[float, int]] = {}
+    clocks_hz: dict[int, float] = {}
+    for sampling in samplings(rank, of_host=True):
+        for metric, values in sampling.values.items():
+            mean = float(np.average(values, weights=sampling.known_ns))
+            if re.fullmatch(CLOCK, plain_metric(metric)):
+                clocks_hz[sampling.device] = mean if mean > _MHZ_BELOW else mean * 1e6
+            elif re.fullmatch(SM_ISSUE, plain_metric(metric)):
+                issue[sampling.device] = mean / 100, int(sampling.known_ns.sum())
+    found = {}
+    for device in rank.table("devices", ["device", "sm_count"]).to_pylist():
+        number, count = device["device"], device["sm_count"]
+        if count and number in issue and clocks_hz.get(number):
+            share, known_ns = issue[number]
+            cycles = count * clocks_hz[number] * known_ns / 1e9
+            found[number] = Executed(round(share * _A_CYCLE * cycles), round(cycles))
+    return found

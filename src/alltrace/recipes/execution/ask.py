@@ -237,7 +237,7 @@ def resolve_options(recipe: Question, given: Mapping[str, Any]) -> dict[str, Any
 def _typed(recipe: Question, option: Option, value: Any) -> Any:
     """The value of an option, or the content of the file that it names."""
     value = option.checked(value, f"{option.flag} of {recipe.name}")
-    if option.reads is not None:
+    if option.reads == "nccl-tests":
         from alltrace.run.nccl_tests_files import read_tests_table
 
         return read_tests_table(str(value))

@@ -6,6 +6,10 @@ times `communication_efficiency`) times `offload_efficiency`; useful time is tim
 runtime. Times are unions: streams of a device, threads of a rank and ranks that share a device count once. What is useful and
 what is communication on a device differs between tools: `--convention` chooses, and a note says which it was.
 
+`--by rank` adds the rows of each rank (the tasks of POP, below the application) in the same region: a device that ranks share
+is with the first of them. `instructions` and `instructions_per_cycle` are approximate, from the sampled issue rate and clock, as
+`gpu-rates` explains; they are of the whole run or of the chosen `--steps`.
+
 A region's time is from its first start to its last end on any rank. The region of a step on a device is the extent of its work
 there; that of a range is its extent on the host over all instances of a rank; nested instances count once.
 A range that was still open ends with the last of the rank's ranges. If records may be lost, the
@@ -16,7 +20,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,8 +28,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from alltrace.recipes.analysis.metric_samples import Executed, executed
 from alltrace.recipes.analysis.nvtx_projection import close_ends
 from alltrace.recipes.analysis.pop_efficiency import device_tree, host_tree, scalability
+from alltrace.recipes.analysis.sampled import GPU_READS
 from alltrace.recipes.analysis.unrecorded import unrecorded_of
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts, alignment_of
 from alltrace.run.rank import Rank
@@ -38,11 +44,15 @@ from alltrace.trace.kernel_rules import NOT_COMPUTE
 from alltrace.trace.name_stems import stems
 
 _FACTORS = ("parallel_efficiency", "load_balance", "communication_efficiency", "orchestration_efficiency", "offload_efficiency")
-_USEFUL, _MOVING, _MPI, _RUNTIME, _RANGE = range(5)
+_USEFUL, _MOVING, _MPI, _RUNTIME, _RANGE, _EXECUTED = range(6)
 _STANDS_OUT = 0.01
 _NO_CULPRIT = (
     "the culprit is the rank with the most useful time; `diagnose` and `stragglers` also find ranks that are late for other reasons"
 )
+_NOT_COUNTED = (
+    "instructions are not known: no issue rate and clock of the devices were sampled, as `--gpu-metrics` of `capture exec` does"
+)
+_OF_THE_RUN = "instructions are only counted --per run; choose one step with --steps"
 _CONVENTIONS = {
     "basic": "useful: compute kernels; communication: copies, fills and communication kernels; maxima over devices",
     "talp": "useful: all kernels, including communication; communication: copies and fills; maxima over processes; "
@@ -55,11 +65,17 @@ COLUMNS: col.Columns = (
     col.text("side", "device or host"),
     col.whole("step", "number of the step; null for the run and for ranges"),
     col.text("range", "name of the ranges; null for the run and for steps"),
+    col.rank("rank", "the rank; null for all together"),
     col.rank("count", "devices, or ranks on the host"),
     col.ns("span_ns", "the region's time"),
     col.ns("useful_ns", "useful time, summed over devices or ranks"),
     col.ns("communication_ns", "communication not hidden by useful work, or MPI, summed likewise"),
     col.ns("runtime_ns", "calls of the GPU runtime outside of MPI, summed over ranks; null for devices"),
+    col.whole(
+        "instructions",
+        "approximate instructions executed by the warps of the devices; null if they were not sampled, and for hosts",
+    ),
+    col.real("instructions_per_cycle", "of each multiprocessor, 4 at most; null likewise", decimals=3),
     col.real("parallel_efficiency", "useful time as a share of the whole time, 0 to 1"),
     col.real("load_balance", "mean divided by maximum useful time: below 1, time is lost by waiting for those with more work"),
     col.rank("culprit", "the rank with the most useful time, if it leads by more than 1 %; null if none stands out"),
@@ -75,6 +91,8 @@ CHART = Chart("bars", "side", _FACTORS, title="Components of the efficiency of d
 
 
 def _chart(options: Options) -> Chart | None:
+    if options["by"] == "rank":
+        return Chart("bars", "rank", ("parallel_efficiency",), "side", title="Parallel efficiency of each rank")
     if options["per"] != "step":
         return CHART
     return Chart("lines", "step", ("parallel_efficiency",), "side", title="Parallel efficiency of each step")
@@ -90,8 +108,16 @@ def _prepared(options: Options, _run: RunFacts) -> Mapping[str, Any]:
 
 
 def _map(rank: Rank, options: Options) -> Any:
-    """The rank's time as sets of intervals: useful and communication of each device, MPI and GPU runtime; and its ranges."""
+    """The rank's time as sets of intervals: useful and communication of each device, MPI and GPU runtime; and its ranges.
+
+    What a device executed is a row of its own, with the instructions as `start` and the cycles as `end`.
+    """
     sets = [*_device_sets(rank, options["convention"]), *_host_sets(rank)]
+    if options["per"] == "run":
+        sets += [
+            (_EXECUTED, device, np.array([count.instructions]), np.array([count.cycles]))
+            for device, count in executed(rank).items()
+        ]
     if options["per"] == "range":
         sets += _range_sets(rank, options["range"])
     count = [len(s) for _, _, s, _ in sets]
@@ -108,10 +134,12 @@ def _map(rank: Rank, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    rows = [row for region in _regions(parts, run, options) for row in region.rows(options["convention"])]
+    rows = [row for region in _regions(parts, run, options) for row in region.all_rows(options)]
     notes = [f"convention {options['convention']}: {_CONVENTIONS[options['convention']]}"] if parts else []
     notes += [_NO_CULPRIT] if len(parts) > 1 else []
     notes += _missing(parts, rows, options)
+    if any(row["side"] == "device" for row in rows) and not any(row.get("instructions") for row in rows):
+        notes.append(_NOT_COUNTED if options["per"] == "run" else _OF_THE_RUN)
     if options["reference"] is not None and parts:
         notes += _scaled(rows, options)
     return Answer.of(rows, COLUMNS, tuple(notes))
@@ -190,19 +218,35 @@ class _Region:
     useful: list[int]
     active: list[int]
     processes: list[int]  # the rank of each device. mpi, runtime: Of each rank
+    hosts: list[int]  # the ranks
     mpi: list[int]
     runtime: list[int]
-    unrecorded_ns: int = 0  # how long work without a record may have run, summed over ranks
+    unrecorded_ns: dict[int, int] = field(default_factory=dict)  # how long work of ranks may have run without a record
+    executed: dict[int, list[Executed]] = field(default_factory=dict)  # by the devices of each rank
 
-    def rows(self, convention: str) -> Iterator[dict[str, Any]]:
+    def all_rows(self, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """The rows of all ranks together, and of each if that is asked."""
+        yield from self.rows(options["convention"])
+        for rank in self.hosts if options["by"] == "rank" else ():
+            yield from self._of(rank).rows(options["convention"], rank)
+
+    def _of(self, rank: int) -> _Region:
+        """What one rank has of it, in its whole time."""
+        its, own = (np.flatnonzero(np.equal(ranks, rank)).tolist() for ranks in (self.processes, self.hosts))
+        device = ([values[i] for i in its] for values in (self.useful, self.active, self.processes))
+        host = ([values[i] for i in own] for values in (self.hosts, self.mpi, self.runtime))
+        known = ({r: v for r, v in values.items() if r == rank} for values in (self.unrecorded_ns, self.executed))
+        return _Region(self.step, self.name, self.span, *device, *host, *known)  # type: ignore[arg-type]
+
+    def rows(self, convention: str, rank: int | None = None) -> Iterator[dict[str, Any]]:
         """Its row for the devices and the one for the hosts."""
-        where = {"step": self.step, "range": self.name}
+        where = {"step": self.step, "range": self.name, "rank": rank}
         tree = device_tree(self.useful, self.active, self.span[0], processes=self.processes if convention == "talp" else None)
         if self.useful:
             factors = {
                 "parallel_efficiency": tree.parallel,
                 "load_balance": tree.load_balance,
-                "culprit": _most_useful(self.useful, self.processes),
+                "culprit": _most_useful(self.useful, self.processes) if rank is None else None,
                 "communication_efficiency": tree.communication,
                 "orchestration_efficiency": tree.orchestration,
             }
@@ -213,7 +257,8 @@ class _Region:
                 "span_ns": self.span[0],
                 "useful_ns": sum(self.useful),
                 "communication_ns": sum(self.active) - sum(self.useful),
-                **(dict.fromkeys(factors) if self.unrecorded_ns else factors),
+                **(dict.fromkeys(factors) if any(self.unrecorded_ns.values()) else factors),
+                **self._counts(),
             }
         host = host_tree(self.mpi, self.runtime, self.span[1])
         yield {
@@ -231,6 +276,15 @@ class _Region:
             "offload_efficiency": host.offload,
         }
 
+    def _counts(self) -> dict[str, Any]:
+        """What its devices executed, if that is known of each of them."""
+        counts = [count for counts in self.executed.values() for count in counts]
+        cycles = sum(count.cycles for count in counts)
+        if not cycles or len(counts) < len(self.useful):
+            return {}
+        instructions = sum(count.instructions for count in counts)
+        return {"instructions": instructions, "instructions_per_cycle": instructions / cycles}
+
 
 def _regions(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Iterator[_Region]:
     work = _Work(parts, run)
@@ -240,7 +294,7 @@ def _regions(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -
         span = run.span_ns if options["convention"] == "talp" else work.span()
         if span[1] > span[0]:
             whole = {p.rank: np.array([span]) for p in parts}
-            yield work.region(None, None, whole, whole)
+            yield replace(work.region(None, None, whole, whole), executed=work.executed)
     elif options["per"] == "range":
         found = {p.rank: work.host[p.rank][_RANGE] for p in parts if len(work.host[p.rank].get(_RANGE, ()))}
         if found:
@@ -259,6 +313,7 @@ class _Work:
         self.host: dict[int, dict[int, Any]] = {}
         sets: dict[Any, dict[int, list[Merged]]] = {}
         self._owners: dict[Any, int] = {}
+        counted: dict[Any, Executed] = {}
         for part in parts:
             what, device = (part.table.column(c).to_numpy() for c in ("what", "device"))
             times = np.stack([part.table.column(c).to_numpy() for c in ("start", "end")], axis=1)
@@ -267,9 +322,14 @@ class _Work:
             for number in {*np.unique(device[of_device]).tolist(), *known.get(part.rank, ())}:
                 identity = identities.get((part.rank, number), (part.rank, number))
                 self._owners.setdefault(identity, part.rank)
+                for counts in times[(what == _EXECUTED) & (device == number)].tolist():
+                    counted.setdefault(identity, Executed(*counts))
                 for kind in (_USEFUL, _MOVING):
                     own = times[(what == kind) & (device == number)]
                     sets.setdefault(identity, {}).setdefault(kind, []).append(Merged(own[:, 0].copy(), own[:, 1].copy()))
+        self.executed: dict[int, list[Executed]] = {}
+        for identity, count in counted.items():
+            self.executed.setdefault(self._owners[identity], []).append(count)
         self._unrecorded = unrecorded_of(run)
         self._devices: dict[Any, tuple[Merged, Merged]] = {}
         for identity, found in sets.items():
@@ -290,8 +350,8 @@ class _Work:
 
         `device`: For each rank, int64 array (n, 2).
         """
-        region = _Region(step, name, (_time(device), _time(host)), [], [], [], [], [])
-        region.unrecorded_ns = sum(_within(s, device[r]) for r, s in self._unrecorded.items() if r in device)
+        region = _Region(step, name, (_time(device), _time(host)), [], [], [], [], [], [])
+        region.unrecorded_ns = {r: _within(s, device[r]) for r, s in self._unrecorded.items() if r in device}
         for identity, (useful, moving) in self._devices.items():
             rank = self._owners[identity]
             if rank in device:
@@ -301,6 +361,7 @@ class _Work:
                 region.processes.append(rank)
         for rank, spans in host.items():
             own = self.host[rank]
+            region.hosts.append(rank)
             region.mpi.append(_within(Merged(own[_MPI][:, 0].copy(), own[_MPI][:, 1].copy()), spans))
             region.runtime.append(_within(Merged(own[_RUNTIME][:, 0].copy(), own[_RUNTIME][:, 1].copy()), spans))
         return region
@@ -343,8 +404,8 @@ class _Work:
             shown = rows[there[rows]]
             on = dict(zip(rank[shown].tolist(), shown.tolist(), strict=True))
             spans = (int(s[:, 1].max() - s[:, 0].min()) for s in (device[list(on.values())], host[list(of.values())]))
-            region = _Region(number, None, (next(spans), next(spans)), [], [], [], [], [])
-            region.unrecorded_ns = sum(hidden[r][place[row]] for r, row in on.items() if r in hidden)
+            region = _Region(number, None, (next(spans), next(spans)), [], [], [], [], [], [])
+            region.unrecorded_ns = {r: hidden[r][place[row]] for r, row in on.items() if r in hidden}
             for owner, useful, moving in busy:
                 if owner in on:
                     at = place[on[owner]]
@@ -353,6 +414,7 @@ class _Work:
                     region.processes.append(owner)
             for r, row in of.items():
                 mpi, runtime = calls[r]
+                region.hosts.append(r)
                 region.mpi.append(mpi[place[row]])
                 region.runtime.append(runtime[place[row]])
             yield region
@@ -393,10 +455,10 @@ def _scaled(rows: Sequence[dict[str, Any]], options: Mapping[str, Any]) -> list[
 
     reference = Run(resolve([options["reference"]]))
     answer = ask(reference, QUESTION, {**options, "reference": None})
-    known = {(r["side"], r["step"], r["range"]): r for r in answer.table.to_pylist()}
+    known = {(r["side"], r["step"], r["range"], r["rank"]): r for r in answer.table.to_pylist()}
     without = 0
     for row in rows:
-        other = known.get((row["side"], row["step"], row["range"]))
+        other = known.get((row["side"], row["step"], row["range"], row["rank"]))
         if other is None:
             without += 1
             continue
@@ -422,12 +484,15 @@ QUESTION = Question(
         "api": ("start", "end"),
         "mpi": ("start", "end"),
         "ranges": ("start", "end", "name"),
+        "gpu_metrics": GPU_READS,
     },
+    requires=(("kernels", "copies", "graphs", "api", "mpi", "ranges"),),
     options=(
         Option("per", str, "run", "one row for the run, for each step, or for the ranges named --range", ("run", "step", "range")),
         Option("range", str, None, "for --per range: name of the ranges, as in the program"),
+        Option("by", str, "run", "the efficiencies of all ranks together, or of each rank too", ("run", "rank")),
         Option("convention", str, "basic", "what counts as useful and as communication", tuple(_CONVENTIONS)),
-        Option("reference", str, None, "a reference run for scalability: a run directory or reports"),
+        Option("reference", str, None, "a reference run for scalability: a run directory or reports", reads="run"),
         Option(
             "scaling",
             str,
@@ -440,4 +505,5 @@ QUESTION = Question(
     clock="aligned",
     prepare=_prepared,
     worth_processes=sys.maxsize,
+    host_samples=True,
 )

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.analysis.metric_samples import samplings
+from alltrace.recipes.analysis.metric_samples import CLOCK, SM_ISSUE, executed, samplings
 from alltrace.recipes.analysis.sampled import GPU_READS, plain_metric
 from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RunFacts
 from alltrace.run.rank import Rank
@@ -27,7 +27,7 @@ from alltrace.trace import columns as col
 _RATES = {
     "gr active": r"gr active",
     "sm active": r"sm active",
-    "sm issue": r"sm issue",
+    "sm issue": SM_ISSUE,
     "tensor active": r"tensor active",
     "warps in flight": r"compute warps in flight",
     "dram read": r"dram read (bandwidth|throughput)",
@@ -36,11 +36,9 @@ _RATES = {
     "nvlink sent": r"nvlink tx.*",
     "pcie received": r"pcie rx throughput",
     "pcie sent": r"pcie tx throughput",
-    "clock": r"gpc clock frequency",
+    "clock": CLOCK,
 }
 _DRAM = ("dram read", "dram write")
-_MHZ_BELOW = 1e5  # a clock that is higher is in Hz, as some versions of nsys write it
-_A_CYCLE = 4  # schedulers of a multiprocessor, each of which issues one instruction a cycle
 _MINE, _TAKEN = "devices of ranks", "devices in use"
 
 
@@ -67,12 +65,12 @@ def _prepared(options: Options, run: RunFacts) -> Mapping[str, Any]:
 
 
 def _map(rank: Rank, options: Options) -> Any:
-    known = rank.table("devices", ["device", "memory_bandwidth_bytes_per_s", "uuid", "bus_id", "sm_count"]).to_pylist()
+    known = rank.table("devices", ["device", "memory_bandwidth_bytes_per_s", "uuid", "bus_id"]).to_pylist()
     peaks = {d["device"]: d["memory_bandwidth_bytes_per_s"] for d in known}
     names = {d["device"]: d["uuid"] or d["bus_id"] for d in known}
     mine = options[_MINE].get(rank.rank, frozenset())
-    multiprocessors = {d["device"]: d["sm_count"] for d in known}
     rows: list[dict[str, Any]] = []
+    counts = executed(rank)
     for sampling in samplings(rank, of_host=True):
         name = names.get(sampling.device)
         if sampling.device not in mine and (rank.host, name) in options[_TAKEN]:
@@ -84,18 +82,15 @@ def _map(rank: Rank, options: Options) -> Any:
             mean = float(np.average(values, weights=sampling.known_ns))
             median, p95, high = np.quantile(values, (0.5, 0.95, 1)).tolist()
             peak = peaks.get(sampling.device) if rate in _DRAM else None
+            count = counts.get(sampling.device) if rate == "sm issue" else None
             rows.append(
                 {
                     "device": sampling.device, "gpu": name, "rate": rate, "metric": metric, "samples": len(values),
                     "known_ns": int(sampling.known_ns.sum()), "mean": mean, "median": median, "p95": p95, "max": high,
-                    "mean_bytes_per_s": None if peak is None else round(mean * peak / 100), "instructions": None,
+                    "mean_bytes_per_s": None if peak is None else round(mean * peak / 100),
+                    "instructions": None if count is None else count.instructions,
                 }
             )  # fmt: skip
-    clocks = {row["device"]: row["mean"] * (1.0 if row["mean"] > _MHZ_BELOW else 1e6) for row in rows if row["rate"] == "clock"}
-    for row in rows:
-        count, clock_hz = multiprocessors.get(row["device"]), clocks.get(row["device"])
-        if row["rate"] == "sm issue" and count and clock_hz:
-            row["instructions"] = round(row["mean"] / 100 * _A_CYCLE * count * clock_hz * row["known_ns"] / 1e9)
     places = {rate: i for i, rate in enumerate(_RATES)}
     rows.sort(key=lambda r: (r["device"], places[str(r["rate"])], r["metric"]))
     return pa.Table.from_pylist(rows)

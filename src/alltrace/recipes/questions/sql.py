@@ -18,7 +18,7 @@ from alltrace.run.sent_run import SentRun
 from alltrace.run.sql_views import VIEWS, as_pattern, connect, view_files
 from alltrace.run.store import Run
 from alltrace.trace import columns as col
-from alltrace.trace.errors import AlltraceError, InputError, UsageError, printable
+from alltrace.trace.errors import InputError, UsageError, printable
 from alltrace.trace.scratch import scratch_folder
 
 MOST_SENT_BYTES = 256 << 20
@@ -82,7 +82,7 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
     except duckdb.OutOfMemoryException as error:
         if limits is None:
             raise no_memory(scratch.name if scratch else "", error) from error
-        raise AlltraceError(f"memory ran out for the query ({_one_line(error)}); select fewer rows or columns at once") from error
+        raise UsageError(f"memory ran out for the query ({_one_line(error)}); select fewer rows or columns at once") from error
     except duckdb.Error as error:
         if isinstance(error, duckdb.IOException) and scratch is not None and scratch.name in str(error):
             raise no_memory(scratch.name, error) from error

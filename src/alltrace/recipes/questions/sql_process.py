@@ -47,7 +47,7 @@ def limited_query(run: Run, text: str, limits: Limits, check: Callable[[], None]
 
     It may address `MEMORY_GB` (or what `ALLTRACE_SQL_MEMORY_GB` says) and use two processors for the time limit. It is killed 1 s
     after the time limit. `run` is aligned here first, where the answer depends on it. `check` is called several times a second
-    while the process works; an error that it raises ends the process. Raises `UsageError` as `query` does, and `AlltraceError` if
+    while the process works; an error that it raises ends the process. Raises `UsageError` as `query` does, and if
     the process was ended, as it needed too much memory.
     """
     import pyarrow as pa
@@ -76,7 +76,7 @@ def limited_query(run: Run, text: str, limits: Limits, check: Callable[[], None]
     if child.returncode in (-signal.SIGALRM, -signal.SIGXCPU):
         raise UsageError(f"the query took longer than {limits.seconds:g} s and was stopped; request less data at once")
     if child.returncode != 0 or not head:
-        raise AlltraceError(
+        raise UsageError(
             f"the process of the query ended, most likely because it needed more than {memory >> 30} GiB of memory; select fewer "
             f"rows or columns at once, or set {MEMORY_VARIABLE}"
         )
@@ -136,7 +136,7 @@ def _serve() -> None:
         answer = query(run, request["text"], limits)
         reply = _packed(answer)
     except MemoryError:
-        reply = _refusal(AlltraceError("memory ran out for the query; select fewer rows or columns at once"))
+        reply = _refusal(UsageError("memory ran out for the query; select fewer rows or columns at once"))
     except (AlltraceError, InputError) as error:
         reply = _refusal(error)
     sys.stdout.buffer.write(reply)
