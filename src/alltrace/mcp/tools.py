@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import threading
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,7 +120,7 @@ class Tools:
             raise UsageError(f"{printable(path)} has a NUL or halves of characters; expected a path")
         full = (self._roots[0] / path).resolve()
         matching = (Path(match).resolve() for match in glob.iglob(str(full), recursive=True))  # noqa: PTH207  absolute patterns
-        if not all(any(place.is_relative_to(root) for root in self._roots) for place in (full, *matching)):
+        if not all(any(place.is_relative_to(root) for root in self._roots) for place in chain([full], matching)):
             folders = ", ".join(map(str, self._roots))
             raise UsageError(f"{printable(path)} is outside the folders that this server reads: {printable(folders)}")
         return full
