@@ -11,20 +11,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import shutil
-import sys
-import tempfile
 import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import alltrace
 from alltrace.align.store import aligned
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
+from benchmarks.drawn_programs import add_options, drawing_seed, folder_for, parsed, seed_of, show_progress, write_json
 from benchmarks.programs.layouts import IDS, LAYOUTS, PROCESSES, SCATTERS, Setting, draw_for_matching, setting_of, special_of
 from benchmarks.programs.matched import ClockScore, MatchingScore, score_clocks, score_matches
 from benchmarks.programs.model import SPECIALS
@@ -33,10 +30,10 @@ from benchmarks.programs.planted import planted
 from benchmarks.programs.score import culprits_of
 from benchmarks.programs.training import Lowered
 from benchmarks.programs.worlds import as_ideal
-from benchmarks.truth import SPLITS, drawing_seed, seed_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from benchmarks.programs.model import Program
 
@@ -185,10 +182,8 @@ def summary(scored: Sequence[Scored]) -> str:
 def arguments() -> argparse.Namespace:
     """The command's options."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.matching", description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--programs", type=int, default=54, help="how many programs (default: 54), of each of --ids and --scatter")
+    add_options(parser, 54, "score")
     parser.add_argument("--sample", action="store_true", help=f"the fixed sample of {SAMPLE} small programs")
-    parser.add_argument("--seed", type=int, default=1, help="of the first program, from which those of the others follow")
-    parser.add_argument("--split", choices=SPLITS, default="dev", help="which programs (default: dev)")
     parser.add_argument("--layout", choices=LAYOUTS, nargs="+", help="these layouts alone")
     parser.add_argument("--ids", choices=IDS, nargs="+", help="tell these of communicators, each of the same programs")
     parser.add_argument("--scatter", type=float, nargs="+", metavar="TIMES", help="these scatters, each of the same programs")
@@ -196,12 +191,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--special", action="store_true", help=f"programs of which each has one of {', '.join(SPECIALS)}")
     parser.add_argument("--most-ranks", type=int, default=64, metavar="N", help="the most ranks that are drawn (default: 64)")
     parser.add_argument("--no-diagnosis", action="store_true", help="align without diagnosing")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep reports, runs and scores there")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write each program's score there")
-    args = parser.parse_args()
-    if args.programs < 1:
-        parser.error(f"--programs must be at least 1; {args.programs} was given")
-    return args
+    return parsed(parser)
 
 
 def settings(args: argparse.Namespace) -> list[tuple[int, Setting]]:
@@ -227,20 +217,15 @@ def main() -> None:
     args = arguments()
     scored: list[Scored] = []
     begun = time.process_time()
-    for number, (index, setting) in enumerate(settings(args), 1):
+    wanted = settings(args)
+    for number, (index, setting) in enumerate(wanted, 1):
         seed = seed_of(args.seed, index)
         name = f"{args.split}-{seed}-{setting.ids}-{setting.scatter:g}"
-        folder = args.keep / name if args.keep else Path(tempfile.mkdtemp(prefix="alltrace-matching-"))
-        try:
-            program = draw_for_matching(drawing_seed(args.split, seed), setting, 8 if args.sample else args.most_ranks)
+        program = draw_for_matching(drawing_seed(args.split, seed), setting, 8 if args.sample else args.most_ranks)
+        with folder_for(args, name) as folder:
             scored.append(score_program(seed, program, setting, folder, diagnose=not args.no_diagnosis))
-        finally:
-            if not args.keep:
-                shutil.rmtree(folder, ignore_errors=True)
-        if sys.stderr.isatty():
-            print(f"\r{number}", end="", file=sys.stderr, flush=True)
-    if args.json:
-        args.json.write_text(json.dumps([{**asdict(s), "setting": str(s.setting)} for s in scored], indent=1))
+        show_progress(number, len(wanted))
+    write_json(args, [{**asdict(s), "setting": str(s.setting)} for s in scored])
     with contextlib.suppress(BrokenPipeError):
         print(f"{len(scored)} programs, --split {args.split} --seed {args.seed}, {time.process_time() - begun:.0f} s of CPU time\n")
         print(summary(scored))
