@@ -120,6 +120,7 @@ def score_program(seed: int, program: Program, setting: Setting, folder: Path, *
     """Execute, write, import, align and diagnose one program."""
     truth, reports, times = write_program(program, folder / "reports")
     begun = time.process_time()
+    rows: list[dict[str, Any]] = []
     scored = Scored(seed, setting, program.grid.ranks, program.grid.hosts, MatchingScore(planted=len(truth.instances)), [])
     try:
         import_reports([str(folder / "reports")], folder / "run", jobs=1)
