@@ -8,14 +8,10 @@ and loss of every finding.
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import shutil
 import sys
-import tempfile
 import time
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import alltrace
@@ -23,16 +19,17 @@ from alltrace.align.devices import by_devices
 from alltrace.align.store import aligned
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
+from benchmarks.drawn_programs import add_options, drawing_seed, folder_for, parsed, seed_of, show_progress, write_json
 from benchmarks.programs.draw import draw
 from benchmarks.programs.matched import MatchingScore, score_matches
 from benchmarks.programs.nsys_file import write_all
 from benchmarks.programs.planted import planted
 from benchmarks.programs.score import culprits_of, described
 from benchmarks.programs.training import Lowered
-from benchmarks.truth import SPLITS, drawing_seed, seed_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from benchmarks.programs.machine import Timeline
     from benchmarks.programs.model import Program
@@ -195,16 +192,9 @@ def summary(compared: Sequence[Compared]) -> str:
 def arguments() -> argparse.Namespace:
     """The command's options."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.devices", description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--programs", type=int, default=12, help="how many programs (default: 12)")
-    parser.add_argument("--seed", type=int, default=1, help="from which those of the programs follow")
-    parser.add_argument("--split", choices=SPLITS, default="dev", help="which programs (default: dev)")
+    add_options(parser, 12, "findings")
     parser.add_argument("--most-ranks", type=int, default=32, metavar="N", help="the most devices of a program (default: 32)")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep reports and runs there")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write each program's findings there")
-    args = parser.parse_args()
-    if args.programs < 1:
-        parser.error(f"--programs must be at least 1; {args.programs} was given")
-    return args
+    return parsed(parser)
 
 
 def main() -> None:
@@ -213,18 +203,12 @@ def main() -> None:
     compared: list[Compared] = []
     begun = time.process_time()
     for seed, program in programs(args.split, args.seed, args.most_ranks):
-        folder = args.keep / f"{args.split}-{seed}" if args.keep else Path(tempfile.mkdtemp(prefix="alltrace-devices-"))
-        try:
+        with folder_for(args, f"{args.split}-{seed}") as folder:
             compared.append(compare(seed, program, folder))
-        finally:
-            if not args.keep:
-                shutil.rmtree(folder, ignore_errors=True)
-        if sys.stderr.isatty():
-            print(f"\r{len(compared)} of {args.programs}", end="", file=sys.stderr, flush=True)
+        show_progress(len(compared), args.programs)
         if len(compared) == args.programs:
             break
-    if args.json:
-        args.json.write_text(json.dumps([asdict(c) for c in compared], indent=1))
+    write_json(args, [asdict(c) for c in compared])
     print(f"{len(compared)} programs, --split {args.split} --seed {args.seed}, {time.process_time() - begun:.0f} s of CPU time\n")
     print(summary(compared))
 

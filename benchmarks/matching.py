@@ -3,7 +3,9 @@
 Programs of every layout are executed with ends that scatter as measured on real machines, and written as profilers write them:
 with identifiers, with the names of NCCL's ranges alone, or with nothing but kernels. alltrace aligns and diagnoses them, and what
 it matched is compared with what met: an operation is right if exactly its members, as (rank, device, n-th operation), are one
-matched instance. The first finding is compared with that about the same program written ideally.
+matched instance. The first finding is compared with that about the same program with ends that do not scatter, written ideally.
+Scatter costs time, and takes some from other causes: where the first findings differ, the one with scatter is judged by what each
+cause costs in that execution.
 """
 
 from __future__ import annotations
@@ -11,35 +13,36 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import shutil
-import sys
-import tempfile
 import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import alltrace
 from alltrace.align.store import aligned
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
+from alltrace.trace.number_text import number_ranges
+from benchmarks.drawn_programs import add_options, drawing_seed, folder_for, parsed, seed_of, show_progress, write_json
 from benchmarks.programs.layouts import IDS, LAYOUTS, PROCESSES, SCATTERS, Setting, draw_for_matching, setting_of, special_of
+from benchmarks.programs.losses import truth_of
 from benchmarks.programs.matched import ClockScore, MatchingScore, score_clocks, score_matches
 from benchmarks.programs.model import SPECIALS
 from benchmarks.programs.nsys_file import write_all
 from benchmarks.programs.planted import planted
-from benchmarks.programs.score import culprits_of
+from benchmarks.programs.score import NO_LOSS, culprits_of, judge
 from benchmarks.programs.training import Lowered
 from benchmarks.programs.worlds import as_ideal
-from benchmarks.truth import SPLITS, drawing_seed, seed_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from benchmarks.programs.model import Program
 
+LEAST = 0.01
+"""The share of the time below which a cause does not count."""
 SAMPLE = 9
 """Programs of the fixed sample: every combination of ids and scatter once, of at most 8 ranks."""
 
@@ -59,6 +62,7 @@ class Scored:
         diagnosed: Whether it was diagnosed, and the same program written ideally.
         first: Kind and culprits of the first finding; None if there is none.
         ideal: The same of the program written ideally.
+        right: Whether the first finding is the costliest of this execution; None if it is as ideal.
         cpu_s: CPU time of import, alignment and diagnosis.
         error: What went wrong instead.
     """
@@ -73,6 +77,7 @@ class Scored:
     diagnosed: bool = False
     first: tuple[str, tuple[int, ...]] | None = None
     ideal: tuple[str, tuple[int, ...]] | None = None
+    right: bool | None = None
     cpu_s: float = 0.0
     error: str | None = None
 
@@ -90,35 +95,48 @@ def write_program(program: Program, folder: Path) -> tuple[Any, Any, list[int]]:
     return planted(seen for report in reports for seen in report.seen), reports, times
 
 
-def first_finding(run: Path, devices: int) -> tuple[tuple[str, tuple[int, ...]] | None, bool]:
-    """Kind and culprits of the first finding about the program; and whether a fault of the recording is reported.
+def findings_in(run: Path) -> list[dict[str, Any]]:
+    """The findings about the reports and the program."""
+    rows: list[dict[str, Any]] = alltrace.open(run).recipe("diagnose").to_pylist()
+    return rows
+
+
+def first_finding(rows: Sequence[dict[str, Any]], devices: int) -> tuple[str, tuple[int, ...]] | None:
+    """Kind and culprits of the first finding about the program.
 
     Culprits are ranks of the program, of which each process has so many as `devices`.
     """
-    rows: list[dict[str, Any]] = alltrace.open(run).recipe("diagnose").to_pylist()
-    about = [r for r in rows if r["kind"] != "capture-fault"]
-    first = (about[0]["kind"], tuple(sorted(culprits_of(about[0], devices)))) if about else None
-    return first, len(about) < len(rows)
+    about = next((r for r in rows if r["kind"] != NO_LOSS), None)
+    return None if about is None else (about["kind"], tuple(sorted(culprits_of(about, devices))))
+
+
+def is_right(program: Program, rows: Sequence[dict[str, Any]]) -> bool:
+    """Whether the first finding is what costs most in the program as it was executed, and names the culprits."""
+    judgement = judge(program.seed, program, truth_of(program), rows, LEAST)
+    return judgement.right and judgement.ranks_right is not False
 
 
 def score_program(seed: int, program: Program, setting: Setting, folder: Path, *, diagnose: bool) -> Scored:
     """Execute, write, import, align and diagnose one program."""
     truth, reports, times = write_program(program, folder / "reports")
     begun = time.process_time()
+    rows: list[dict[str, Any]] = []
     scored = Scored(seed, setting, program.grid.ranks, program.grid.hosts, MatchingScore(planted=len(truth.instances)), [])
     try:
         import_reports([str(folder / "reports")], folder / "run", jobs=1)
         alignment = aligned(Run(folder / "run"), jobs=1)
         if diagnose:
-            scored.first, fault = first_finding(folder / "run", program.view.devices)
-            scored.invented_fault = fault and not program.view.dropped
+            rows = findings_in(folder / "run")
+            scored.first = first_finding(rows, program.view.devices)
+            scored.invented_fault = any(r["kind"] == NO_LOSS for r in rows) and not program.view.dropped
         scored.cpu_s = time.process_time() - begun
         scored.matching = score_matches(alignment, truth)
         scored.clocks = score_clocks(alignment, reports, times)
         if diagnose:
             write_program(as_ideal(program), folder / "ideal")
             import_reports([str(folder / "ideal")], folder / "ideal-run", jobs=1)
-            scored.ideal = first_finding(folder / "ideal-run", 1)[0]
+            scored.ideal = first_finding(findings_in(folder / "ideal-run"), 1)
+            scored.right = None if scored.first == scored.ideal else is_right(program, rows)
             scored.diagnosed = True
     except Exception as error:
         scored.error = f"{type(error).__name__}: {error}"
@@ -146,8 +164,9 @@ def table(scored: Sequence[Scored], what: str, key: Any) -> list[str]:
         groups[key(s)].append(s)
     lines = [
         f"| {what} | programs | operations | right | wrong | sure and wrong | withheld | wrong communicators | clocks held "
-        "| interval, median | largest | worst clock, median | largest | faults invented | first finding as ideal | CPU s |",
-        "|" + "---|" * 16,
+        "| interval, median | largest | worst clock, median | largest | faults invented "
+        "| first finding as ideal | or right | CPU s |",
+        "|" + "---|" * 17,
     ]
     for name, own in groups.items():
         answered = [s for s in own if s.error is None]
@@ -157,16 +176,21 @@ def table(scored: Sequence[Scored], what: str, key: Any) -> list[str]:
         with_interval = [c for c in clocks if c.covered is not None]
         held = share(sum(bool(c.covered) for c in with_interval), len(with_interval)) or "no interval"
         compared = [s for s in answered if s.diagnosed]
-        same = share(sum(s.first == s.ideal for s in compared), len(compared))
+        same = share(sum(s.right is None for s in compared), len(compared))
+        right = share(sum(s.right is not False for s in compared), len(compared))
         lines.append(
             f"| {name} | {len(own)} | {total} | {share(sum(x.right for x in m), total)} | {share(sum(x.wrong for x in m), total)} "
             f"| {share(sum(x.sure_wrong for x in m), total)} | {share(sum(x.withheld for x in m), total)} "
             f"| {sum(x.wrong_communicators for x in m)} | {held if clocks else ''} "
             f"| {median_and_largest([float(c.interval_ns) for c in with_interval if c.interval_ns is not None])} "
             f"| {median_and_largest([c.worst_ns for c in clocks])} "
-            f"| {sum(s.invented_fault for s in own)} | {same} | {sum(s.cpu_s for s in own):.0f} |"
+            f"| {sum(s.invented_fault for s in own)} | {same} | {right} | {sum(s.cpu_s for s in own):.0f} |"
         )
     return lines
+
+
+def _text(first: tuple[str, tuple[int, ...]] | None) -> str:
+    return "nothing" if first is None else f"{first[0]} {number_ranges(first[1])}"
 
 
 def summary(scored: Sequence[Scored]) -> str:
@@ -177,18 +201,17 @@ def summary(scored: Sequence[Scored]) -> str:
     lines += ["", *table(scored, "ranks", lambda s: s.ranks)]
     if any(s.setting.special for s in scored):
         lines += ["", *table(scored, "special", lambda s: s.setting.special)]
-    failed = [s for s in scored if s.error]
-    lines += ["", *(f"* seed {s.seed} ({s.setting}): {s.error}" for s in failed)]
+    lines += ["", *(f"* seed {s.seed} ({s.setting}): {s.error}" for s in scored if s.error)]
+    wrong = [s for s in scored if s.right is False]
+    lines += [f"* seed {s.seed} ({s.setting}): {_text(s.first)} first; ideally {_text(s.ideal)}" for s in wrong]
     return "\n".join(lines)
 
 
 def arguments() -> argparse.Namespace:
     """The command's options."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.matching", description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--programs", type=int, default=54, help="how many programs (default: 54), of each of --ids and --scatter")
+    add_options(parser, 54, "score")
     parser.add_argument("--sample", action="store_true", help=f"the fixed sample of {SAMPLE} small programs")
-    parser.add_argument("--seed", type=int, default=1, help="of the first program, from which those of the others follow")
-    parser.add_argument("--split", choices=SPLITS, default="dev", help="which programs (default: dev)")
     parser.add_argument("--layout", choices=LAYOUTS, nargs="+", help="these layouts alone")
     parser.add_argument("--ids", choices=IDS, nargs="+", help="tell these of communicators, each of the same programs")
     parser.add_argument("--scatter", type=float, nargs="+", metavar="TIMES", help="these scatters, each of the same programs")
@@ -196,12 +219,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--special", action="store_true", help=f"programs of which each has one of {', '.join(SPECIALS)}")
     parser.add_argument("--most-ranks", type=int, default=64, metavar="N", help="the most ranks that are drawn (default: 64)")
     parser.add_argument("--no-diagnosis", action="store_true", help="align without diagnosing")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep reports, runs and scores there")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write each program's score there")
-    args = parser.parse_args()
-    if args.programs < 1:
-        parser.error(f"--programs must be at least 1; {args.programs} was given")
-    return args
+    return parsed(parser)
 
 
 def settings(args: argparse.Namespace) -> list[tuple[int, Setting]]:
@@ -227,20 +245,15 @@ def main() -> None:
     args = arguments()
     scored: list[Scored] = []
     begun = time.process_time()
-    for number, (index, setting) in enumerate(settings(args), 1):
+    wanted = settings(args)
+    for number, (index, setting) in enumerate(wanted, 1):
         seed = seed_of(args.seed, index)
         name = f"{args.split}-{seed}-{setting.ids}-{setting.scatter:g}"
-        folder = args.keep / name if args.keep else Path(tempfile.mkdtemp(prefix="alltrace-matching-"))
-        try:
-            program = draw_for_matching(drawing_seed(args.split, seed), setting, 8 if args.sample else args.most_ranks)
+        program = draw_for_matching(drawing_seed(args.split, seed), setting, 8 if args.sample else args.most_ranks)
+        with folder_for(args, name) as folder:
             scored.append(score_program(seed, program, setting, folder, diagnose=not args.no_diagnosis))
-        finally:
-            if not args.keep:
-                shutil.rmtree(folder, ignore_errors=True)
-        if sys.stderr.isatty():
-            print(f"\r{number}", end="", file=sys.stderr, flush=True)
-    if args.json:
-        args.json.write_text(json.dumps([{**asdict(s), "setting": str(s.setting)} for s in scored], indent=1))
+        show_progress(number, len(wanted))
+    write_json(args, [{**asdict(s), "setting": str(s.setting)} for s in scored])
     with contextlib.suppress(BrokenPipeError):
         print(f"{len(scored)} programs, --split {args.split} --seed {args.seed}, {time.process_time() - begun:.0f} s of CPU time\n")
         print(summary(scored))

@@ -8,27 +8,23 @@ give must be withheld, never different.
 from __future__ import annotations
 
 import argparse
-import json
 import random
-import shutil
-import sys
-import tempfile
 import time
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import alltrace
 from alltrace.run.importer import import_reports
 from alltrace.synth import SCENARIOS
 from benchmarks.accuracy import planted
+from benchmarks.drawn_programs import add_options, drawing_seed, folder_for, parsed, seed_of, show_progress, write_json
 from benchmarks.recorder_files import RECORDERS, write_recorded
-from benchmarks.truth import SPLITS, drawing_seed, seed_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from alltrace.synth.scenario import Scenario
 
@@ -154,16 +150,9 @@ def summary(compared: Sequence[Compared]) -> str:
 def arguments() -> argparse.Namespace:
     """The command's options."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recorders", description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--programs", type=int, default=10, help="how many programs (default: 10)")
-    parser.add_argument("--seed", type=int, default=1, help="of the first program, from which those of the others follow")
-    parser.add_argument("--split", choices=SPLITS, default="dev", help="which programs (default: dev)")
+    add_options(parser, 10, "verdicts")
     parser.add_argument("--scatter", type=float, default=1.0, help="how much ends scatter, in what was measured (default: 1)")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep reports and runs there")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write each program's verdicts there")
-    args = parser.parse_args()
-    if args.programs < 1:
-        parser.error(f"--programs must be at least 1; {args.programs} was given")
-    return args
+    return parsed(parser)
 
 
 def main() -> None:
@@ -173,16 +162,10 @@ def main() -> None:
     begun = time.process_time()
     for index in range(args.programs):
         seed = seed_of(args.seed, index)
-        folder = args.keep / f"{args.split}-{seed}" if args.keep else Path(tempfile.mkdtemp(prefix="alltrace-recorders-"))
-        try:
+        with folder_for(args, f"{args.split}-{seed}") as folder:
             compared.append(compare(seed, args.split, args.scatter, folder))
-        finally:
-            if not args.keep:
-                shutil.rmtree(folder, ignore_errors=True)
-        if sys.stderr.isatty():
-            print(f"\r{index + 1} of {args.programs}", end="", file=sys.stderr, flush=True)
-    if args.json:
-        args.json.write_text(json.dumps([asdict(c) for c in compared], indent=1))
+        show_progress(index + 1, args.programs)
+    write_json(args, [asdict(c) for c in compared])
     took = time.process_time() - begun
     print(
         f"{len(compared)} programs, --split {args.split} --seed {args.seed}, scatter x {args.scatter:g}, {took:.0f} s of CPU time\n"

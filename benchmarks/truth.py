@@ -10,18 +10,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import json
-import shutil
-import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import alltrace
 from alltrace.recipes.questions.diagnose.cards import told
 from alltrace.run.importer import import_reports
+from benchmarks.drawn_programs import add_options, drawing_seed, folder_for, parsed, seed_of, show_progress, write_json
 from benchmarks.programs import score_changes, score_pairs, score_uneven
 from benchmarks.programs.draw import KINDS, draw
 from benchmarks.programs.draw_changes import CHANGES, HEALTHY, draw_change
@@ -38,23 +34,12 @@ from benchmarks.programs.score_uneven import judge_uneven, truth_of_uneven
 from benchmarks.programs.training import Lowered
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from benchmarks.programs.machine import Timeline
     from benchmarks.programs.model import Program
 
 FAMILIES = (score_changes.FAMILY, score_uneven.FAMILY, score_pairs.FAMILY)
-SPLITS = ("dev", "unseen")
-
-
-def seed_of(seed: int, index: int) -> int:
-    """The seed of a program; the first has that of the command, so that any program can be run alone."""
-    if index == 0:
-        return seed
-    return int.from_bytes(hashlib.blake2b(f"{seed} {index}".encode(), digest_size=5).digest())
-
-
-def drawing_seed(split: str, seed: int) -> int:
-    """What a program is drawn from: different for each split."""
-    return int.from_bytes(hashlib.blake2b(f"{split} {seed}".encode(), digest_size=7).digest())
 
 
 def diagnosed(program: Program, lowered: Lowered, timeline: Timeline, folder: Path) -> tuple[list[dict[str, Any]], str]:
@@ -77,7 +62,7 @@ def run_program(split: str, seed: int, kind: str | None, least: float, folder: P
     """Draw, execute, write, import and diagnose one program.
 
     Args:
-        split: One of `SPLITS`.
+        split: `dev` or `unseen`.
         seed: Of the program.
         kind: What is planted; None to draw that too.
         least: The share below which a cause does not count.
@@ -170,9 +155,7 @@ def in_turn(kinds: list[str], programs: int) -> list[str]:
 def arguments() -> argparse.Namespace:
     """The command's options."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.truth", description=__doc__)
-    parser.add_argument("--programs", type=int, default=100, help="how many programs (default: 100)")
-    parser.add_argument("--seed", type=int, default=1, help="of the first program, from which those of the others follow")
-    parser.add_argument("--split", choices=SPLITS, default="dev", help="which programs (default: dev)")
+    add_options(parser, 100, "judgement")
     parser.add_argument("--kind", choices=(*KINDS, "none"), help="plant this alone (default: none, one or several are drawn)")
     parser.add_argument(
         "--kinds",
@@ -184,13 +167,9 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--ideal", action="store_true", help="all ends at once, and reports that name all")
     parser.add_argument("--least", type=float, default=0.01, help="share of a cause that counts (default: 0.01)")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep reports, runs and truths there")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write each program's judgement there")
-    args = parser.parse_args()
+    args = parsed(parser)
     if args.kind and args.kinds:
         parser.error("--kind plants one kind and --kinds draws other programs: name one of the two")
-    if args.programs < 1:
-        parser.error(f"--programs must be at least 1; {args.programs} was given")
     if not 0 <= args.least < 1:
         parser.error(f"--least must be a share of 0 to 1; {args.least} was given")
     return args
@@ -205,20 +184,14 @@ def main() -> None:
     begun = time.process_time()
     for index in range(args.programs):
         seed = seed_of(args.seed, index)
-        folder = args.keep / f"{args.split}-{seed}" if args.keep else Path(tempfile.mkdtemp(prefix="alltrace-truth-"))
-        try:
+        with folder_for(args, f"{args.split}-{seed}") as folder:
             if kinds:
                 kind = kinds[index % len(kinds)]
                 of_kinds.append(run_kind(args.split, seed, kind, args.least, folder, ideal=args.ideal))
             else:
                 judged.append(run_program(args.split, seed, args.kind, args.least, folder, ideal=args.ideal))
-        finally:
-            if not args.keep:
-                shutil.rmtree(folder, ignore_errors=True)
-        if sys.stderr.isatty():
-            print(f"\r{index + 1} of {args.programs}", end="", file=sys.stderr, flush=True)
-    if args.json:
-        args.json.write_text(json.dumps([vars(c) for c in of_kinds] + [j.as_dict() for j in judged], indent=1))
+        show_progress(index + 1, args.programs)
+    write_json(args, [vars(c) for c in of_kinds] + [j.as_dict() for j in judged])
     kind = (f" --kind {args.kind}" if args.kind else f" --kinds {' '.join(kinds)}" if kinds else "") + " --ideal" * args.ideal
     took = time.process_time() - begun
     with contextlib.suppress(BrokenPipeError):

@@ -84,6 +84,12 @@ def test_a_device_that_is_only_touched_is_none_that_a_process_works_with(tmp_pat
     assert run.devices_run == (None,)
 
 
+def test_of_two_devices_the_one_that_is_only_touched_does_not_count(tmp_path):
+    rows = [launched(1, 0, n, 100 * n) for n in range(1, 30)] + [launched(0, 0, 30, 5000)]
+    tables = {"kernels": [k for k, _ in rows], "api": [c for _, c in rows]}
+    assert by_devices(make_run(tmp_path / "run", {0: {"devices": DEVICES[:2], "threads": THREADS, **tables}})) is None
+
+
 def test_processes_with_one_device_stay_as_they_are_beside_others(tmp_path):
     several = [launched(d, d, d, 100) for d in range(2)]
     run = make_run(

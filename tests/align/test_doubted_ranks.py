@@ -5,8 +5,10 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
+import numpy as np
 import pytest
 
+from alltrace.align.doubted_ranks import _most_off
 from alltrace.align.store import aligned
 from alltrace.recipes.execution.ask import ask
 from alltrace.run.importer import import_reports
@@ -88,6 +90,15 @@ def test_a_file_with_another_time_hides_nothing_of_the_others(reports, tmp_path,
     blamed = ask(run, "stragglers").table.to_pylist()
     assert next(row["rank"] for row in blamed if row["caused_ns"]) == 2
     assert 1 not in {row["rank"] for row in blamed}
+
+
+def test_of_pairs_the_rank_that_is_off_in_both_is_in_doubt():
+    true = np.arange(-50.0, 50.0) * 100 * MS
+    off, sound = 2.0 * true, true
+    pairs = [(np.array([0, 1]), np.stack([off, sound])), (np.array([0, 2]), np.stack([off, sound]))]
+    assert _most_off(pairs) is None  # of two it is not known which
+    whole = [*pairs, (np.array([1, 2]), np.stack([sound, sound]))]
+    assert _most_off(whole) == (0, "its clock runs 2.00 times as fast as the others'")
 
 
 def test_a_clock_that_all_ranks_of_a_host_share_may_step_and_sound_files_are_in_no_doubt(reports, tmp_path):

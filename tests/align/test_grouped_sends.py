@@ -74,5 +74,28 @@ def test_calls_without_a_peer_are_of_one():
     ]
 
 
+def nameless(sends, receives):
+    calls = [call(op, None, group_rank=None, evidence="nvtx+kernel") for op in ["Send"] * sends + ["Recv"] * receives]
+    [row] = fold_groups(pa.Table.from_pylist(calls, SCHEMA)).to_pylist()
+    return row["op"], row["evidence"]
+
+
+@pytest.mark.parametrize(("sends", "receives"), [(2, 2), (4, 4), (3, 2)])
+def test_of_several_calls_both_ways_without_a_peer_only_the_kernel_is_known(sends, receives):
+    assert nameless(sends, receives) == ("SendRecv", "kernel")
+
+
+@pytest.mark.parametrize(("sends", "receives", "op"), [(1, 1, "SendRecv"), (3, 0, "Send"), (0, 2, "Recv"), (1, 2, "SendRecv")])
+def test_other_calls_without_a_peer_are_known_from_their_ranges(sends, receives, op):
+    assert nameless(sends, receives) == (op, "nvtx+kernel")
+
+
+def test_groups_of_which_others_have_peers_keep_what_they_are_known_from():
+    of_peer = [call(op, 2, 60, evidence="nvtx+kernel") for op in ("Send", "Recv") for _ in range(2)]
+    without = [call(op, None, start=900, evidence="nvtx+kernel") for op in ("Send", "Recv") for _ in range(2)]
+    rows = fold_groups(pa.Table.from_pylist([*of_peer, *without], SCHEMA)).to_pylist()
+    assert sorted((r["start"], r["evidence"]) for r in rows) == [(200, "nvtx+kernel"), (900, "kernel")]
+
+
 def test_sizes_that_are_not_told_are_not_zero():
     assert folded(call("Send", 2, bytes=None, count=None), call("Recv", 2)) == [("SendRecv", 2, None, None, None, 200)]

@@ -3,7 +3,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from alltrace.align.members import _awaited
+from alltrace.align.members import EXCHANGE, _awaited, direction_of, is_synchronising
+
+
+@pytest.mark.parametrize(
+    ("op", "synchronising", "direction"),
+    [
+        ("AllReduce", True, 0), ("ReduceScatter", True, 0), ("MPI_Barrier", True, 0), ("alltoall", True, 0),
+        ("Broadcast", False, 0), ("Send", False, 1), ("irecv", False, -1), ("SendRecv", False, EXCHANGE), (None, False, 0),
+    ],
+)  # fmt: skip
+def test_what_an_operation_makes_its_members_wait_for(op, synchronising, direction):
+    assert (is_synchronising(op), direction_of(op)) == (synchronising, direction)
 
 
 @pytest.mark.parametrize(

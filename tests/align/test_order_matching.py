@@ -54,6 +54,17 @@ def test_clocks_that_are_off_by_more_than_a_transfer_do_not_undo_the_order():
     assert positions(hasty, member(STEPS + 60_000, length=20_000)).tolist() == list(range(20))
 
 
+def test_clocks_that_are_off_leave_ends_that_scatter_in_modes_in_their_order():
+    # clocks are off by more than a transfer, and one of the members leaves some operations late
+    leaves = np.where(np.arange(20) % 7 == 3, 600_000, 0)
+    for off_ns in (60_000, -130_000):
+        assert positions(member(STEPS), member(STEPS + off_ns + leaves, length=leaves + 50_000)).tolist() == list(range(20))
+    # from one operation to the next is no error of clocks, and two that overlap nowhere are none
+    assert positions(member(STEPS), member(STEPS + 320_000 + leaves, length=leaves + 50_000)).tolist() == [-1] * 20
+    apart = STEPS + np.where(np.arange(20) % 2, 60_000, -60_000)
+    assert positions(member(STEPS, length=40_000), member(apart + leaves, length=leaves + 40_000)).tolist() == [-1] * 20
+
+
 def test_other_kinds_are_never_one():
     kinds = [0, 1] * 10
     assert positions(member(STEPS, op=kinds), member(STEPS[1:], op=kinds[1:])).tolist() == list(range(1, 20))

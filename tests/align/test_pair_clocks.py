@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from alltrace.align.pair_clocks import ClockLine, Ends, relate
+from alltrace.align.pair_clocks import ClockLine, Ends, _equal_order, relate, relate_partly
 
 
 def ends(time, key=None, number=None):
@@ -46,6 +46,40 @@ def test_numbers_decide_where_steps_are_exactly_alike():
     steps = np.arange(50) * 1e6
     line = relate(ends(steps[:40], number=np.arange(40)), ends(steps[:40] + 5e9, number=np.arange(10, 50)), rate=False)
     assert line.offset_ns == pytest.approx(-5e9 + 1e7)
+
+
+def test_ranks_that_share_the_operations_of_one_key_are_related_by_these():
+    _, first, second = made_up(2e3)
+    _, one, other = made_up(2e3, seed=2)
+    other += 1.3e9 * np.random.default_rng(3).uniform(size=len(other))  # of other operations
+    key = np.repeat([5, 7], len(first))
+    line = relate_partly(ends(np.concatenate([first, one]), key), ends(np.concatenate([second, other]), key), rate=False)
+    assert line.offset_ns == pytest.approx(-7.3e11, abs=2e3)
+    assert line.certainty > 0.9
+
+
+def test_an_offset_that_is_a_step_off_takes_some_certainty():
+    rng = np.random.default_rng(5)
+    step = np.cumsum(rng.uniform(1e5, 2e6, 12))
+    times = (np.arange(8)[:, None] * 3e7 + step).reshape(-1)
+    line = relate(ends(times[:-12] + rng.normal(0, 50, len(times) - 12)), ends(times[12:] + 5e9), rate=False)
+    assert line.offset_ns == pytest.approx(-5.03e9, abs=100)
+    assert 0.5 < line.certainty < 0.95
+
+
+@pytest.mark.parametrize("wobbling", [slice(0, 12), slice(34, 46), slice(68, 80)])
+def test_order_relates_ends_of_which_one_piece_fits_nowhere_else(wobbling):
+    true = np.arange(80) * 1e6
+    assert not _equal_order(ends(true), ends(true + 5e9))
+    true[wobbling] += np.random.default_rng(1).uniform(-4e5, 4e5, 12)
+    assert _equal_order(ends(true), ends(true + 5e9))
+    assert not _equal_order(ends(true), ends(true[:-1] + 5e9))
+
+
+def test_the_fewest_ends_that_order_can_relate():
+    few = np.array([0.0, 1e6, 5e6, 6e6, 13e6, 29e6])
+    assert _equal_order(ends(few), ends(few + 5e9))
+    assert not _equal_order(ends(few[:5]), ends(few[:5] + 5e9))
 
 
 def test_ends_without_a_common_key_relate_nothing():

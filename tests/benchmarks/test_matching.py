@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,10 +13,11 @@ import pytest
 from alltrace.align.store import aligned
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
-from benchmarks.matching import SAMPLE, arguments, main, median_and_largest, settings, write_program
+from benchmarks.matching import SAMPLE, Scored, arguments, is_right, main, median_and_largest, settings, summary, write_program
 from benchmarks.programs import matched
 from benchmarks.programs.layouts import IDS, LAYOUTS, SCATTERS, Setting, draw_for_matching, setting_of
-from benchmarks.programs.matched import Match, score_clocks, score_matches
+from benchmarks.programs.matched import Match, MatchingScore, score_clocks, score_matches
+from benchmarks.programs.model import Cause
 from benchmarks.programs.planted import Planted
 from benchmarks.programs.worlds import as_ideal
 
@@ -100,6 +102,29 @@ def test_given_layouts_and_processes_take_turns(monkeypatch):
 def test_intervals_are_given_by_their_median_and_the_largest():
     assert median_and_largest([9_000.0, 1_000.0, 2_500.0]) == "2.5 us | 9.0 us"
     assert median_and_largest([]) == " | "
+
+
+def test_a_first_finding_is_judged_by_what_costs_most_with_scatter():
+    scatters = draw_for_matching(7, Setting("tp-dp", "ids", 10.0, "4 devices"))
+    scatters = replace(scatters, causes=(Cause("straggler", "", (2,), 1.25, frozenset(range(6))),))
+    common = {"severity": "high", "lost_share": 0.2, "ranks": [0], "confidence": 1.0}
+    late = {**common, "kind": "straggler", "devices": [{"rank": 0, "device": 2}]}
+    other = {**late, "devices": [{"rank": 0, "device": 1}]}
+    exposed = {**common, "kind": "exposed-communication", "devices": None}
+    fault = {**common, "kind": "capture-fault", "devices": None}
+    assert [is_right(scatters, [fault, f]) for f in (late, other, exposed)] == [False, False, True]
+    assert [is_right(replace(scatters, scatter=0.0), [fault, f]) for f in (late, other, exposed)] == [True, False, False]
+
+
+def test_first_findings_that_differ_are_listed_where_they_are_wrong():
+    setting = Setting("dp", "ids", 3.0)
+    of = {"setting": setting, "ranks": 8, "hosts": 2, "matching": MatchingScore(), "clocks": [], "diagnosed": True}
+    late, exposed = ("straggler", (3,)), ("exposed-communication", (0, 1, 2, 3))
+    same = Scored(1, **of, first=late, ideal=late)
+    text = summary([same, Scored(2, **of, first=exposed, ideal=late, right=True), Scored(3, **of, ideal=late, right=False)])
+    assert text.count("| 33.33 % | 66.67 % |") == 4  # in each table
+    assert "* seed 3 (dp, ids, x 3, one device): nothing first; ideally straggler 3" in text
+    assert "seed 2" not in text
 
 
 def test_a_program_is_scored_and_kept(monkeypatch, capsys, tmp_path):

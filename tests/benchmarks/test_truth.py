@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from benchmarks.drawn_programs import drawing_seed
 from benchmarks.programs.draw_changes import draw_change
 from benchmarks.programs.draw_pairs import draw_pair
 from benchmarks.programs.draw_uneven import draw_uneven
@@ -14,7 +15,7 @@ from benchmarks.programs.losses import measure
 from benchmarks.programs.model import Without
 from benchmarks.programs.score_causes import CauseJudgement
 from benchmarks.programs.score_changes import MARKS
-from benchmarks.truth import drawing_seed, in_turn, main, run_change, run_pair, run_uneven, seed_of
+from benchmarks.truth import in_turn, main, run_change, run_pair, run_uneven
 
 
 def run(monkeypatch, *arguments):
@@ -109,14 +110,6 @@ def test_a_program_with_a_late_rank_is_diagnosed_and_kept(monkeypatch, capsys, t
     assert "| late-rank | 1 |" in printed
     assert "No answer: 0" in printed
     assert json.loads((tmp_path / "kept" / "dev-5" / "truth.json").read_text())["findings"]
-
-
-def test_programs_of_a_run_can_be_run_alone_and_splits_share_none():
-    seeds = [seed_of(5, index) for index in range(1000)]
-    assert seeds[0] == 5
-    assert len(set(seeds)) == 1000
-    assert seed_of(seeds[7], 0) == seeds[7]
-    assert not {drawing_seed("dev", s) for s in seeds} & {drawing_seed("unseen", s) for s in seeds}
 
 
 @pytest.mark.parametrize(

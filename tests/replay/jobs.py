@@ -93,7 +93,20 @@ class Job:
         graphs = [rank_graph(r, np.array(rows[r.rank], np.int64)) for r in ranks]
         schema = pa.schema(
             [
-                *((c, pa.int64()) for c in ("instance", "communicator", "rank", "row", "bytes", "members", "error_ns")),
+                *(
+                    (c, pa.int64())
+                    for c in (
+                        "instance",
+                        "communicator",
+                        "rank",
+                        "row",
+                        "bytes",
+                        "members",
+                        "error_ns",
+                        "awaited_rank",
+                        "last_rank",
+                    )
+                ),
                 ("synchronising", pa.bool_()),
                 ("op", pa.dictionary(pa.int32(), pa.string())),
             ]
@@ -141,12 +154,13 @@ class Job:
                     common = call(r, "cudaLaunchKernelExC_v11060", self.launch_ns)
                     arrivals[r] = max(device[r] + GAP_NS, launch + 2 * GAP_NS), common
                 done = max(a for a, _ in arrivals.values()) + self.transfer_ns[number]
+                last = min(arrivals, key=lambda r: (-arrivals[r][0], r))
                 for r, (arrival, common) in arrivals.items():
                     talk = {"start": arrival, "end": done, "stream": TALK_STREAM, "device": 0}
                     ranks[r].rows["kernels"].append(common | talk | {"kind": "collective", "name": "ncclDevKernel_AllReduce"})
                     member = {"instance": instance, "communicator": numbers.setdefault(group, len(numbers)), "rank": r}
                     member |= {"row": len(ranks[r].rows["collectives"]), "bytes": 8, "members": len(group), "error_ns": 0}
-                    members.append(member | {"synchronising": True, "op": "AllReduce"})
+                    members.append(member | {"synchronising": True, "op": "AllReduce", "awaited_rank": last, "last_rank": last})
                     ranks[r].rows["collectives"].append(talk)
                     device[r] = done
                 instance += 1

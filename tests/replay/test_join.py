@@ -8,7 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from alltrace.replay.join import Replay, _begins_after, _members, _steps
+from alltrace.replay.graph import times
+from alltrace.replay.join import Replay, _begins_after, _members, _steps, join
+from alltrace.replay.rank_graph import TRANSFER
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -24,13 +26,20 @@ def test_members_and_steps_are_those_of_the_nodes_rank(seed):
         )
     base = np.array([1, 101, 201])
     rank, row = draw.integers(0, 6, 60), draw.integers(0, 20, 60)
-    flags = draw.random(60) < 0.5
-    members = pa.table({"instance": np.arange(60) // 3, "rank": rank, "row": row, "synchronising": flags})
+    flags, last = draw.random(60) < 0.5, draw.integers(0, 3, 60)
+    off = pa.array(draw.integers(0, 90, 60), mask=draw.random(60) < 0.3)
+    members = pa.table(
+        {
+            "instance": np.arange(60) // 3, "rank": rank, "row": row, "synchronising": flags, "awaited_rank": last,
+            "last_rank": np.ones(60, np.int64), "error_ns": off,
+        }
+    )  # fmt: skip
+    waits = [(off[n].as_py() or 0) if flags[n] or last[n] == 1 else -1 for n in range(60)]
     known = {p.rank: (b, set(p.member_row.tolist())) for p, b in zip(parts, base.tolist(), strict=True)}
     there = [n for n in range(60) if rank[n] in known and row[n] in known[rank[n]][1]]
     found = _members(parts, base, members)
     at = [known[rank[n]][0] + 2 * int(row[n]) for n in there]
-    assert [v.tolist() for v in found] == [[n // 3 for n in there], [a + 1 for a in at], at, flags[there].tolist()]
+    assert [v.tolist() for v in found] == [[n // 3 for n in there], [a + 1 for a in at], at, [waits[n] for n in there]]
 
     shuffled = draw.permutation([(r, s) for r in (0, 1, 5) for s in range(6)])
     begin = shuffled[:, 1] * 100 + shuffled[:, 0]
@@ -56,6 +65,46 @@ def test_nodes_of_collectives_are_found_rank_by_rank(seed):
     found = Replay.nodes(replay, rank, row)
     assert found[0].tolist() == ends
     assert found[1].tolist() == [e + 1 if e >= 0 else -1 for e in ends]
+
+
+@pytest.mark.parametrize(
+    ("early_ns", "stay_ns", "off_ns", "awaits", "follows"),
+    [
+        (-1, 500_000, 0, True, True),  # it ends after the other has begun
+        (-1, 500_000, 0, False, True),
+        (19_000, 100_000, 0, True, True),  # clocks are not better
+        (60_000, 500_000, 0, True, False),
+        (60_000, 500_000, 61_000, True, True),  # it is no more than what the clocks may be off
+        (60_000, 500_000, 59_000, True, False),
+        (60_000, 700_000, 0, True, True),  # it waited far longer than that
+        (19_000, 700_000, 61_000, False, False),  # what waits for nobody is right to end early
+    ],
+)
+def test_a_member_that_ends_a_little_before_the_one_that_it_awaits_did_wait(early_ns, stay_ns, off_ns, awaits, follows):
+    # rank 0 receives from its begin; rank 1 sends late
+    def part(rank, begin, end):
+        when = np.array([0, begin, end])
+        ones, zeros = np.ones(2, np.int64), np.zeros(2, np.int64)
+        return SimpleNamespace(
+            rank=rank, when=when, kind=np.full(3, TRANSFER), source=np.array([0, 1])[:1], target=np.array([1]), elsewhere=zeros[:0],
+            fixed_ns=zeros[:1], idle_ns=zeros[:1], host_ns=np.array([begin]), work_ns=zeros[:1], track=ones, launched=when,
+            member_row=zeros[:1], member_arrival=np.array([1]), member_end=np.array([2]),
+        )  # fmt: skip
+
+    late = 1_000_000
+    end = late - early_ns
+    parts = [part(0, end - stay_ns, end), part(1, late, late + 300_000)]
+    members = pa.table(
+        {
+            "instance": [0, 0], "rank": [0, 1], "row": [0, 0], "synchronising": [False, False],
+            "awaited_rank": [1 if awaits else 0, 1], "last_rank": [1, 1], "error_ns": [off_ns, 0],
+        }
+    )  # fmt: skip
+    replay = join(parts, members)
+    sooner = replay.weights - np.where(replay.host_ns == late, 400_000, 0)  # the sender is 400 us earlier
+    (node,), _ = replay.nodes(np.array([0]), np.array([0]))
+    before, after = (int(times(replay.graph, weights)[0][node]) for weights in (replay.weights, sooner))
+    assert (before - after > 0) == follows
 
 
 def test_steps_of_a_device_hold_what_ended_in_them():

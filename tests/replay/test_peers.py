@@ -28,6 +28,77 @@ def exchanges(sizes, members=8):
     return instance.astype(np.int32), table
 
 
+def launches(hosts, *, sources, targets, ranks, steps, when):
+    """A replay with arcs from waits of hosts to work that they launch."""
+    graph = SimpleNamespace(source=np.array(sources), target=np.array(targets))
+    return SimpleNamespace(
+        graph=graph, host_ns=np.array(hosts), rank=np.array(ranks), step=np.array(steps), when=np.array(when),
+    )  # fmt: skip
+
+
+def test_time_of_a_host_is_from_each_wait_to_the_last_launch_of_each_step():
+    # nodes: a wait of rank 3, its work in steps 0, 0, 1, 1, a second wait, its work in step 1, and a wait of rank 5 with work
+    sources, targets = [0, 0, 0, 0, 5, 7, 0], [1, 2, 3, 4, 6, 8, 1]
+    made = launches(
+        [10, 30, 45, 70, 8, 90, 0], sources=sources, targets=targets, ranks=[3] * 7 + [5] * 2, steps=[0, 0, 0, 1, 1, 1, 1, 0, 0],
+        when=range(9),
+    )  # fmt: skip
+    assert peers.host_time_ns(made, np.array([3, 5]), np.array([0, 1])).tolist() == [[30.0, 40.0 + 8.0], [90.0, 0.0]]
+
+
+def test_launches_take_the_median_of_those_at_their_place():
+    # each rank launches its work three times: the first and the last are compared, the others are in between
+    first, last = [10, 20, 30], [110, 220, 330]
+    middle = [60, 120, 180]
+    hosts = [h for rank in zip(first, middle, last, strict=True) for h in rank]
+    made = launches(
+        hosts, sources=np.repeat([0, 2, 4], 3), targets=np.repeat([1, 3, 5], 3), ranks=[0, 0, 1, 1, 2, 2], steps=[0] * 6,
+        when=[0, 500, 0, 500, 0, 500],
+    )  # fmt: skip
+    assert peers._host(made, np.arange(3), np.zeros(3, np.int64)).tolist() == [20, 120, 220] * 3
+    # of two the faster shows what is possible
+    assert peers._host(made, np.arange(3), np.array([0, 0, 1]))[:6].tolist() == [10, 60, 110] * 2
+
+
+@pytest.mark.parametrize(("waiting", "needless"), [([0], [0]), ([0, 1], []), ([0, 1, 2], []), ([], [])])
+def test_waits_that_few_of_the_peers_have_are_needless(waiting, needless):
+    # each of three ranks launches ten kernels; some hosts then wait for the last
+    parts, kinds, ranks, sources, targets, base = [], [], [], [], [], []
+    for rank in range(3):
+        base.append(len(kinds))
+        kinds += [HOST, COMPUTE, HOST]
+        ranks += [rank] * 3
+        if rank in waiting:
+            sources.append(base[-1] + 1)
+            targets.append(base[-1] + 2)
+        parts.append(
+            SimpleNamespace(
+                when=np.array([0, 50, 60]), kind=np.array([HOST, COMPUTE, HOST]), launched=np.array([0, 5, 0]),
+                cell_node=np.array([1]), cell_count=np.array([10]),
+            )
+        )  # fmt: skip
+    graph = SimpleNamespace(source=np.array(sources, np.int64), target=np.array(targets, np.int64))
+    replay = SimpleNamespace(
+        graph=graph, kind=np.array(kinds), rank=np.array(ranks), step=np.zeros(9, np.int64), parts=parts, base=np.array(base)
+    )
+    found = peers._needless(replay, np.arange(3), np.zeros(3, np.int64))
+    assert found.tolist() == [n in needless for n in waiting]
+
+
+def test_of_two_a_wait_that_the_other_has_not_is_needless():
+    part = SimpleNamespace(
+        when=np.array([0, 50, 60]), kind=np.array([HOST, COMPUTE, HOST]), launched=np.array([0, 5, 0]), cell_node=np.array([1]),
+        cell_count=np.array([10]),
+    )  # fmt: skip
+    graph = SimpleNamespace(source=np.array([1]), target=np.array([2]))
+    replay = SimpleNamespace(
+        graph=graph, kind=np.array([HOST, COMPUTE, HOST] * 2), rank=np.repeat([0, 1], 3), step=np.zeros(6, np.int64),
+        parts=[part, part], base=np.array([0, 3]),
+    )  # fmt: skip
+    assert peers._needless(replay, np.arange(2), np.zeros(2, np.int64)).tolist() == [True]
+    assert peers._needless(replay, np.arange(2), np.array([0, 1])).tolist() == [False]
+
+
 def test_a_transfer_takes_the_median_of_its_like():
     _, members = exchanges([64, 128, 64], members=2)
     arcs = np.array([2, 0, -1, 1, 2, 0, 1])

@@ -106,6 +106,39 @@ class Aligned:
         sizes = [g.size for g in self.groups]
         return described(stored, tables, group_sizes=sizes, texts=self.run.texts, error_ns=self.error_ns)
 
+    def unmatched_members(self, rank: int) -> tuple[pa.Table, list[str | None]]:
+        """The operations of a rank whose partners' reports are missing, each as the one member of an instance, as in `members`.
+
+        `group_size` is None if the profiler does not say it. `communicator` is the row of the list, which has the names.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from alltrace.align.members import described
+
+        table = self.collectives(rank)
+        start, end = (pc.coalesce(table.column(n), table.column(f"api_{n}")) for n in ("start", "end"))
+        names = table.column("communicator").combine_chunks().dictionary_encode(null_encoding="encode")
+        row = pa.array(range(table.num_rows), pa.int64())
+        members = pa.table(
+            {
+                "instance": row,
+                "communicator": names.indices,
+                "ordinal": row,
+                "rank": pa.array([rank] * table.num_rows),
+                "row": row,
+                "start": start,
+                "end": end,
+                "confidence": pa.array([1.0] * table.num_rows),
+            }
+        ).cast(MEMBERS.arrow_schema())
+        members = members.filter(pc.and_(pc.is_valid(start), pc.is_valid(end)))
+        sizes = [0] * len(names.dictionary)
+        made = described(members, {rank: table}, group_sizes=sizes, texts=self.run.texts, error_ns=self.error_ns)
+        size = table.column("group_size").take(made.column("row"))
+        made = made.set_column(made.column_names.index("group_size"), "group_size", size)
+        return made, self.run.texts(names.dictionary).to_pylist()
+
     @cached_property
     def steps(self) -> pa.Table:
         """The steps of all ranks (`STEPS`), with aligned times."""

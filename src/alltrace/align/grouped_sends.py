@@ -15,13 +15,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MOST = 2.0**63
+_KERNEL = "kernel"
+"""The evidence of an operation that is known from its kernel alone."""
 
 
 def fold_groups(table: Any) -> Any:
     """The operations of one rank, with a row for each group of sends and receives in place of one for each of its calls.
 
     Calls of one kernel and communicator are one operation if they have one peer, or if they send to all members and receive from
-    all, which is an all-to-all. Calls without a peer count as of one peer. What a member sends to itself goes with the rest.
+    all, which is an all-to-all. Calls without a peer count as of one peer, but of several both ways it is not known whether that is
+    one: they are what their kernel shows. What a member sends to itself goes with the rest.
 
     Args:
         table: Columns of `collectives`, with names as text; times may be null.
@@ -71,6 +74,10 @@ def fold_groups(table: Any) -> Any:
         "peer": pa.array(peer[shown][folded], mask=(among_all | (peer[shown] < 0))[folded]),
         "sequence": pa.nulls(len(op), pa.int64()),  # those of single calls
     }
+    unknown = ((peer[shown] < 0) & (count(sends) > 1) & (count(~sends) > 1))[folded]
+    if unknown.any():
+        told = folded_rows.column("evidence").cast(pa.string())
+        changed["evidence"] = pc.if_else(pa.array(unknown), _KERNEL, told).dictionary_encode()
     for name in ("bytes", "count"):
         sizes = integers(calls.column(name), -1)
         total = np.bincount(group, np.where(moved & (sizes >= 0), sizes, 0), groups)[folded]

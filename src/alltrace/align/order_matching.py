@@ -138,6 +138,7 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
     comparable, whole = reference.clock == own.clock, scatter_ns is None
     if scatter_ns is None and n == m and (reference.op == own.op).all():
         near = np.abs(reference.end - own.end) < _FARTHEST_NS
+        own = _moved(reference, own) if comparable else own
         lawful = (_lawful(reference, own, np.arange(n)) & (own.op >= 0)) | _close(reference, own) if comparable else near
         if lawful.all() and (own.together or not comparable or _in_order(reference, own)):
             return np.arange(n), float(np.median(np.abs(reference.end - own.end)))
@@ -199,6 +200,22 @@ def _in_order(reference: Member, own: Member) -> bool:
         return True
     nearer = (apart > 4.0 * usual) & (nearest <= usual)
     return bool(apart.mean() <= 4.0 * nearest.mean() + SHORTEST_NS or nearer.mean() <= WRONG_SHARE)
+
+
+def _moved(reference: Member, own: Member) -> Member:
+    """A member at the least move of all its times with which n-th operations meet, if a part of the distance of ends is enough.
+
+    Clocks that ends were related by are off by what these scatter, but none by as much as from one operation to the next.
+    """
+    meets = reference.meets & own.meets & (reference.end > reference.start) & (own.end > own.start)
+    if not meets.any():
+        return own
+    least = float((reference.start - own.end)[meets].max())
+    most = float((reference.end - own.start)[meets].min())
+    move = min(max(0.0, least), most)
+    if least > most or abs(move) > _LOOSE * float(np.median(np.diff(reference.end, prepend=reference.start[0]))):
+        return own
+    return own._replace(start=own.start + move, end=own.end + move)
 
 
 def _close(reference: Member, own: Member) -> Flags:

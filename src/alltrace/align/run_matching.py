@@ -15,7 +15,7 @@ from alltrace.align.matching import match
 from alltrace.align.operations import MATCHED_COLUMNS
 from alltrace.align.placed_ranks import place_ranks
 from alltrace.align.related_clocks import placing_of
-from alltrace.align.schema import NEARLY_ALL
+from alltrace.align.schema import NEARLY_ALL, NOTHING_TO_ALIGN
 from alltrace.align.timelines import MOST_IN_MEMORY, Timelines
 from alltrace.run.manifest import NAMES
 from alltrace.run.names import Names
@@ -123,8 +123,11 @@ def match_run(
         _write(writer, matching.tables(), row_group_rows)
     if progress is not None:
         progress(len(run.ranks))
+    if not len(evidence.rank):
+        reason = _NO_MEMBERS if len(ranks) > 1 else NOTHING_TO_ALIGN
+        solution = replace(solution, clocks=(), stamp_errors_ns={}, notes=(reason,))
     result = RunMatching(
-        solution=solution if len(evidence.rank) else replace(solution, clocks=(), stamp_errors_ns={}, notes=(_NO_MEMBERS,)),
+        solution=solution,
         groups=matching.groups,
         unmatched=matching.unmatched,
         notes=(*matching.notes, *(f"rank {r}: {why}, so it is compared with no other rank" for r, why in sorted(doubted.items()))),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 SOURCES = ("kernels", "api", "ranges", "marks", "collectives", "mpi")
 """The event tables that an alignment is made from."""
 
+NOTHING_TO_ALIGN = "the run has one rank with one device, so there is nothing to align"
 NEARLY_ALL = 1 - WRONG_SHARE
 LEAST_MATCHING_SCORE = 1 / 2
 """Below it nothing should be computed from which ranks communicate."""

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.align.aligned import Aligned
-from alltrace.align.schema import SOURCES, Alignment
+from alltrace.align.schema import NOTHING_TO_ALIGN, SOURCES, Alignment
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.run.checksums import FILES, checksum, checksums
 from alltrace.run.derived import derived, draft_of, place_of, remove
@@ -99,10 +99,14 @@ def _has_logged_calls(run: Run) -> bool:
 
 def _nothing_to_match(run: Run) -> str | None:
     """Why no rank's operations are compared with another's; None if they are."""
-    if len(run.ranks) < 2 and not (run.ranks and (len(run.ranks[0].devices) > 1 or _has_logged_calls(run))):
-        return "the run has one rank with one device, so there is nothing to align" if run.ranks else "the run has no rank"
+    if not run.ranks:
+        return "the run has no rank"
     if not any(r.rows.get(t) for r in run.ranks for t in SOURCES):
-        return "no rank has kernels, NVTX ranges or MPI calls, so clocks are aligned by UTC stamps"
+        return (
+            NOTHING_TO_ALIGN
+            if len(run.ranks) == 1
+            else "no rank has kernels, NVTX ranges or MPI calls, so clocks are aligned by UTC stamps"
+        )
     return None
 
 

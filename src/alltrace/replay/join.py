@@ -10,6 +10,7 @@ import numpy as np
 
 from alltrace.replay.graph import Graph, make_graph, times
 from alltrace.replay.rank_graph import HOST, TRANSFER
+from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct, rows_by
 from alltrace.trace.errors import UsageError
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 _NEVER = np.iinfo(np.int64).min
 _CLOSE_NS = 20_000
 _CLOSE_SHARE = 0.1
-"""A member of a synchronising collective that ends so little before the last arrival did wait: clocks are not better. So did one
-that ends before it by this share of the time that it was there: no member ends before the last one has arrived."""
+"""A member that waits for the last one and ends so little before it arrives did wait: clocks are not better. So did one that ends
+before it by this share of the time that it was there, or by no more than the clocks of both may be off."""
 
 _MOST_UNPLACED = 0.02
 """The share of a rank's matched operations that a graph may lack: what the edges of a recording cut off."""
@@ -154,15 +155,15 @@ def join(parts: Sequence[RankGraph], members: Any, steps: Any = None, sharing: S
 
     Args:
         parts: The ranks' graphs.
-        members: The members of all instances as a `pyarrow.Table`: at least `instance`, `rank`, `row`, `synchronising`, sorted by
-            instance.
+        members: The members of all instances as a `pyarrow.Table`: at least `instance`, `rank`, `row`, `synchronising`,
+            `awaited_rank`, `last_rank` and `error_ns`, sorted by instance.
         steps: The steps (`STEPS`) on the aligned clock, or None.
         sharing: Ranks with one host, such as the devices that one thread launches to: where it waits for one, all wait.
     """
     sizes = [len(p.when) for p in parts]
     base = 1 + np.concatenate(([0], np.cumsum(sizes)))[:-1].astype(np.int64) if parts else np.empty(0, np.int64)
     begin = min((int(p.when[0]) for p in parts), default=0)
-    instance, arrival, end, waits = _members(parts, base, members)
+    instance, arrival, end, off_ns = _members(parts, base, members)
     when = np.concatenate(([begin], *(p.when for p in parts))).astype(np.int64)
     found, place = np.unique(instance, return_inverse=True)
     last = np.full(len(found), np.iinfo(np.int64).min)
@@ -182,7 +183,7 @@ def join(parts: Sequence[RankGraph], members: Any, steps: Any = None, sharing: S
     latest = np.full(len(when), np.iinfo(np.int64).min)
     np.maximum.at(latest, end, last[place])
     early = latest[end] - when[end]
-    close = waits & (early <= np.maximum(_CLOSE_NS, _CLOSE_SHARE * (when[end] - when[arrival])))
+    close = (off_ns >= 0) & (early <= np.maximum(np.maximum(_CLOSE_NS, off_ns), _CLOSE_SHARE * (when[end] - when[arrival])))
     waiting = np.flatnonzero(close | (when[end] >= last[place]))
     spent = np.maximum(when[end] - latest[end], 0)[waiting]
     arcs.add(joint[place[waiting]], end[waiting], work=spent, instance=instance[waiting])
@@ -241,10 +242,15 @@ class _Arcs:
         return self._columns.pop(name)[order]
 
 
-def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int64, Int64, Int64, NDArray[np.bool_]]:
-    """Instance, node of arrival, node of end, and whether no member leaves early; for the members with nodes."""
+def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int64, Int64, Int64, Int64]:
+    """Instance, node of arrival, node of end, and how far the clocks may be off; for the members with nodes.
+
+    The last is -1 for members that do not wait for the last to arrive, and 0 if it is not known.
+    """
     columns = [members.column(c).to_numpy().astype(np.int64) for c in ("instance", "rank", "row")]
-    synchronising = members.column("synchronising").to_numpy().astype(bool)
+    awaited, last = (members.column(c).to_numpy() for c in ("awaited_rank", "last_rank"))
+    waits = members.column("synchronising").to_numpy().astype(bool) | (awaited == last)
+    off_ns = np.where(waits, integers(members.column("error_ns"), 0), -1)
     arrival, end = np.full(len(columns[0]), -1, np.int64), np.full(len(columns[0]), -1, np.int64)
     by_rank = rows_by(columns[1])
     for part, low in zip(parts, base.tolist(), strict=True):
@@ -258,7 +264,7 @@ def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int
         arrival[own[fits]] = part.member_arrival[order[at[fits]]] + low
         end[own[fits]] = part.member_end[order[at[fits]]] + low
     there = arrival >= 0
-    return columns[0][there], arrival[there], end[there], synchronising[there]
+    return columns[0][there], arrival[there], end[there], off_ns[there]
 
 
 def _waits_of_others(parts: Sequence[RankGraph], base: Int64, sharing: Sequence[Collection[int]]) -> tuple[Int64, Int64, Int64]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.align.planted import arrival, planted_run, rows_of
-from tests.making import make_run
+from tests.making import collective, make_run
 
 from alltrace.align.aligned import Aligned
 from alltrace.recipes.execution.ask import ask
@@ -31,6 +31,7 @@ def test_bandwidth_is_free_of_waiting(run):
     assert row["busbw_gb_per_s"] == pytest.approx(row["algbw_gb_per_s"] * 1.5, rel=1e-6)
     assert row["peak_percent"] == pytest.approx(row["busbw_gb_per_s"] * 10, rel=1e-6)
     assert row["skew_median_ns"] == row["skew_max_ns"] == pytest.approx(2_000_000, abs=400)
+    assert row["duration_median_ns"] == pytest.approx(2_500_230, abs=400)
     assert row["wait_ns"] == row["wait_certain_ns"] == pytest.approx(20 * 5_920_000, abs=20 * 1_200)
 
 
@@ -136,11 +137,39 @@ def test_ranks_choose_instances(tmp_path):
     assert ask(run, "collectives", ranks=[3]).table["communicator"].to_pylist() == ["c1"]
 
 
-def test_one_rank_has_no_instances(tmp_path):
-    run = make_run(tmp_path / "run", {0: {"collectives": rows_of(0, 6, 0, size=8)}})
+def test_one_rank_has_counts_sizes_and_durations(tmp_path):
+    broadcasts = [r | {"sequence": 6 + r["sequence"], "op": "Broadcast"} for r in rows_of(0, 2, 10**8, size=16)]
+    run = make_run(tmp_path / "run", {3: {"collectives": [*rows_of(0, 6, 0, size=8), *broadcasts]}})
     answer = ask(run, "collectives")
-    assert answer.table.num_rows == 0
-    assert any("one rank" in n for n in answer.notes)
+    rows = answer.table.to_pylist()
+    assert [(r["communicator"], r["op"], r["bytes"], r["instances"], r["incomplete"]) for r in rows] == [
+        ("c0", "AllReduce", 8, 6, 6), ("c0", "Broadcast", 16, 2, 2),
+    ]  # fmt: skip
+    assert {(r["group_size"], r["ranks"]) for r in rows} == {(4, "3")}
+    assert [r["duration_median_ns"] for r in rows] == pytest.approx([2_500_000] * 2, abs=300)
+    assert {r[name] for r in rows for name in ("skew_max_ns", "transfer_median_ns", "wait_ns", "wait_certain_ns")} == {None}
+    assert "the run has one rank with one device, so there is nothing to align" in answer.notes
+    assert any("a report of rank 3 alone" in n for n in answer.notes)
+    listed = ask(run, "collectives", {"instances": True}).table.to_pylist()
+    assert len(listed) == 8
+    assert {(r["members"], r["last_rank"], r["skew_ns"], r["wait_ns"], r["certain"]) for r in listed} == {(1, *[None] * 4)}
+    assert all(r["end_ns"] - r["first_arrival_ns"] == pytest.approx(2_500_000, abs=300) for r in listed)
+
+
+def test_one_rank_without_names_of_communicators(tmp_path):
+    run = make_run(tmp_path / "run", {0: {"kernels": [collective(100 * n, 100 * n + 40) for n in range(5)]}})
+    (row,) = ask(run, "collectives").table.to_pylist()
+    assert (row["communicator"], row["op"], row["group_size"], row["instances"]) == (None, "AllReduce", None, 5)
+    assert row["duration_median_ns"] == 40
+    assert ask(run, "collectives", {"instances": True}).table["group_size"].null_count == 5
+
+
+def test_one_rank_that_is_its_communicator_lacks_nobody(tmp_path):
+    alone = [r | {"group_size": 1} for r in rows_of(0, 4, 0, size=8, members=1)]
+    answer = ask(make_run(tmp_path / "run", {0: {"collectives": alone}}), "collectives")
+    (row,) = answer.table.to_pylist()
+    assert (row["instances"], row["incomplete"]) == (4, 0)
+    assert not any("alone" in n for n in answer.notes)
 
 
 def test_kernels_that_wait_for_peers_inside_give_no_bandwidth(tmp_path):

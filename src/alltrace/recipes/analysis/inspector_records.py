@@ -48,6 +48,7 @@ class Recorded(NamedTuple):
     # whether all ranks are there with a time of the GPU, of an operation that waits for all; bool array of n
     whole: NDArray[np.bool_]
     transfer: Int64  # from the last arrival to the end, ns, if it is whole; int64 array of n
+    duration: Int64  # of the rank that took the longest, likewise
     # from the first arrival to the last, likewise. wait, certain_wait: Time that ranks waited for the last, and of it
     # waits that are more than rounding; likewise
     skew: Int64
@@ -59,6 +60,11 @@ class Recorded(NamedTuple):
     instance: Int64
     rank: Int64
     waited: Int64
+
+    @property
+    def alone(self) -> int | None:
+        """The only rank, of which no waits are known: none, as what one rank alone recorded is left out."""
+        return None
 
 
 def recorded_of(rank: Rank) -> Any:
@@ -79,7 +85,7 @@ def recorded(parts: Sequence[Part]) -> Recorded:
     empty = np.empty(0, np.int64)
     if not given:
         none = np.empty(0, np.bool_)
-        return Recorded([], [], empty, np.empty(0, object), empty, empty, none, *[empty] * 8)
+        return Recorded([], [], empty, np.empty(0, object), empty, empty, none, *[empty] * 9)
     whole = pa.concat_tables([p.table for p in given])
     rank = np.repeat(np.array([p.rank for p in given], np.int64), [p.table.num_rows for p in given])
     groups, ops = (whole.column(n).combine_chunks().dictionary_encode() for n in ("communicator", "op"))
@@ -118,6 +124,7 @@ def recorded(parts: Sequence[Part]) -> Recorded:
         expected[kept],
         complete[kept],
         shortest[kept],
+        longest[kept],
         np.where(complete, longest - shortest, 0)[kept],
         wait[kept],
         certain[kept],

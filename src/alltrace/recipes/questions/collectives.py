@@ -26,7 +26,7 @@ from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question
 from alltrace.run.members import Members
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
-from alltrace.trace.arrays import is_one_of
+from alltrace.trace.arrays import integers, is_one_of
 from alltrace.trace.communication_kernels import EXCHANGE
 from alltrace.trace.errors import UsageError
 from alltrace.trace.number_text import number_ranges
@@ -41,8 +41,9 @@ _SUMMARY = (
     *_WHO,
     col.text("ranks", "ranks of the communicator that have reports"),
     col.devices("devices of the communicator, as in `diagnose`; null if each rank works with one device"),
-    col.whole("instances", "operations found on more than one rank"),
+    col.whole("instances", "operations found on more than one rank; of a run with one rank, its operations"),
     col.whole("incomplete", "of these, operations that lack a rank; they count only in the waits"),
+    col.ns("duration_median_ns", "from the start to the end on the rank that took the longest: median"),
     col.ns("skew_median_ns", "from the first arrival to the last: median"),
     col.ns("skew_p95_ns", "the same: 95th percentile"),
     col.ns("skew_max_ns", "the same: largest"),
@@ -86,6 +87,8 @@ _DECIMALS = {
     "algbw_gb_per_s": 3, "busbw_gb_per_s": 3, "expected_busbw_gb_per_s": 3, "peak_percent": 1, "zero_skew_percent": 1,
     "expected_percent": 1, "confidence": 2,
 }  # fmt: skip
+_OF_SEVERAL = ("last_arrival_ns", "last_rank", "skew_ns", "wait_ns", "certain")
+"""Columns of an instance that are not known of one rank alone."""
 ZERO_SKEW_SHARE = 0.1
 """Ranks come together if the skew is at most this share of the transfer."""
 
@@ -156,7 +159,11 @@ class _Instances:
 
     def __init__(self, alignment: Any, ranks: Sequence[int]) -> None:
         members = alignment.members
-        self.groups = {g.number: (g.name, g.ranks) for g in alignment.groups}
+        self.groups: dict[int, tuple[str | None, Sequence[int]]] = {g.number: (g.name, g.ranks) for g in alignment.groups}
+        self.alone = alignment.run.ranks[0].rank if len(alignment.run.ranks) == 1 else None
+        if self.alone is not None:
+            members, names = alignment.unmatched_members(self.alone)
+            self.groups = {number: (name, (self.alone,)) for number, name in enumerate(names)}
         instance = members.column("instance").to_numpy()
         asked = np.isin(members.column("rank").to_numpy(), ranks)
         wanted = np.isin(instance, instance[asked])
@@ -165,7 +172,7 @@ class _Instances:
         first = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1]))) if len(instance) else instance
         rows = members.take(first)
         self.communicator, self.ordinal, self.members, self.group_size, self.last_rank, first_ns, last_ns, end_ns = (
-            rows.column(n).to_numpy()
+            integers(rows.column(n), 0)
             for n in (
                 *("communicator", "ordinal", "members", "group_size", "last_rank"),
                 *("first_arrival_ns", "last_arrival_ns", "last_end_ns"),
@@ -174,7 +181,7 @@ class _Instances:
         self.first_ns, self.last_ns, self.end_ns = first_ns, last_ns, end_ns
         self.transfer = rows.column("transfer_ns").to_numpy()
         self.skew = last_ns - first_ns
-        self.whole = self.members >= self.group_size
+        self.whole = (self.members >= self.group_size) & (self.group_size > 0)
         self.exchanging = is_one_of(rows.column("evidence").cast("string"), (EXCHANGE,))
         self.op = np.array(rows.column("op").cast("string").fill_null("").to_pylist(), object)
 
@@ -188,6 +195,7 @@ class _Instances:
         self.unsized = int(((self.bytes < 0) & ~others).sum())  # of NCCL
         wait, fact = members.column("wait_ns").to_numpy(), members.column("fact").to_numpy(zero_copy_only=False)
         self.wait, self.certain_wait = each(wait, np.add), each(np.where(fact, wait, 0), np.add)
+        self.duration = each(members.column("end").to_numpy() - members.column("start").to_numpy(), np.maximum)
         self.confidence = each(members.column("confidence").to_numpy(), np.minimum)
         errors = pc.fill_null(members.column("error_ns"), -1).to_numpy()
         self.certain = (each(errors, np.minimum) >= 0) & (self.skew >= each(errors, np.maximum))
@@ -195,7 +203,7 @@ class _Instances:
     def listed(self) -> Any:
         """One row per instance, by time."""
         order = np.lexsort((self.ordinal, self.communicator, self.first_ns))
-        share = [bus_share(op, n) for op, n in zip(self.op, self.group_size, strict=True)]
+        share = [bus_share(op, max(n, 1)) for op, n in zip(self.op, self.group_size, strict=True)]
         total = [total_bytes(op, b, n) for op, b, n in zip(self.op, self.bytes, self.group_size, strict=True)]
         rates = [
             None if s is None or t <= 0 or not w else f * s / t
@@ -207,7 +215,7 @@ class _Instances:
                 "ordinal": self.ordinal,
                 "op": pa.array(self.op.tolist(), pa.string()),
                 "bytes": pa.array(self.bytes, mask=self.bytes < 0),
-                "group_size": self.group_size,
+                "group_size": pa.array(self.group_size, mask=self.group_size == 0),
                 "members": self.members,
                 "first_arrival_ns": self.first_ns,
                 "last_arrival_ns": self.last_ns,
@@ -222,6 +230,10 @@ class _Instances:
                 "confidence": self.confidence,
             }
         )
+        if self.alone is not None:
+            for name in _OF_SEVERAL:
+                at = table.column_names.index(name)
+                table = table.set_column(at, name, pa.nulls(table.num_rows, table.schema.field(at).type))
         fields = [f.with_metadata({"decimals": str(_DECIMALS[f.name])}) if f.name in _DECIMALS else f for f in table.schema]
         return table.cast(pa.schema(fields)).take(pa.array(order))
 
@@ -229,7 +241,12 @@ class _Instances:
         """What a reader must know."""
         notes = []
         lacking, count = int((~self.whole).sum()), len(self.whole)
-        if lacking:
+        if self.alone is not None and lacking:
+            notes.append(
+                f"the run has a report of rank {self.alone} alone: how long its operations took is known, not who was late; add "
+                "the reports of the other ranks"
+            )
+        elif lacking:
             notes.append(f"{lacking:,} of {count:,} instances lack a rank, so their last arrival is unknown")
         if self.uneven.any():
             notes.append(f"{int(self.uneven.sum()):,} instances have messages of different sizes; the largest is shown")
@@ -263,13 +280,19 @@ def _summed(found: _Instances | Recorded, groups: Any, link: float | None, tests
             its = groups[communicator][1]
             row |= {"ranks": number_ranges(devices.ranks(its)), "devices": devices.devices(its)}
         rows.append(row)
-    rows.sort(key=lambda r: (-r["wait_ns"], r["communicator"], r["op"], r["bytes"] or 0))
+    rows.sort(key=lambda r: (-(r["wait_ns"] or 0), r["communicator"] or "", r["op"], r["bytes"] or 0))
     columns = (*_SUMMARY, *_AGAINST_TESTS)
     return col.table_of(rows, columns)
 
 
 def _row(
-    found: _Instances | Recorded, group: tuple[str, Sequence[int]], op: str, size: int, here: Any, link: float | None, tests: Any
+    found: _Instances | Recorded,
+    group: tuple[str | None, Sequence[int]],
+    op: str,
+    size: int,
+    here: Any,
+    link: float | None,
+    tests: Any,
 ) -> dict[str, Any]:
     ranks = int(found.group_size[here].max())
     whole = here[found.whole[here]]
@@ -277,12 +300,13 @@ def _row(
         "communicator": group[0],
         "op": op,
         "bytes": size if size >= 0 else None,
-        "group_size": ranks,
+        "group_size": ranks or None,
         "ranks": number_ranges(group[1]),
         "instances": len(here),
         "incomplete": len(here) - len(whole),
-        "wait_ns": int(found.wait[here].sum()),
-        "wait_certain_ns": int(found.certain_wait[here].sum()),
+        "duration_median_ns": round(float(np.median(found.duration[here]))),
+        "wait_ns": None if found.alone is not None else int(found.wait[here].sum()),
+        "wait_certain_ns": None if found.alone is not None else int(found.certain_wait[here].sum()),
     }
     if not len(whole):
         return row

@@ -10,7 +10,8 @@ import pytest
 from tests.recipes.questions.diagnose.test_planted import diagnose
 
 from alltrace.align.schema import Group
-from alltrace.recipes.questions.diagnose.absent_ranks import _absent, _completed, _needed, awaited, bus_bytes
+from alltrace.recipes.questions.diagnose.absent_ranks import _absent, _alone, _completed, _needed, awaited, bus_bytes
+from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
 
 SLOW = "slow-rank:ranks=3:factor=1.3"
 
@@ -155,6 +156,37 @@ def facts_of(took, rank_source, size=4096):
     alignment = SimpleNamespace(groups=(Group(0, "0", (0, 1, 2), 3),), run=SimpleNamespace(manifest=manifest))
     hosts, facts = dict.fromkeys(range(3), "n0"), {rank: SimpleNamespace(device="") for rank in range(3)}
     return SimpleNamespace(ranks=np.arange(3), alignment=alignment, hosts=hosts, facts=facts), members
+
+
+@pytest.mark.parametrize(
+    ("of_rank", "names", "waits"),
+    [
+        ({0: [9]}, {}, True),
+        ({0: [0]}, {}, True),  # the reports name no communicator
+        ({0: [9], 1: [9]}, {}, False),  # two that are there call it
+        ({0: [8], 1: [9]}, {}, True),
+        ({0: [9]}, {9: "whole"}, False),
+        ({0: [9, 8]}, {9: "whole"}, True),
+    ],
+)
+def test_operations_alone_wait_for_an_absent_rank_unless_all_of_their_communicator_are_there(of_rank, names, waits):
+    def lone(communicators):
+        each = [np.full(len(communicators), value) for value in (0, 5)]
+        took = np.full(len(communicators), 8 * MS)
+        return LoneOperations(each[0], each[1], np.array(communicators), each[0] + 4096, each[0] - 1, each[0] + 1, took, took)
+
+    texts = {5: "AllReduce", 8: "other", 9: "another"} | names
+    groups = (Group(0, "whole", (0, 1), 2), Group(1, "rest", (1, 2), 2))
+    alignment = SimpleNamespace(groups=groups, run=SimpleNamespace(manifest=SimpleNamespace(missing_ranks=())))
+    all_ranks = SimpleNamespace(
+        ranks=np.arange(3), steps=np.array([0]), lone=[lone(of_rank[r]) if r in of_rank else None for r in range(3)],
+        name=texts.__getitem__, alignment=alignment,
+    )  # fmt: skip
+    members = SimpleNamespace(
+        communicator=np.zeros(4, np.int64), op=np.full(4, "AllReduce", object), size=np.full(4, 4096), start=np.zeros(4, np.int64),
+        end=np.full(4, MS),
+    )  # fmt: skip
+    assert (_alone(all_ranks, members).max() > 0) == waits
 
 
 @pytest.mark.parametrize(

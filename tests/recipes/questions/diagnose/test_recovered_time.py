@@ -16,7 +16,10 @@ from alltrace.replay.peers import peers_of
 from alltrace.replay.rank_graph import rank_graph
 
 MEMBER = pa.schema(
-    [*((c, pa.int64()) for c in ("instance", "communicator", "rank", "row")), ("synchronising", pa.bool_())],
+    [
+        *((c, pa.int64()) for c in ("instance", "communicator", "rank", "row", "error_ns", "awaited_rank", "last_rank")),
+        ("synchronising", pa.bool_()),
+    ],
 )
 
 

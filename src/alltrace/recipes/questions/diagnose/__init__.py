@@ -104,7 +104,7 @@ def _reads(_options: Options) -> dict[str, tuple[str, ...]]:
     """What facts and graphs are made from."""
     from alltrace.recipes.analysis.run_replay import with_graph
 
-    operations = {"collectives": ("start", "end", "op", "bytes", "group_size")}
+    operations = {"collectives": ("start", "end", "op", "communicator", "bytes", "group_size")}
     return with_graph({**dict(READS), **operations})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -210,16 +211,23 @@ def _alone(all_ranks: AllRankFacts, members: Members) -> NDArray[np.float64]:
     """(ranks, steps): waits in operations with absent ranks alone, beyond what the same ones take in complete communicators.
 
     When an absent rank arrives is not known, so what they take is from arrival to end, their usual waits included, at the median.
-    How long a stage of a pipeline waits for the next depends on the stage, so messages between two ranks are left out.
+    How long a stage of a pipeline waits for the next depends on the stage, so messages between two ranks are left out; and so are
+    operations of communicators of which all members have reports, or several ranks have operations that are matched with nothing.
     """
     groups = {g.number: g for g in _groups(all_ranks)}
     complete = {n: g.size for n, g in groups.items() if g.size == len(g.ranks)}
+    named = Counter(c for lone in all_ranks.lone if lone is not None for c in np.unique(lone.communicator).tolist() if c)
+    names = {groups[n].name for n in complete}
+    present = [c for c, ranks in named.items() if ranks > 1 or all_ranks.name(c) in names]
     whole = np.array([complete.get(n, 0) for n in members.communicator.tolist()])
     took = members.end - members.start
     usual: dict[tuple[str, int, int], float] = {}
     found = np.zeros((len(all_ranks.ranks), len(all_ranks.steps)))
     for row, lone in enumerate(all_ranks.lone):
         if lone is None or not len(lone.op):
+            continue
+        absent = ~np.isin(lone.communicator, present)
+        if not absent.any():
             continue
         needed = np.empty(len(lone.op))
         for n, ident in enumerate(lone.op.tolist()):
@@ -229,9 +237,9 @@ def _alone(all_ranks: AllRankFacts, members: Members) -> NDArray[np.float64]:
             if key not in usual:
                 alike = (members.op == key[0]) & (members.size == key[1]) & (whole == key[2] if key[2] > 0 else whole > 0)
                 usual[key] = float(np.median(took[alike])) if alike.any() else np.inf
-            needed[n] = usual[key] * lone.count[n]
+            needed[n] = usual[key] * lone.count[n] if absent[n] else np.inf
         # one occurrence is chance, such as a first step
-        if np.median(lone.took_ns / needed) >= _LONGER:
+        if np.median((lone.took_ns / needed)[absent]) >= _LONGER:
             known = np.isin(lone.step, all_ranks.steps)
             over = np.clip(lone.took_ns - needed, 0, lone.waited_ns)
             np.add.at(found[row], np.searchsorted(all_ranks.steps, lone.step[known]), over[known])

@@ -19,6 +19,7 @@ class LoneOperations:
 
     step: Int64  # the number of the step
     op: Int64  # the id of the operation's name
+    communicator: Int64  # that of its communicator; 0 if the reports do not say
     size: Int64  # its bytes
     group_size: Int64  # ranks of its communicator; -1 if the reports do not say
     count: Int64  # how many there are
@@ -32,16 +33,16 @@ def lone_operations(rank: Rank, matched: Int64, facts: RankFacts) -> LoneOperati
     `rank`: The rank's tables, with the alignment's `collectives`. `matched`: Rows of `collectives` that are members of
     an instance.
     """
-    table = rank.table("collectives", ("start", "end", "op", "bytes", "group_size"))
+    table = rank.table("collectives", ("start", "end", "op", "communicator", "bytes", "group_size"))
     start, end, size, group = (integers(table.column(c), -1) for c in ("start", "end", "bytes", "group_size"))
-    op = integers(table.column("op"))
+    op, name = integers(table.column("op")), integers(table.column("communicator"))
     at = np.searchsorted(facts.regions[:, 0], end - 1, "right") - 1
     chosen = (at >= 0) & (group != 1) & (size > 0) & (end > start)
     chosen[matched] = False
     chosen[chosen] = end[chosen] <= facts.regions[at[chosen], 1]
     chosen &= ~np.asarray(table.column("start").is_null().to_numpy(), np.bool_)
     waits = Merged(facts.waits[:, 0].copy(), facts.waits[:, 1].copy())
-    kinds, of = distinct_rows(facts.steps[at[chosen]], op[chosen], size[chosen], group[chosen])
+    kinds, of = distinct_rows(facts.steps[at[chosen]], op[chosen], name[chosen], size[chosen], group[chosen])
     sums = np.zeros((3, kinds.shape[1]), np.int64)
     parts = (np.ones(len(of), np.int64), (end - start)[chosen], overlap_ns(start[chosen], end[chosen], waits))
     for row, part in zip(sums, parts, strict=True):
