@@ -1,4 +1,4 @@
-"""When a rank is slower than others: always, from a step on, or now and then."""
+"""When a rank is slower than others: always, from a step on, or sometimes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from alltrace.recipes.analysis.variation import variation
 
 Float = NDArray[np.float64]
 
-ALWAYS, SINCE, SOMETIMES = "always", "from a step on", "now and then"
+ALWAYS, SINCE, SOMETIMES = "always", "from a step on", "sometimes"
 
 _LEAST = 0.01
 """A rank is slower if it takes this share of a step longer."""

@@ -6,7 +6,7 @@ that arrives last may itself have waited for a slow one, as its mates in a ring 
 to what took longer than the peers' before: `root_share` is what a rank would have to change for, and rows come by it.
 `path_blame_ns` is what of the critical path goes beyond the peers' median.
 
-With `--by-time` a row says when its rank is slower than the others by itself: always, from a step on, or now and then. What a rank
+With `--by-time` a row says when its rank is slower than the others by itself: always, from a step on, or sometimes. What a rank
 takes by itself in a step is the time from the end of its previous step on the device to the end of this one, without the
 waits during which nothing computes.
 
@@ -51,8 +51,10 @@ from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import RankGraph
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
+from alltrace.trace.amounts import amount
 from alltrace.trace.arrays import Int64, integers, is_one_of
 from alltrace.trace.errors import UsageError
+from alltrace.trace.number_text import number_ranges
 
 _NAMED_RANGES = 4
 
@@ -254,8 +256,6 @@ class _Question:
         """For each rank when it is slower, and notes."""
         import numpy as np
 
-        from alltrace.trace.number_text import number_ranges
-
         numbers, own_ns = self._own_ns()
         slower = slower_steps(own_ns)
         at = {rank: row for row, rank in enumerate(self._ranks.tolist())}
@@ -423,8 +423,8 @@ class _Question:
         notes = []
         if left.any():
             notes.append(
-                f"{int(left.sum())} waits, {int(w.wait_ns[left].sum())} ns together, are shorter than what the clocks may be "
-                "off or between clocks that are not connected, and are not counted"
+                "waits shorter than what the clocks may be off, or between clocks that are not connected, are not counted: "
+                f"{int(left.sum()):,}, {amount(int(w.wait_ns[left].sum()), 'ns', 3)} together"
             )
         return notes
 
@@ -442,7 +442,7 @@ QUESTION = Question(
     tables=TABLES,
     reading=_reads,
     requires=_requires,
-    options=(SOURCE, Option("by_time", bool, False, "for each rank, whether it is slower always, from a step on, or now and then")),
+    options=(SOURCE, Option("by_time", bool, False, "for each rank, whether it is slower always, from a step on, or sometimes")),
     chart=_chart,
     clock="aligned",
     kept_parts=("graph", "lateness"),

@@ -29,7 +29,8 @@ _MEASURES = {
 }
 _PROOFS: dict[str, tuple[str, dict[str, Any]]] = {
     **dict.fromkeys(("straggler", "slow-host", "imbalance", "missing-rank"), ("stragglers", {})),
-    **dict.fromkeys(("throttling", "device-stall", "regression"), ("steps", {"per_step": True})),
+    **dict.fromkeys(("throttling", "device-stall"), ("stragglers", {"by_time": True})),
+    "regression": ("steps", {"per_step": True}),
     **dict.fromkeys(("slow-communicator", "serialized-communication"), ("collectives", {})),
     "low-bandwidth": ("collectives", {}),
     "exposed-communication": ("overlap", {}),

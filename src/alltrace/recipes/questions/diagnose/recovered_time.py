@@ -33,8 +33,8 @@ _AT_THE_END = 0.1
 
 
 _ALIKE = 2.0
-"""Of ranks with as many operations those are alike that differ at most so many times as much as the one that differs least: stages
-of a pipeline can have as many operations at other places."""
+"""Ranks with as many operations are alike if they differ by up to this many times what the one does that differs least: stages of a
+pipeline can have as many operations at other places."""
 
 
 @dataclass(frozen=True)
