@@ -267,3 +267,14 @@ def test_a_longer_step_that_brings_much_more_home_than_others_is_a_checkpoint_ho
     assert kinds(400_000, 200)[3] == "checkpoint"
     assert kinds(400_000, 100) == ["step"] * 6
     assert kinds(40_000, 200) == ["step"] * 6
+
+
+@pytest.mark.parametrize(("every", "kind"), [(12, "checkpoint"), (5, "checkpoint"), (4, "checkpoint"), (3, "step"), (2, "step")])
+def test_checkpoints_in_more_than_a_quarter_of_the_steps_are_ordinary_steps(every, kind):
+    saving = np.arange(24) % every == every - 1
+    took, none = np.where(saving, 200, 100), np.zeros(24, int)
+    copied = np.where(saving, 400_000, 4)
+    found = SimpleNamespace(rank=0, took=took, starts=none, ends=took, copied=copied, computed=none, saves=np.zeros(24, bool))
+    kinds = steps._kinds([found], {0: np.arange(24)})
+    assert {kinds[step] for step in np.flatnonzero(saving).tolist()} == {kind}
+    assert {kinds[step] for step in np.flatnonzero(~saving).tolist()} == {"step"}

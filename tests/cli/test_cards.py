@@ -8,7 +8,7 @@ from tests.recipes.questions.diagnose.test_cards import row, told
 
 from alltrace.cli import cards
 from alltrace.cli.cards import cards_text
-from alltrace.recipes.questions.diagnose.cards import Proof
+from alltrace.recipes.questions.diagnose.cards import Proof, StepTimes
 
 FOUND = told(
     row(
@@ -116,3 +116,20 @@ def test_a_file_gets_the_cards_too(tmp_path):
     args = argparse.Namespace(output=tmp_path / "cards.txt", limit=None, picture=None, run=["my run"])
     cards.write_cards("diagnose", answer, {11: "node1", 12: "node1"}, args)
     assert args.output.read_text().endswith("proof     alltrace recipe stragglers 'my run'\n")
+
+
+@pytest.mark.parametrize(
+    ("times", "marked", "width", "lines"),
+    [
+        ([10, 10, 10, 17, 17, 17, 17], 3, 80, ["\u2581\u2581\u2581\u2588\u2588\u2588\u2588", "   ^ step 3"]),
+        ([10] * 59 + [17], 59, 66, ["\u2581" * 59 + "\u2588", "step 3 ^".rjust(60)]),
+        # in half the width two steps are a bar, of which the longer one counts
+        ([10] * 57 + [17, 10, 10], 57, 30, ["\u2581" * 28 + "\u2588\u2581", "step 3 ^".rjust(29)]),
+        ([10, 17], 1, 7, ["\u2581\u2588", " ^", "step 3"]),
+        ([10, 10], 0, 80, ["\u2581\u2581", "^ step 3"]),
+    ],
+)
+def test_a_picture_of_steps_in_blocks(times, marked, width, lines):
+    drawn = list(cards._bars(StepTimes(tuple(range(len(times))), tuple(times), marked, "step 3"), width))
+    assert [line[13:] for line in drawn] == lines
+    assert drawn[0].split()[:2] == ["by", "step"]

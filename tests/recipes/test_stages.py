@@ -79,7 +79,7 @@ def test_two_runs_in_one_folder_and_a_rank_that_is_there_twice(simulated, tmp_pa
     alignment, tiles, found = all_stages(tmp_path / "run")
     assert tiles.broken == {}
     assert len(alignment.clocks) == len({r.host for r in manifest.ranks})
-    assert any("gives rank 0 to 2 different processes" in n and "two jobs in one folder" in n for n in found.notes)
+    assert any("2 different processes are rank 0, so it was not used" in n and "two jobs in one folder" in n for n in found.notes)
     assert any("groups of hosts share no collective" in n for n in found.notes)
 
 

@@ -25,7 +25,7 @@ from alltrace.align.schema import Group
 from alltrace.align.timelines import message_keys
 from alltrace.run.overlay import MEMBERS
 from alltrace.trace.distinct import distinct_rows, rows_by
-from alltrace.trace.number_text import number_ranges
+from alltrace.trace.number_text import counted, number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -406,11 +406,12 @@ def _notes(calls_only: int, inferred: int, alone: Mapping[int, float]) -> tuple[
     """
     notes = []
     if calls_only:
-        notes.append(f"{calls_only} communication calls have no kernel in the reports, so they are not matched")
+        calls = counted(calls_only, "communication call has", "communication calls have")
+        notes.append(f"{calls} no kernel in the reports, so {'it is' if calls_only == 1 else 'they are'} not matched")
     if inferred:
         notes.append(
-            f"{inferred} communicators are inferred from times, because the reports do not name them; groups that work in lockstep "
-            "can be mistaken for one"
+            f"{counted(inferred, 'communicator is', 'communicators are')} inferred from times, because the reports do not name "
+            f"{'it' if inferred == 1 else 'them'}; groups that work in lockstep can be mistaken for one"
         )
     without = [r for r, share in alone.items() if share > _MANY_UNMATCHED]
     if without:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 
-from alltrace.recipes.questions.diagnose.cards import Card, Diagnosis
+from alltrace.recipes.questions.diagnose.cards import Card, Diagnosis, StepTimes
+from alltrace.trace.amounts import amount
 from alltrace.trace.errors import printable
 
 
@@ -29,7 +30,23 @@ def _card(card: Card) -> str:
     grave = _safe(card.severity)
     return (
         f'<article class="finding {grave}"><h3><span class="badge">{grave}</span> {_safe(card.what)}</h3>'
-        f'<dl>{facts}{proof}</dl><p class="kind">{_safe(card.kind)}</p></article>'
+        f'{_bars(card.step_times)}<dl>{facts}{proof}</dl><p class="kind">{_safe(card.kind)}</p></article>'
+    )
+
+
+def _bars(times: StepTimes | None) -> str:
+    """A bar for each step, the marked one dark."""
+    if times is None:
+        return ""
+    high, width = max(*times.times_ns, 1), len(times.times_ns)
+    bars = "".join(
+        f'<rect x="{at}" y="{1 - ns / high:.3f}" width="0.8" height="{ns / high:.3f}" opacity="{1 if at == times.marked else 0.4}">'
+        f"<title>step {step}: {amount(ns, 'ns', 3)}</title></rect>"
+        for at, (step, ns) in enumerate(zip(times.steps, times.times_ns, strict=True))
+    )
+    return (
+        f'<figure><svg width="100%" height="40" viewBox="0 0 {width} 1" preserveAspectRatio="none" fill="currentColor" role="img" '
+        f'aria-label="{_safe(times.words)}">{bars}</svg><figcaption>{_safe(times.words)}</figcaption></figure>'
     )
 
 

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from alltrace.recipes.base import Answer
-    from alltrace.recipes.questions.diagnose.cards import Card, Diagnosis
+    from alltrace.recipes.questions.diagnose.cards import Card, Diagnosis, StepTimes
 
 _LEAST, _MOST = 40, 110
 """Columns of a card: narrower ones break every word, wider ones have lines that eyes lose."""
 _ELSEWHERE = 100
 _LABEL = 10
 _INDENT = 3
+_BLOCKS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 _NUMBER = re.compile(r"(\d) (?=%|[numk\u00b5GMT]?[sB/]|bytes|MHz|W\b|\u00b0C)")
 _COLORS = {"high": "31", "medium": "33", "low": "32"}
 
@@ -80,6 +81,8 @@ def _card(number: int, card: Card, width: int, run: str, color: bool) -> Iterato
     yield f"{_styled(title, f'1;{_COLORS.get(card.severity, 0)}', color)} {rule}"
     for line in _wrapped(card.what, width, " " * _INDENT, " " * _INDENT):
         yield _styled(line, "1", color)
+    if card.step_times is not None:
+        yield from _bars(card.step_times, width - _INDENT - _LABEL)
     for label, text in (
         ("who", card.who),
         ("cost", card.cost),
@@ -90,6 +93,23 @@ def _card(number: int, card: Card, width: int, run: str, color: bool) -> Iterato
     ):
         if text:
             yield from _wrapped(text, width, f"{'':<{_INDENT}}{label:<{_LABEL}}", " " * (_INDENT + _LABEL))
+
+
+def _bars(times: StepTimes, width: int) -> Iterator[str]:
+    """A line of blocks, from the shortest step to the longest, and the step that is marked; in at most `width` columns."""
+    group = -(-len(times.times_ns) // width)
+    longest = [max(times.times_ns[at : at + group]) for at in range(0, len(times.times_ns), group)]
+    low, high = min(longest), max(longest)
+    at, margin = times.marked // group, " " * (_INDENT + _LABEL)
+    yield f"{'':<{_INDENT}}{'by step':<{_LABEL}}" + "".join(_BLOCKS[7 * (t - low) // max(high - low, 1)] for t in longest)
+    after, before = f"^ {times.words}", f"{times.words} ^"
+    if at + len(after) <= width:
+        yield f"{margin}{'':<{at}}{after}"
+    elif len(before) <= at + 1:
+        yield f"{margin}{before:>{at + 1}}"
+    else:
+        yield f"{margin}{'^':>{at + 1}}"
+        yield from _wrapped(times.words, width + len(margin), margin, margin)
 
 
 def _wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:

@@ -346,7 +346,7 @@ def _clash_note(source: str, rank: int, counts: Mapping[int, int]) -> str:
     if len(counts) == 1:
         return f"{source} gives rank {rank} to all {counts[rank]} processes that have it, so it was not used"
     return (
-        f"{source} gives rank {rank} to {counts[rank]} different processes, so it was not used; "
+        f"by {source} {counts[rank]} different processes are rank {rank}, so it was not used; "
         "are reports of two jobs in one folder?"
     )
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from tests.making import collective, copy, kernel, make_run
+from tests.recipes.questions.diagnose.test_compute import run_of
 
 from alltrace.recipes.analysis import lateness_patterns as patterns
 from alltrace.recipes.analysis.lateness import Lateness
 from alltrace.recipes.questions import stragglers
 from alltrace.replay import path
+from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import difference, merge
 
 RANKS = (0, 1, 2, 4, 5, 7)  # rank 7 takes part in nothing
@@ -121,3 +124,26 @@ def test_causes_of_one_late_rank(tmp_path):
     assert late["host_excess_ns"] == 1_100 * us - 3 * 900 * us
     assert (late["cause"], late["cause_percent"]) == ("mixed", pytest.approx(100 * 2_400 / 3_600))
     assert [(r["cause"], r["cause_percent"], r["copy_excess_ns"]) for r in others] == [(None, None, None)] * 2
+
+
+def test_by_time_says_when_a_rank_is_slower(tmp_path):
+    noise = random.Random(3)
+    run = run_of(tmp_path, 4, 14, lambda r, s, _: (1.4 if r == 2 and s >= 9 else 1) * noise.gauss(1, 0.005))
+    rows = run.recipe("stragglers", by_time=True).to_pylist()
+    assert [row["rank"] for row in rows] == [2, 0, 1, 3]
+    first = rows[0]
+    assert (first["when"], first["since_step"], first["slow_steps"], first["steps"]) == ("from a step on", 9, "9-13", 14)
+    assert first["slowdown"] == pytest.approx(1.4, abs=0.06)
+    # 40 % of the kernels' 1.05 ms in five steps
+    assert first["excess_ns"] == pytest.approx(5 * 0.42e6, rel=0.05)
+    # without what they wait for it the others take as long as before
+    assert [row["own_ns"] for row in rows[1:]] == pytest.approx([rows[1]["own_ns"]] * 3, rel=0.02)
+    assert [row["when"] for row in rows[1:]] == [None] * 3
+
+
+def test_by_time_needs_steps(tmp_path):
+    run = make_run(tmp_path, {r: {"kernels": [kernel(0, 10, "a")], "collectives": [collective(10, 20)]} for r in (0, 1)})
+    answer = run.recipe("stragglers", by_time=True)
+    assert any("no steps were found in the run" in note for note in answer.notes)
+    with pytest.raises(UsageError, match="--by-time needs the steps of the trace"):
+        run.recipe("stragglers", by_time=True, source="inspector")

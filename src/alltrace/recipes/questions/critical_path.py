@@ -24,6 +24,7 @@ from alltrace.recipes.base import Answer, Chart, Option, Options, Question, RunF
 from alltrace.replay.join import Replay
 from alltrace.replay.path import Pieces
 from alltrace.trace import columns as col
+from alltrace.trace.amounts import amount
 
 _RANK = col.rank("rank", "the rank on which this part of the path runs")
 _CLASS = col.text(
@@ -71,7 +72,7 @@ def _answer(replay: Replay, members: Any, run: RunFacts, options: Options) -> An
     pieces = critical_path(replay)
     notes = replay_notes(replay, members)
     if pieces.makespan_ns:
-        notes.append(f"the path takes {pieces.makespan_ns} ns, from the start of the run to the end of the last work")
+        notes.append(f"the path takes {amount(pieces.makespan_ns, 'ns', 3)}, from the start of the run to the end of the last work")
     if not options["segments"] and len(replay.parts) > 1:
         first = {row["rank"] for row in _shares(replay, pieces)[:1]}
         notes += other_culprit(

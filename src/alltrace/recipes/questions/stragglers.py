@@ -6,6 +6,11 @@ that arrives last may itself have waited for a slow one, as its mates in a ring 
 to what took longer than the peers' before: `root_share` is what a rank would have to change for, and rows come by it.
 `path_blame_ns` is what of the critical path goes beyond the peers' median.
 
+With `--by-time` a row says when its rank is slower than the others by itself: always, from a step on, or sometimes. What a rank
+takes by itself in a step (`own_ns`) is the time from the end of its previous step on the device to the end of this one, without
+the waits during which nothing computes. `slow_steps` are the steps in which it is slower, the first of them `since_step`,
+`slowdown` how many times as long it takes in them as the fastest quarter of the ranks, and `excess_ns` what that sums to.
+
 With `--source inspector` the operations come from NCCL Inspector's files of the whole job. The rank that took the shortest
 time arrived last. The files do not show why.
 """
@@ -40,13 +45,17 @@ from alltrace.recipes.analysis.run_replay import (
     replay_of,
     with_graph,
 )
-from alltrace.recipes.base import Answer, Chart, Options, Part, Question, RunFacts, alignment_of
+from alltrace.recipes.analysis.slower_steps import ALWAYS, SINCE, SOMETIMES, slower_steps
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts, alignment_of
 from alltrace.replay.join import Replay
 from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import RankGraph
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
-from alltrace.trace.arrays import Int64
+from alltrace.trace.amounts import amount
+from alltrace.trace.arrays import Int64, integers, is_one_of
+from alltrace.trace.errors import UsageError
+from alltrace.trace.number_text import number_ranges
 
 _NAMED_RANGES = 4
 
@@ -79,11 +88,34 @@ COLUMNS: col.Columns = (
     col.real("confidence", "confidence of the matching of the operations at which it was last, 0 to 1"),
 )
 
+BY_TIME: col.Columns = (
+    col.RANK,
+    col.device(),
+    col.text("host", "host"),
+    col.text("when", f"when it is slower than the others: {ALWAYS}, {SINCE}, or {SOMETIMES}; null if it is not"),
+    col.whole("since_step", "the first step in which it is slower"),
+    col.text("slow_steps", "the steps in which it is slower, such as 7-13"),
+    col.whole("steps", "steps that are compared, without warm-up and checkpoint steps"),
+    col.real("slowdown", "how many times as long as the fastest quarter of the ranks it takes in them, median", decimals=3),
+    col.ns("excess_ns", "what it takes longer in them, summed"),
+    col.ns("own_ns", "what it takes by itself in a step, without waiting for others, median"),
+)
+
 NEEDED = ((*TABLES, "collectives"),)
 
 
 def _columns(options: Options) -> col.Columns:
-    return select_columns(COLUMNS) if options.get("source") == "inspector" else COLUMNS
+    if options.get("source") == "inspector":
+        if options.get("by_time"):
+            raise UsageError("--by-time needs the steps of the trace, and --source inspector has none; leave out one of them")
+        return select_columns(COLUMNS)
+    return BY_TIME if options.get("by_time") else COLUMNS
+
+
+def _chart(options: Options) -> Chart:
+    if options.get("by_time"):
+        return Chart("bars", "rank", ("excess_ns",), detail="device", title="What each rank takes longer in slow steps")
+    return Chart("bars", "rank", ("caused_ns", "waited_ns"), detail="device", title="Waits at collectives: caused and suffered")
 
 
 def _reads(options: Options) -> dict[str, tuple[str, ...]]:
@@ -113,7 +145,8 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     else:
         parts = compared(parts, run)
         members, steps = alignment_tables(run)
-        rows, notes = _Question(parts, members, steps, run).answer() if parts else ([], [])
+        asked = _Question(parts, members, steps, run) if parts else None
+        rows, notes = ([], []) if asked is None else asked.by_time() if options["by_time"] else asked.answer()
     return Answer.of(rows, columns, tuple(notes))
 
 
@@ -219,6 +252,55 @@ class _Question:
         first = {row["rank"] for row in rows[:1] if row["caused_ns"]}
         other = other_culprit(replay, peers, self._run, first, "most waits are for it, hidden by others or not")
         return rows, [*replay_notes(replay, self._members), *self._notes(), *other]
+
+    def by_time(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """For each rank when it is slower, and notes."""
+        import numpy as np
+
+        numbers, own_ns = self._own_ns()
+        slower = slower_steps(own_ns)
+        at = {rank: row for row, rank in enumerate(self._ranks.tolist())}
+        rows: list[dict[str, Any]] = []
+        for record in self._run.ranks:
+            if record.rank not in at:
+                continue
+            row = at[record.rank]
+            there, when = ~np.isnan(own_ns[row]), slower.get(row)
+            shown = {"rank": record.rank, "host": record.host, "steps": int(there.sum())}
+            shown["own_ns"] = round(float(np.median(own_ns[row, there]))) if there.any() else None
+            if when is not None:
+                slow = numbers[when.steps].tolist()
+                shown |= {"when": when.when, "since_step": slow[0], "slow_steps": number_ranges(slow)}
+                shown |= {"slowdown": when.slowdown, "excess_ns": when.excess_ns}
+            rows.append(shown)
+        rows.sort(key=lambda r: (-r.get("excess_ns", 0), r["rank"]))
+        few = [] if len(numbers) else ["no steps were found in the run, so nothing can be compared by time"]
+        return rows, [*few, *self._notes()]
+
+    def _own_ns(self) -> tuple[Int64, NDArray[np.float64]]:
+        """The steps, and what each rank takes by itself in each, (ranks, steps), ns; NaN if it lacks the step."""
+        import numpy as np
+
+        from alltrace.trace.intervals import difference, merge, overlap_ns
+
+        w = self._w
+        columns = ("rank", "step", "start", "device_start", "device_end")
+        rank, step, start, first, end = (integers(self._steps.column(c), -1) for c in columns)
+        judged = is_one_of(self._steps.column("kind"), ("step",)) & (first >= 0) & np.isin(rank, self._ranks)
+        numbers = np.unique(step[judged])
+        own_ns = np.full((len(self._ranks), len(numbers)), np.nan)
+        for row, one in enumerate(self._ranks.tolist()):
+            mine = np.flatnonzero((rank == one) & (first >= 0))
+            mine = mine[np.argsort(end[mine], kind="stable")]
+            follows = np.concatenate(([False], step[mine][1:] == step[mine][:-1] + 1))
+            begin = np.where(follows, np.concatenate((end[mine][:1], end[mine][:-1])), start[mine])
+            own = self._rows.get(one, np.empty(0, np.intp))
+            own = own[w.counts[own]]
+            waits = difference(merge(w.arrival[own], w.arrival[own] + w.wait_ns[own]), self._late[one].compute)
+            took = end[mine] - begin - overlap_ns(begin, end[mine], waits)
+            chosen = judged[mine] & (took > 0)
+            own_ns[row, np.searchsorted(numbers, step[mine][chosen])] = took[chosen]
+        return numbers, own_ns
 
     def _before(self) -> Int64:
         """What each member's rank did before it arrived, of shape (n, 4)."""
@@ -342,8 +424,8 @@ class _Question:
         notes = []
         if left.any():
             notes.append(
-                f"{int(left.sum())} waits, {int(w.wait_ns[left].sum())} ns together, are shorter than what the clocks may be "
-                "off or between clocks that are not connected, and are not counted"
+                "waits shorter than what the clocks may be off, or between clocks that are not connected, are not counted: "
+                f"{int(left.sum()):,}, {amount(int(w.wait_ns[left].sum()), 'ns', 3)} together"
             )
         return notes
 
@@ -361,8 +443,8 @@ QUESTION = Question(
     tables=TABLES,
     reading=_reads,
     requires=_requires,
-    options=(SOURCE,),
-    chart=Chart("bars", "rank", ("caused_ns", "waited_ns"), detail="device", title="Waits at collectives: caused and suffered"),
+    options=(SOURCE, Option("by_time", bool, False, "for each rank, whether it is slower always, from a step on, or sometimes")),
+    chart=_chart,
     clock="aligned",
     kept_parts=("graph", "lateness"),
     of_hosts=True,

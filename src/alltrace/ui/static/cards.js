@@ -1,13 +1,14 @@
 // @ts-check
 /** The findings in readable form: the verdict, a card for each finding, and where the time of the job went. */
 import { classColor } from "./colors.js";
-import { h } from "./dom.js";
+import { h, svg } from "./dom.js";
 import { duration, rankText } from "./units.js";
 import { link } from "./url.js";
 
 /**
  * @typedef {{ranks: number[], culprit: number, peer: number|null, start: number, end: number, event: [number, string, number]|null}} Place
- * @typedef {{kind: string, severity: string, what: string, who: string, where: string, cost: string, evidence: string, advice: string, confidence: number, ranks: number[], measure: string, proof: {recipe: string, options: Record<string, any>}, place: Place|null}} Card
+ * @typedef {{steps: number[], times_ns: number[], marked: number, words: string}} StepTimes
+ * @typedef {{kind: string, severity: string, what: string, who: string, where: string, cost: string, evidence: string, advice: string, confidence: number, ranks: number[], measure: string, proof: {recipe: string, options: Record<string, any>}, step_times: StepTimes|null, place: Place|null}} Card
  * @typedef {{verdict: string, cards: Card[], notes: string[]}} Found
  * @typedef {{classes: {name: string, ns: number}[], devices: number, notes: string[]}} JobTime
  */
@@ -53,10 +54,24 @@ function card(card, links) {
     "li",
     { class: `finding ${card.severity}` },
     h("h3", {}, h("span", { class: `severity ${card.severity}` }, card.severity), " ", card.what),
+    card.step_times && bars(card.step_times),
     h("dl", {}, ...rows.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])),
     links ? buttons(card) : null,
     h("p", { class: "muted" }, card.kind),
   );
+}
+
+/**
+ * A bar for each step, the marked one dark.
+ * @param {StepTimes} times
+ */
+function bars(times) {
+  const high = Math.max(...times.times_ns, 1);
+  const rects = times.times_ns.map((ns, at) =>
+    svg("rect", { x: at, y: 1 - ns / high, width: 0.8, height: ns / high, opacity: at === times.marked ? 1 : 0.4 }, svg("title", {}, `step ${times.steps[at]}: ${duration(ns)}`)),
+  );
+  const shape = { width: "100%", height: 40, viewBox: `0 0 ${rects.length} 1`, preserveAspectRatio: "none", fill: "currentColor", role: "img", "aria-label": times.words };
+  return h("figure", { class: "steptimes" }, svg("svg", shape, ...rects), h("figcaption", { class: "muted" }, times.words));
 }
 
 /** @param {Card} card */

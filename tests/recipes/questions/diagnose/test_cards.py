@@ -18,6 +18,7 @@ HOSTS = {rank: f"node{rank // 8}" for rank in range(16)}
 
 
 MS = 1_000_000
+OPPORTUNITIES = ("precision", "attention", "fusion", "shapes", "small-kernels")
 
 
 def row(kind, ranks=(11,), **given) -> dict[str, Any]:
@@ -40,6 +41,8 @@ def row(kind, ranks=(11,), **given) -> dict[str, Any]:
         "loss_note": None,
         "classes": ["compute"],
         "needed_at_once": False,
+        "shown_steps": None,
+        "step_times_ns": None,
     }
     return made | given
 
@@ -227,3 +230,36 @@ def test_devices_of_processes_with_several_are_named():
     assert headlines.named_culprits(row, 2) == "ranks 0-1, GPUs 0-3"
     many = [{"rank": r, "device": d, "gpu": d, "host": "n"} for r in range(40) for d in range(4) if r % 3 or d]
     assert headlines.named_culprits({"ranks": list(range(40)), "devices": many}, 40) == "146 GPUs of all 40 ranks"
+
+
+def test_two_that_hide_each_other_are_said_with_what_both_cost():
+    both = {"together_ns": 50 * MS, "together_share": 0.189}
+    found = told(row("imbalance", (0, 2), lost_ns=None, lost_share=None, **both), row("host-pause", (6,), lost_share=0.02, **both))
+    assert "`imbalance` of ranks 0, 2 and `host-pause` of rank 6 hide each other: together 18.9 %, alone unknown and 2.0 %." in (
+        found.verdict
+    )
+    assert "50.0 ms together with `imbalance` of ranks 0, 2, as each hides the other" in found.cards[1].cost
+
+
+def test_a_change_in_time_has_a_picture_of_its_steps():
+    times_ns = [30 * MS, 31 * MS, 30 * MS, 40 * MS, 41 * MS]
+    found = told(row("throttling", slowdown=1.3, since_step=7, shown_steps=[4, 5, 6, 7, 8], step_times_ns=times_ns), row("sync"))
+    picture = found.cards[0].step_times
+    assert picture == ((4, 5, 6, 7, 8), tuple(times_ns), 3, "step 7; 30.0 ms to 41.0 ms a step")
+    assert found.cards[1].step_times is None
+    # of groups of steps that with the step
+    groups = told(row("throttling", since_step=7, shown_steps=[4, 6, 8], step_times_ns=times_ns[:3])).cards[0]
+    assert groups.step_times.marked == 1
+
+
+@pytest.mark.parametrize("ranks", [(3,), (3, 5), tuple(range(16))])
+def test_every_kind_is_said_of_one_rank_and_of_several(ranks):
+    verbs = "has|takes|computes|waits|pauses|allocates|launches|is"
+    for kind in KINDS:
+        for known in ({}, dict.fromkeys(EVIDENCE, 2.0)):
+            (card,) = told(row(kind, ranks, opportunity_share=0.1 if kind in OPPORTUNITIES else None, **known)).cards
+            for text in (card.what, card.cost, card.evidence):
+                assert re.search(r"  |\{|\}|\b1 (ranks|steps|findings)\b|\d{7}|nan|None", text) is None, text
+            plural = card.what.startswith("Ranks")
+            wrong = rf"^Ranks [\d, -]+ ({verbs})\b" if plural else r"^Rank \d+ (have|take|compute|wait|pause|allocate|launch|are)\b"
+            assert re.search(wrong, card.what) is None, card.what

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.recipes.questions.diagnose.test_compute import run_of
 
-from alltrace.recipes.questions.diagnose.change_in_time import later_part, throttled, to_fastest
+from alltrace.recipes.analysis.change_in_time import later_part, throttled, to_fastest
 
 
 def values(slow, *, ranks=4, steps=12, factor=1.3, noise=0.01, seed=1):
@@ -100,7 +100,21 @@ def test_a_device_that_throttles(tmp_path, ranks):
     assert first["evidence"]["slowdown"] == pytest.approx(1.3, abs=0.02)
     # 30 % of 1.05 ms in half of the steps, of steps of 1.1 and 1.415 ms
     assert first["lost_share"] == pytest.approx(0.315 * 7 / (7 * 1.1 + 7 * 1.415), abs=0.01)
+    assert first["shown_steps"] == list(range(14))
+    assert min(first["step_times_ns"][7:]) > 1.15 * max(first["step_times_ns"][:7])
+    assert run.diagnosis().cards[0].step_times.marked == 7
     assert "30 % slower than before in 7 of 14 steps, the first of them step 7" in run.diagnosis().verdict.replace("29 %", "30 %")
+
+
+def test_long_runs_show_the_longest_step_of_each_group(tmp_path):
+    noise = noisy(4)
+    run = run_of(
+        tmp_path, 2, 130, lambda r, s, _: (3 if (r, s) in ((1, 64), (1, 100)) else 1.3 if r == 1 and s >= 65 else 1) * noise()
+    )
+    first = next(r for r in findings(run) if r["kind"] == "throttling")
+    assert first["shown_steps"] == list(range(0, 130, 3))
+    longest = first["step_times_ns"].index(max(first["step_times_ns"]))
+    assert first["shown_steps"][longest] in (63, 99)
 
 
 def test_ranks_that_throttle_together_are_one_finding(tmp_path):

@@ -277,3 +277,19 @@ def test_time_in_which_a_device_copies_is_never_lost_to_launching(tmp_path, seed
     assert (copying & judged & ~busy).sum() > 20
     assert times_of(found).get("launch", 0) <= int(idle.sum()) * tick
     assert sum(times_of(found).values()) == int(judged.sum()) * tick
+
+
+@pytest.mark.parametrize(("kernels", "last_end", "end"), [([], 380, 380), ([360], 380, 350), ([], 391, 350)])
+def test_the_last_step_ends_with_a_barrier_behind_it(kernels, last_end, end):
+    first = {"step": 1, "start": 290, "end": 300, "kind": "step", "device_start": 290, "device_end": 310}
+    rows = [first, {**first, "step": 2, "start": 310, "end": 350, "device_start": 310, "device_end": 350}]
+    _, regions = regions_of(rows, np.array(kernels, np.int64), last_end=last_end)
+    assert regions.tolist() == [[290, 310], [310, end]]
+
+
+def test_a_host_that_is_late_with_a_barrier_after_the_last_kernel_pauses(tmp_path):
+    api = [call(-2000, -1000, correlation=1), call(6 * MS, 6 * MS + 1000, correlation=2)]
+    kernels = [kernel(0, MS, correlation=1), collective(6 * MS + 2000, 7 * MS, correlation=2)]
+    found = times_of(facts_of(tmp_path / "run", api=api, kernels=kernels))
+    assert found["host-pause"] == 5 * MS
+    assert found["communication"] > 0.9 * MS

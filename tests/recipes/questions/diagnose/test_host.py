@@ -9,7 +9,7 @@ import pytest
 from tests.making import kernel, make_run
 
 from alltrace.api import OpenRun
-from alltrace.recipes.questions.diagnose.host import _pauses_behind_waits
+from alltrace.recipes.questions.diagnose.host import _pauses_behind_waits, _short_pauses
 from alltrace.run.importer import import_reports
 
 
@@ -79,8 +79,31 @@ def test_pauses_are_behind_waits_that_they_follow_and_that_give_back_as_much(wai
     facts = {rank: SimpleNamespace(paused_ns=1000, paused_behind_ns=1000 * following) for rank in ranks.tolist()}
     all_ranks = SimpleNamespace(recovery=run, span_ns=1000, ranks=ranks, steps=steps, of=lost.__getitem__, facts=facts)
     assert _pauses_behind_waits(all_ranks) is behind
+    facts |= {rank: SimpleNamespace(paused_ns=0, paused_behind_ns=0) for rank in (0, 1)}
+    assert _pauses_behind_waits(all_ranks) is False, "half of the ranks wait like the others and do not pause"
     all_ranks.recovery = None
     assert _pauses_behind_waits(all_ranks) is False
+
+
+@pytest.mark.parametrize(
+    ("beyond", "calls", "found"),
+    [
+        ((0, 0, 200_000, 0), (20, 20, 20, 20), [2]),
+        ((0, 0, 90_000, 0), (20, 20, 20, 20), []),
+        # with ten waits more in a step each costs some launches
+        ((0, 0, 200_000, 0), (20, 20, 120, 20), []),
+        ((0, 0, 700_000, 0), (20, 20, 120, 20), [2]),
+        ((0, 300_000, 300_000, 300_000), (20, 20, 20, 20), []),
+    ],
+)
+def test_a_few_ranks_that_go_on_later_than_others_after_waits_pause(beyond, calls, found):
+    waits = np.full((4, 10), 60_000.0) + np.array(beyond)[:, None]
+    facts = {r: SimpleNamespace(call_counts={"sync": n}, steps=np.arange(10)) for r, n in enumerate(calls)}
+    quarter = np.percentile(waits, 25, axis=0, method="lower")
+    all_ranks = SimpleNamespace(excess=lambda values: values - quarter, span_ns=10 * 5_000_000, steps=np.arange(10), facts=facts)
+    paused = _short_pauses(all_ranks, waits)
+    assert np.flatnonzero(paused.any(axis=1)).tolist() == found
+    assert paused.sum() == sum(10 * beyond[r] for r in found)
 
 
 US = 1_000

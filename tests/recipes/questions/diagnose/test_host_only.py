@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.making import make_run
+
+from alltrace.api import OpenRun
+from alltrace.run.importer import import_reports
 
 MS = 1_000_000
 STEPS, RANKS = 10, 4
@@ -74,3 +79,19 @@ def test_questions_of_devices_answer_for_hosts(tmp_path):
 def test_a_healthy_program_has_no_finding(tmp_path):
     rows = make_run(tmp_path / "run", program()).recipe("diagnose").to_pylist()
     assert [r["kind"] for r in rows if r["severity"] == "high" and r["kind"] != "data-stall"] == []
+
+
+def test_a_training_without_a_gpu_that_was_recorded(tmp_path):
+    """Four ranks with Gloo (`tests/gloo_training.py`): loading takes 50 ms on three of them and 250 ms on rank 2."""
+    import_reports([str(Path(__file__).with_name("gloo"))], tmp_path / "run", jobs=1)
+    run = OpenRun(tmp_path / "run")
+    first = run.recipe("diagnose").to_pylist()[0]
+    assert (first["kind"], first["ranks"], first["severity"]) == ("data-stall", [2], "high")
+    assert "DataLoader" in first["where"]
+    steps_ns = [row["duration_ns"] for row in run.recipe("steps").to_pylist() if row["kind"] == "step"]
+    usual_ns = sorted(steps_ns)[len(steps_ns) // 2]
+    assert 200 * MS / usual_ns - 0.02 < first["lost_share"] < 250 * MS / usual_ns + 0.05
+    assert run.recipe("stragglers").to_pylist()[0]["root_rank"] == 2
+    slowest = run.recipe("stragglers", by_time=True).to_pylist()[0]
+    assert (slowest["rank"], slowest["when"]) == (2, "always")
+    assert slowest["slowdown"] > 2

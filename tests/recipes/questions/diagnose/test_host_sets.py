@@ -188,3 +188,21 @@ def test_without_calls_nothing_is_guessed_of_the_host(tmp_path):
 
 def test_names_with_arguments_match_nothing():
     assert matching([LOADER, LOADER + "x" * 200], WAITING) == [0]
+
+
+@pytest.mark.parametrize(
+    ("tables", "name"),
+    [
+        ({"ranges": [row(MS, 4 * MS, "save_checkpoint")]}, "save_checkpoint"),
+        ({"ranges": [row(MS, 2 * MS, "log")]}, ""),  # a quarter of the pause
+        ({"ranges": [row(MS, 2 * MS, "log")], "osrt": [row(2 * MS, 5 * MS - 100, "nanosleep")]}, "nanosleep"),
+        ({"ranges": [row(MS, 4 * MS, "write_state")], "osrt": [row(MS, 4 * MS, "write")]}, "write_state"),
+        # the step's own range holds all launches
+        ({"ranges": [row(-3000, 6 * MS, "step 1")]}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_pause_has_the_name_of_what_fills_half_of_it(tmp_path, tables, name):
+    found, facts = gap(tmp_path, **tables)
+    assert found["host-pause"] > 3.9 * MS
+    assert facts.call_names.get("host-pause", "") == name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +14,7 @@ from alltrace.recipes.questions.diagnose.joint_losses import with_joint_losses
 
 
 def finding(kind, ranks, recovery, changed, classes=("compute",), **values):
-    loss = Loss(recovery.saved_ns(changed), "replay", classes, 0, 10**6, without=changed)
+    loss = Loss(recovery.saved_ns(changed), "replay", classes, 0, 10**6, without=lambda: changed)
     return Finding(kind, loss, ranks, "gemm", "", {"steps": 3}, **values)
 
 
@@ -22,8 +23,9 @@ def less_work(recovery, rank, lost_ns=200_000.0):
 
 
 @pytest.fixture
-def run():
+def run(monkeypatch):
     recovery = played([USUAL, [300_000, 300_000], USUAL])
+    monkeypatch.setattr(recovery, "host_ns", lambda name: 0)
     return SimpleNamespace(recovery=recovery, span_ns=600_000)
 
 
@@ -78,3 +80,47 @@ def test_a_device_and_its_own_host_can_hide_each_other(run):
 def test_without_a_replay_nothing_is_stated(run):
     one = finding("straggler", (0,), run.recovery, less_work(run.recovery, 0))
     assert with_joint_losses([one], SimpleNamespace(recovery=None, span_ns=1)) == [one]
+
+
+def test_of_two_that_cost_something_alone_less_needs_to_be_hidden(monkeypatch):
+    # the second rank is behind the first by a part of what it takes longer
+    recovery = played([[300_000, 100_000], [300_000, 300_000], [100_000, 300_000]])
+    monkeypatch.setattr(recovery, "host_ns", lambda name: 0)
+    findings = [
+        finding("straggler", (r,), recovery, less_work(recovery, r, 400_000.0), classes=(c,))
+        for r, c in ((0, "compute"), (1, "data"))
+    ]
+    alone = [f.loss.estimate_ns for f in findings]
+    both = recovery.saved_ns(recovery.without_both(*(f.loss.without() for f in findings)))
+    assert min(alone) > 0
+    hidden = both - sum(alone)
+    assert 0.1 * (both - max(alone)) < hidden < 0.5 * both
+    assert None not in together(findings, SimpleNamespace(recovery=recovery, span_ns=20 * hidden))
+    assert together(findings, SimpleNamespace(recovery=recovery, span_ns=300 * hidden)) == [None, None]
+
+
+def test_of_three_the_two_that_cost_most_together_are_named(monkeypatch):
+    recovery = played([USUAL, [300_000, 300_000], USUAL])
+    monkeypatch.setattr(recovery, "host_ns", lambda name: 0)
+    run = SimpleNamespace(recovery=recovery, span_ns=600_000)
+    findings = [
+        finding("straggler", (0,), recovery, less_work(recovery, 0)),
+        finding("imbalance", (1,), recovery, less_work(recovery, 1, 50_000.0)),
+        finding("allocation", (1,), recovery, less_work(recovery, 1), classes=("allocation",)),
+    ]
+    stated = together(findings, run)
+    assert stated[1] is None
+    assert stated[0] == stated[2] == pytest.approx(200_000, abs=2_000)
+    shares = [f.evidence["together_share"] for f in with_joint_losses(findings, run) if "together_ns" in f.evidence]
+    assert shares == pytest.approx([1 / 3] * 2, abs=0.01)
+
+
+def test_what_a_host_does_while_its_device_is_busy_can_be_hidden(monkeypatch):
+    recovery = played([USUAL, [300_000, 300_000], USUAL])
+    run = SimpleNamespace(recovery=recovery, span_ns=600_000)
+    hidden = finding("allocation", (1,), recovery, less_work(recovery, 1), ("allocation",))
+    hidden = replace(hidden, loss=replace(hidden.loss, bound_ns=0))
+    findings = [finding("straggler", (0,), recovery, less_work(recovery, 0)), hidden]
+    for host_ns, stated in ((0, False), (200_000, True)):
+        monkeypatch.setattr(recovery, "host_ns", lambda name, ns=host_ns: ns * (name == "allocation"))
+        assert (None not in together(findings, run)) is stated

@@ -55,6 +55,9 @@ DETECTORS = (
 )
 """The modules that look for what costs time."""
 
+_MOST_SHOWN = 60
+"""Bars of a picture of step times, which fits into a terminal of 80 columns."""
+
 _WORK = ("start", "end", "process", "device", "stream", "correlation")
 
 
@@ -79,6 +82,13 @@ COLUMNS: col.Columns = (
     col.real("confidence", "confidence in the kind and the culprits, 0 to 1"),
     col.text("loss_note", "why the loss is null, or what it does not include; else null"),
     col.texts("classes", "the classes of time that make up the loss"),
+    col.numbers(
+        "shown_steps", "of a change in time the judged steps, the first of each group if there are more than 60; else null"
+    ),
+    col.numbers(
+        "step_times_ns",
+        "what the culprits take by themselves in each, or all ranks together if all are culprits; the longest of a group",
+    ),
     col.flag(
         "needed_at_once",
         "whether it concerns transfers that the next kernel needs, which is the program's design and not a fault",
@@ -226,6 +236,7 @@ def _row(
 ) -> dict[str, Any]:
     finding, lost = ranked.finding, ranked.lost_ns
     asked = (origins[rank].get(finding.where) for rank in (*finding.ranks, *origins) if rank in origins)
+    shown, times_ns = _step_times(finding, all_ranks) if "since_step" in finding.evidence else (None, None)
     return {
         "kind": finding.kind,
         "severity": ranked.severity,
@@ -242,8 +253,20 @@ def _row(
         "confidence": confidence_of(ranked, all_ranks, rows),
         "loss_note": ranked.note,
         "classes": list(finding.loss.classes),
+        "shown_steps": shown,
+        "step_times_ns": times_ns,
         "needed_at_once": finding.needed_at_once,
     }
+
+
+def _step_times(finding: Finding, all_ranks: AllRankFacts) -> tuple[list[int], list[int]]:
+    """The steps of a picture, and how long each takes: the culprits by themselves, or if all are culprits the job."""
+    import numpy as np
+
+    named = np.isin(all_ranks.ranks, finding.ranks)
+    times = all_ranks.lengths if named.all() else all_ranks.own[named].mean(axis=0)
+    first = np.arange(0, len(times), -(-len(times) // _MOST_SHOWN))
+    return all_ranks.steps[first].tolist(), np.maximum.reduceat(times, first).round().astype(np.int64).tolist()
 
 
 def _common_evidence(finding: Finding, all_ranks: AllRankFacts) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -215,11 +215,13 @@ class AllRankFacts:
             alone = int(np.where(np.isnan(self.times[:, :, 0]), np.inf, lost).min(axis=0).sum()) if lost.size else 0
             alike = "communication" not in classes and alone >= _ALIKE * ceiling_ns and (alone > 0 or not rows.any())
             return Loss(ceiling_ns, "ceiling", every, own, bound, None if alike else self.doubt, alone)
-        if change is not None and ceiling_ns >= _WORTH_A_REPLAY * self.span_ns and self.recovery is not None:
-            changed = change(self.recovery)
-            if changed is not None:
-                return Loss(self.recovery.saved_ns(changed), "replay", every, own, bound, without=changed)
-        return Loss(ceiling_ns, "ceiling", every, own, bound)
+        if change is None or self.recovery is None:
+            return Loss(ceiling_ns, "ceiling", every, own, bound)
+        without = cache(partial(change, self.recovery))
+        changed = without() if ceiling_ns >= _WORTH_A_REPLAY * self.span_ns else None
+        if changed is None:
+            return Loss(ceiling_ns, "ceiling", every, own, bound, without=without)
+        return Loss(self.recovery.saved_ns(changed), "replay", every, own, bound, without=without)
 
     def bound_ns(self, classes: Sequence[str], rows: NDArray[np.bool_]) -> int:
         """The most that the job can get back of the time of some classes on some ranks.

@@ -29,7 +29,8 @@ _MEASURES = {
 }
 _PROOFS: dict[str, tuple[str, dict[str, Any]]] = {
     **dict.fromkeys(("straggler", "slow-host", "imbalance", "missing-rank"), ("stragglers", {})),
-    **dict.fromkeys(("throttling", "device-stall", "regression"), ("steps", {"per_step": True})),
+    **dict.fromkeys(("throttling", "device-stall"), ("stragglers", {"by_time": True})),
+    "regression": ("steps", {"per_step": True}),
     **dict.fromkeys(("slow-communicator", "serialized-communication"), ("collectives", {})),
     "low-bandwidth": ("collectives", {}),
     "exposed-communication": ("overlap", {}),
@@ -60,6 +61,15 @@ class Proof(NamedTuple):
         return f"alltrace recipe {self.recipe} {run}{options}"
 
 
+class StepTimes(NamedTuple):
+    """A small picture of how long steps take, with the one from which on they change."""
+
+    steps: tuple[int, ...]  # number of each bar's step, or of the first one in it
+    times_ns: tuple[int, ...]  # how long it takes, or the longest one in it
+    marked: int  # the place of the bar with the step that is marked
+    words: str  # what it shows
+
+
 class Card(NamedTuple):
     """A finding in readable form."""
 
@@ -75,6 +85,7 @@ class Card(NamedTuple):
     ranks: tuple[int, ...]  # the culprits' ranks
     measure: str  # the measure of the page's heat map that shows it best
     proof: Proof  # the table that it rests on
+    step_times: StepTimes | None = None  # of a change in time
 
 
 class Diagnosis(NamedTuple):
@@ -133,11 +144,10 @@ def _verdict(causes: Sequence[Mapping[str, Any]], hosts: Mapping[int, str]) -> s
 
 def _joint(rows: Sequence[Mapping[str, Any]]) -> str:
     """The sentence on two causes that hide each other."""
-    both = [row for row in rows if row["evidence"].get("together_ns")]
-    spans_ns = [row["lost_ns"] / row["lost_share"] for row in rows if row["lost_share"]]
-    if len(both) < 2 or not spans_ns:
+    both = [row for row in rows if row["evidence"].get("together_share")]
+    if len(both) < 2:
         return ""
-    together = _percent(both[0]["evidence"]["together_ns"] / max(spans_ns))
+    together = _percent(both[0]["evidence"]["together_share"])
     alone = " and ".join("unknown" if row["lost_share"] is None else f"{100 * row['lost_share']:.1f}" for row in both)
     return f" {_name(both[0])} and {_name(both[1])} hide each other: together {together}, alone {alone} %."
 
@@ -150,8 +160,12 @@ def _hidden_by(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    whose = named_devices(row["devices"]) if row["devices"] else f"rank {number_ranges(row['ranks'])}" if row["ranks"] else ""
+    whose = named_devices(row["devices"]) if row["devices"] else _ranks(row["ranks"])
     return f"`{row['kind']}`" + (f" of {whose}" if whose else "")
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'' if len(ranks) == 1 else 's'} {number_ranges(ranks)}" if ranks else ""
 
 
 def _card(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], hosts: Mapping[int, str]) -> Card:
@@ -172,7 +186,17 @@ def _card(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], hosts: Mapp
         tuple(row["ranks"] or ()),
         _MEASURES.get(kind, "busy"),
         Proof(recipe, options),
+        _step_times(row),
     )
+
+
+def _step_times(row: Mapping[str, Any]) -> StepTimes | None:
+    steps, times_ns, since = row["shown_steps"], row["step_times_ns"], row["evidence"].get("since_step")
+    if not steps or since is None:
+        return None
+    marked = max(at for at, step in enumerate(steps) if step <= since or not at)
+    shortest, longest = (amount(of(times_ns), "ns", 3) for of in (min, max))
+    return StepTimes(tuple(steps), tuple(times_ns), marked, f"step {since:.0f}; {shortest} to {longest} a step")
 
 
 def _cost(row: Mapping[str, Any]) -> str:

@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from alltrace.recipes.analysis.change_in_time import Throttled, throttled, to_fastest
+from alltrace.recipes.analysis.variation import Variation, variation
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-from alltrace.recipes.questions.diagnose.change_in_time import Throttled, stalls, throttled, to_fastest
 from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 from alltrace.recipes.questions.diagnose.same_work import SameWork, breadth, most_added, most_delayed, same_work
-from alltrace.recipes.questions.diagnose.variation import Variation, variation
+from alltrace.recipes.questions.diagnose.stalls import stalls
 from alltrace.replay.rank_graph import COMPUTE
 from alltrace.trace.arrays import Int64
 from alltrace.trace.distinct import distinct_rows
@@ -506,7 +507,8 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
         # nothing of what changes in time is so in all steps
         if alone and cause.kind not in ("throttling", "device-stall") and 0 < len(ranks) <= len(all_ranks.ranks) / 2:
             undo = partial(_at_peers_pace, ranks)
-        if cause.kind == "imbalance" and 0 < len(ranks) < len(all_ranks.ranks):
+        busier = _not_slower(cause, costly)
+        if cause.kind == "imbalance" and 0 < len(ranks) < len(all_ranks.ranks) and len(busier) == len(ranks):
             undo = partial(_with_peers_work, all_ranks, ranks, undo)
         loss = all_ranks.loss(_CLASSES, cause.lost, undo if connected else None)
         if cause.even is not None:
@@ -524,6 +526,12 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
             )
         )
     return found
+
+
+def _not_slower(cause: _Cause, causes: Sequence[_Cause]) -> Int64:
+    """The places of a cause's ranks that no other cause takes more time from: peers' work is no measure of a slow device's."""
+    others = [c.lost.sum(axis=1) for c in causes if c is not cause and len(c.rows)]
+    return cause.rows[np.all([cause.lost.sum(axis=1) >= lost for lost in others], axis=0)[cause.rows]] if others else cause.rows
 
 
 def _operations_per_step(all_ranks: AllRankFacts) -> float:

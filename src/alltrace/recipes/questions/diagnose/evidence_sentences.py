@@ -12,7 +12,7 @@ _RATES = ("gb_per_s", "peers_gb_per_s", "link_gb_per_s", "busbw_gb_per_s", "peer
           "roof_gb_per_s")  # fmt: skip
 _SHARES = ("breadth", "persistence", "affected_share", "noise", "last_share", "link_share", "covered_share", "compute_share",
            "on_cpu_share", "peers_on_cpu_share", "cpu_taken_share", "peers_cpu_taken_share",
-           "longest_share", "alone_share", "suspect_share", "roof_share")  # fmt: skip
+           "longest_share", "alone_share", "suspect_share", "roof_share", "together_share")  # fmt: skip
 
 _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (
@@ -49,7 +49,9 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("slice_ns",), "a time slice of {slice_ns}"),
     (("excess_ns_per_step",), "{excess_ns_per_step} more compute per step"),
     (("late_ns_per_step",), "{late_ns_per_step} later per step by its own work"),
+    (("together_ns", "together_share"), "with the other finding it takes {together_ns}, {together_share} of the judged time"),
     (("together_ns",), "with the other finding it takes {together_ns}"),
+    (("together_share",), "with the other finding it takes {together_share} of the judged time"),
     (("last_share",), "last at {last_share} of the operations with waits"),
     (("stalled_ns_per_step",), "the device is idle for {stalled_ns_per_step} per step"),
     (("longest_step_ns",), "at most {longest_step_ns} in one step"),

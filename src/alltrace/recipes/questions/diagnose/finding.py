@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,6 +116,7 @@ EVIDENCE = {
     "operations_per_step": "exposed operations that could be hidden, per step and rank",
     "covered_share": "share of what the culprits did in the judged steps that their reports show, where it is not all",
     "together_ns": "what the job would get back without this and the other finding with this number, if more than both alone",
+    "together_share": "that as a share of the judged time, 0 to 1",
     "replay_error": "error of the replay of the unchanged run, as a share, if the basis is a replay",
     "compute_share": "share of the judged time in which the device computes, 0 to 1",
     "hand_overs": "times that another role began to work",
@@ -172,8 +174,8 @@ class Loss:
     bound_ns: int  # the most that all of its classes let it be
     unknown: str | None = None  # why the estimate is not to be stated; None if it is
     least_ns: int = 0  # of an estimate that is not stated, what the job gets back at least
-    # of a replay the run without the cause (`RecoveredTime.saved_ns`)
-    without: Any = field(default=None, compare=False, repr=False)
+    # makes the run without the cause (`RecoveredTime.saved_ns`) or None; None if there is no replay
+    without: Callable[[], Any] | None = field(default=None, compare=False, repr=False)
 
 
 NO_LOSS = Loss(0, "ceiling", (), 0, 0)

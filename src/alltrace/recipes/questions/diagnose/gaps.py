@@ -81,6 +81,8 @@ class Activity:
     launch_start: Int64
     launch_end: Int64
     launched: NDArray[np.bool_]  # whether a call is known to have launched each
+    # when the call ended that launched the last kernel of another kind, such as a barrier's; 0 if none is known
+    last_other_launch: int = 0
 
 
 def is_pageable(copies: Any) -> NDArray[np.bool_]:
@@ -110,6 +112,7 @@ def activity(rank: Rank, api: Any) -> Activity:
         api, integers(copies.column("process"), -1), integers(copies.column("correlation"), -1), copied[0]
     )
     queued = moving & copy_launched & (copy_returned < copied[1])
+    _, others_returned, _ = _launches(api, of_kernels[3][talks], of_kernels[2][talks], np.zeros(int(talks.sum()), np.int64))
     in_graph = (of_host | np.asarray(kernels.column("graph_node").is_valid().to_numpy(zero_copy_only=False), np.bool_))[~talks]
     hidden = np.concatenate((in_graph, np.ones(graphs.num_rows, np.bool_)))[order]
     return Activity(
@@ -124,6 +127,7 @@ def activity(rank: Rank, api: Any) -> Activity:
         launch_start=called,
         launch_end=returned,
         launched=launched,
+        last_other_launch=int(others_returned.max(initial=0)),
     )
 
 
@@ -237,15 +241,15 @@ def classify(work: Activity, host: HostSets, regions: Int64) -> tuple[Int64, Mer
 def _launched(work: Activity, holes: Merged) -> tuple[Int64, NDArray[np.bool_]]:
     """Until when the host is late with the kernel after each hole, ns within the hole, and whether its launch is known.
 
-    Nothing follows the last hole, so nothing is late there.
+    After the last kernel that computes the host is late with the last one of another kind, if one follows.
     """
     if not len(work.starts):
-        return holes.starts.copy(), np.ones(len(holes.starts), np.bool_)
+        return np.clip(work.last_other_launch, holes.starts, holes.ends), np.ones(len(holes.starts), np.bool_)
     following = np.searchsorted(work.starts, holes.starts, "left")
     there = following < len(work.starts)
     following = np.minimum(following, len(work.starts) - 1)
     known = ~there | work.launched[following]
-    launched = np.where(there, np.where(known, work.launch_end[following], holes.ends), holes.starts)
+    launched = np.where(there, np.where(known, work.launch_end[following], holes.ends), work.last_other_launch)
     return np.clip(launched, holes.starts, holes.ends), known
 
 
@@ -270,16 +274,19 @@ def _awaited(work: Activity, host: HostSets) -> Merged:
     return intersection(host.sets["sync"], difference(work.communication, work.copies))
 
 
-def regions_of(steps: Sequence[Mapping[str, Any]], starts: Int64, *, serves: bool = False) -> tuple[Int64, Int64]:
+def regions_of(
+    steps: Sequence[Mapping[str, Any]], starts: Int64, *, serves: bool = False, last_end: int = 0
+) -> tuple[Int64, Int64]:
     """The judged steps of a rank and the region of each: from the end of the step before on the device to its own end there.
 
     A program is in its loop until the next step begins: what it does after the last kernel of a step keeps the device waiting,
     within the step's range or after it. A region begins with its own step instead if the step before it is not recorded or not
     judged, if the device computed between the two, such as for an evaluation, or if a server waited for requests.
 
-    `starts`: int64 array of the starts of the rank's compute kernels, ascending. Returns int64 array of n numbers, and
-    (n, 2) of times. Warm-up and checkpoint steps are left out, as are those without device work; and, if others remain,
-    those after a checkpoint, which alone begin with nothing queued.
+    `starts`: int64 array of the starts of the rank's compute kernels, ascending. `last_end`: when the rank's last communication
+    ends, which is in the last step if nothing computes in between, and it is not longer than the step. Returns int64 array of n
+    numbers, and (n, 2) of times. Warm-up and checkpoint steps are left out, as are those without device work; and, if others
+    remain, those after a checkpoint, which alone begin with nothing queued.
     """
     ordered = sorted((s for s in steps if s["device_start"] is not None), key=lambda s: s["start"])
     saved = {s["step"] + 1 for s in ordered if s["kind"] == "checkpoint"}
@@ -296,6 +303,8 @@ def regions_of(steps: Sequence[Mapping[str, Any]], starts: Int64, *, serves: boo
         else:
             start = max(row["start"], reached)
         end = max(row["device_end"], start)
+        if row is ordered[-1] and last_end - end <= end - start and not _any_between(starts, end, last_end):
+            end = max(end, last_end)
         reached = end if reached is None else max(reached, end)
         before = row
         if row["kind"] == "step" and end > start and row["step"] not in saved:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,6 +30,12 @@ _EVERY_STEP = 0.9
 
 _SAME = 0.1
 """A step is affected if it loses this share of what the worst one does."""
+
+_SHORT_PAUSE_NS, _LEAST_PAUSED = 100_000, 0.01
+"""Few ranks that take this much longer than others after waits in a step, and this share of it, pause there,"""
+
+_AFTER_A_WAIT_NS = 50_000
+"""beyond what each wait costs that they have more often than the others: the device is idle until the next launch."""
 
 _CULPRIT_SHARE = 0.25
 """A rank is a culprit from this share of the worst rank's loss on: others' losses hide much of a host's."""
@@ -92,12 +98,17 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     """One finding for each class of host delay that costs time."""
     found = []
     behind = _pauses_behind_waits(all_ranks)
+    short = np.zeros_like(all_ranks.own)
     for name, kind in _KINDS.items():
         lost = all_ranks.of(name)
         if behind and name == "sync":
             lost = lost + all_ranks.of("host-pause")
         if name == "launch":
             lost = lost + all_ranks.of("short-kernels")
+        if name == "sync" and not behind:
+            short = _short_pauses(all_ranks, lost)
+            lost = lost - short
+            found += _short_pause(all_ranks, short)
         if not lost.any() or (behind and name == "host-pause"):
             continue
         chosen = all_ranks.culprits(lost, _CULPRIT_SHARE)
@@ -119,11 +130,45 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         if name == "launch":
             classes, change = (name, "short-kernels"), partial(_without_launching, all_ranks)
         if name == "sync":
-            change = partial(_without_waits, all_ranks)
+            change = partial(_without_waits, all_ranks, _by_rank(all_ranks, short))
         loss = all_ranks.loss(classes, lost, change, shared=HOST_CLASSES if of_host else ())
         hosts = all_ranks.hosts_of(ranks)
         found.append(Finding(named, loss, tuple(ranks), where, kind.advice, evidence, confidence, hosts))
     return found
+
+
+def _short_pauses(all_ranks: AllRankFacts, waits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(ranks, steps): what few ranks take longer from the end of a wait to the next launch than others do, ns; 0 for others."""
+    beyond = all_ranks.excess(waits)
+    total = beyond.sum(axis=1)
+    rows = (total >= _CULPRIT_SHARE * total.max(initial=0)) & (total >= _LEAST_PAUSED * all_ranks.span_ns)
+    counts = np.array([f.call_counts.get("sync", 0) / max(len(f.steps), 1) for f in all_ranks.facts.values()])
+    more = np.maximum(counts - np.median(counts), 0)
+    rows &= total >= (_SHORT_PAUSE_NS + _AFTER_A_WAIT_NS * more) * len(all_ranks.steps)
+    few = 2 * rows.sum() <= len(rows)
+    return np.where(rows[:, None] & few, beyond, 0.0)
+
+
+def _short_pause(all_ranks: AllRankFacts, paused: NDArray[np.float64]) -> list[Finding]:
+    """`host-pause` for ranks with short pauses, if there are any."""
+    chosen = np.asarray(paused.any(axis=1))
+    if not chosen.any():
+        return []
+    ranks = all_ranks.ranks[chosen].tolist()
+    change = partial(_without_short_pauses, _by_rank(all_ranks, paused))
+    loss = all_ranks.loss(("sync",), paused, change, shared=HOST_CLASSES)
+    kind = _KINDS["host-pause"]
+    where, evidence = _evidence(all_ranks, "host-pause", paused, chosen)
+    return [Finding(kind.kind, loss, tuple(ranks), where, kind.advice, evidence, kind.confidence, all_ranks.hosts_of(ranks))]
+
+
+def _by_rank(all_ranks: AllRankFacts, lost: NDArray[np.float64]) -> dict[int, float]:
+    """What the ranks that lose any lose, ns."""
+    return {rank: total for rank, total in zip(all_ranks.ranks.tolist(), lost.sum(axis=1).tolist(), strict=True) if total}
+
+
+def _without_short_pauses(paused_ns: Mapping[int, float], run: RecoveredTime) -> NDArray[np.int64]:
+    return run.shorter_after("sync", paused_ns)
 
 
 def _pauses_behind_waits(all_ranks: AllRankFacts) -> bool:
@@ -134,6 +179,9 @@ def _pauses_behind_waits(all_ranks: AllRankFacts) -> bool:
     if (pauses_of > _SAME * pauses_of.max()).any(axis=0).mean() < _EVERY_STEP:
         return False
     facts = all_ranks.facts.values()
+    paused = np.array([f.paused_ns for f in facts])
+    if 2 * (paused >= _CULPRIT_SHARE * paused.max()).sum() <= len(paused):
+        return False  # ranks wait alike, and few of them pause
     if sum(f.paused_behind_ns for f in facts) < _BEHIND * sum(f.paused_ns for f in facts):
         return False
     if run.waits("sync") < len(all_ranks.ranks) * len(all_ranks.steps):
@@ -149,8 +197,8 @@ def _without(name: str, run: RecoveredTime) -> NDArray[np.int64] | None:
     return run.no_idle() if name == "idle" else run.no_host(name)
 
 
-def _without_waits(all_ranks: AllRankFacts, run: RecoveredTime) -> Altered | None:
-    """The run without the host's waits, against one in which launching takes no time.
+def _without_waits(all_ranks: AllRankFacts, paused_ns: Mapping[int, float], run: RecoveredTime) -> Altered | None:
+    """The run without the host's waits, against one in which launching takes no time, and there are no short pauses.
 
     After a wait the queue of the device is empty until the host has launched enough. What quick launches would give back of that is
     lost to launching: a host that launches late keeps the queue short, and any wait, such as the one that ends a step, shows it.
@@ -158,6 +206,8 @@ def _without_waits(all_ranks: AllRankFacts, run: RecoveredTime) -> Altered | Non
     waits, launching = run.no_host("sync"), _without_launching(all_ranks, run)
     if waits is None or launching is None:
         return waits
+    if paused_ns:
+        launching = np.minimum(launching, run.shorter_after("sync", paused_ns))
     both = np.where(waits == NEVER, NEVER, waits + launching - run.replay.weights)
     return OtherOrder(run.replay.graph, both, launching)
 

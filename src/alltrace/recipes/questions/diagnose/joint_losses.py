@@ -8,20 +8,21 @@ from itertools import combinations
 from typing import NamedTuple
 
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-from alltrace.recipes.questions.diagnose.finding import Finding
+from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 
-_LEAST_SHARE = 0.01
-"""Two causes hide each other if together they cost this share of the judged time more than the sum of both alone,"""
+_LEAST_SHARE, _LEAST_PART = 0.01, 0.25
+"""Two causes hide each other if together they cost this share of the judged time more than the sum of both alone, and this part of
+what they cost together;"""
 
-_LEAST_PART = 0.25
-"""and this part of what they cost together."""
+_LEAST_PART_OF_TOLD = 0.1
+"""or if both are reported anyway, as much more as is reported, and this part of what the smaller one costs without the other."""
 
 _AS_MUCH = 0.8
 """Of pairs that together cost this part of what the costliest pair does, the one that costs most alone is named."""
 
 _MOST_CAUSES = 6
-"""Of more causes only those that cost most alone, or would by the others' work, are tried with each other."""
+"""Of more causes only those that are reported anyway, and then those with most time, are tried with each other."""
 
 _OF_HOST = frozenset({"data", "host-pause", "launch", "allocation", "module-loading", "compilation"})
 _NO_CAUSES = frozenset({"jitter", "missing-rank", "unexplained", "hand-over"})
@@ -32,24 +33,47 @@ def with_joint_losses(findings: Sequence[Finding], all_ranks: AllRankFacts) -> l
     run, span_ns = all_ranks.recovery, all_ranks.span_ns
     if run is None:
         return list(findings)
-    causes = [f for f in findings if f.loss.without is not None and f.kind not in _NO_CAUSES and not f.needed_at_once]
-    causes = sorted(causes, key=lambda f: -f.loss.bound_ns)[:_MOST_CAUSES]
     hiding = []
-    for first, second in combinations(causes, 2):
+    for first, second in combinations(_causes(findings, run, span_ns), 2):
         if set(first.ranks) & set(second.ranks) and not _can_hide_on_one_rank(first, second):
             continue
         together_ns = _together_ns(first, second, run)
         alone_ns = first.loss.estimate_ns + second.loss.estimate_ns
-        if together_ns - alone_ns >= max(_LEAST_SHARE * span_ns, _LEAST_PART * together_ns):
+        least_ns = max(_LEAST_SHARE * span_ns, _LEAST_PART * together_ns)
+        if _is_told(first, span_ns) and _is_told(second, span_ns):
+            by_itself_ns = together_ns - max(first.loss.estimate_ns, second.loss.estimate_ns)
+            least_ns = min(least_ns, max(LEAST_SHARE * span_ns, _LEAST_PART_OF_TOLD * by_itself_ns))
+        if together_ns - alone_ns >= least_ns:
             hiding.append(_Pair(first, second, together_ns, alone_ns))
     if not hiding:
         return list(findings)
     most_ns = max(pair.together_ns for pair in hiding)
     # what costs much alone is surely there; without all waits of all hosts, say, almost any slow rank would give time back
     pair = max((p for p in hiding if p.together_ns >= _AS_MUCH * most_ns), key=lambda p: (p.alone_ns, p.together_ns))
-    evidence = {"together_ns": pair.together_ns}
+    evidence = {"together_ns": pair.together_ns, "together_share": round(pair.together_ns / span_ns, 4)}
     both = (pair.first, pair.second)
     return [replace(f, told=True, evidence={**f.evidence, **evidence}) if any(f is one for one in both) else f for f in findings]
+
+
+def _causes(findings: Sequence[Finding], run: RecoveredTime, span_ns: int) -> list[Finding]:
+    """The causes to try with each other.
+
+    A host's time counts also if its device does not wait for it, because something else makes the device wait longer.
+    """
+    most_ns = [
+        max(f.loss.bound_ns, *(run.host_ns(c) for c in f.loss.classes[:1] if c in _OF_HOST and c != "launch"), 0) for f in findings
+    ]
+    causes = [
+        (_is_told(f, span_ns), time_ns, f)
+        for f, time_ns in zip(findings, most_ns, strict=True)
+        if f.loss.without is not None and f.kind not in _NO_CAUSES and not f.needed_at_once and time_ns >= _LEAST_SHARE * span_ns
+    ]
+    return [f for _, _, f in sorted(causes, key=lambda cause: cause[:2], reverse=True)[:_MOST_CAUSES]]
+
+
+def _is_told(finding: Finding, span_ns: int) -> bool:
+    """Whether it is reported anyway."""
+    return finding.told or finding.loss.estimate_ns >= LEAST_SHARE * span_ns
 
 
 class _Pair(NamedTuple):
@@ -67,5 +91,8 @@ def _can_hide_on_one_rank(first: Finding, second: Finding) -> bool:
 
 def _together_ns(first: Finding, second: Finding, run: RecoveredTime) -> int:
     """What the job gets back without both; 0 if that cannot be replayed."""
-    both = run.without_both(first.loss.without, second.loss.without)
+    changed = [f.loss.without() for f in (first, second) if f.loss.without is not None]
+    if len(changed) < 2 or changed[0] is None or changed[1] is None:
+        return 0
+    both = run.without_both(changed[0], changed[1])
     return 0 if both is None else run.saved_ns(both)

@@ -98,7 +98,7 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
     if not spans or (not len(work.starts) and not len(work.communication.starts)):
         return None
     rows: list[Mapping[str, Any]] = steps.to_pylist() if steps is not None else []
-    numbered, regions = regions_of(rows, work.starts, serves=_serves(rank))
+    numbered, regions = regions_of(rows, work.starts, serves=_serves(rank), last_end=int(work.communication.ends.max(initial=0)))
     whole_run = not len(regions)
     if whole_run:
         numbered = np.zeros(1, np.int64)

@@ -32,6 +32,11 @@ _AT_THE_END = 0.1
 """A wait is at the end of a step if at most this share of the step's kernels is launched after it."""
 
 
+_ALIKE = 2.0
+"""Ranks with as many operations are alike if they differ by up to this many times what the one does that differs least: stages of a
+pipeline can have as many operations at other places."""
+
+
 @dataclass(frozen=True)
 class OtherOrder:
     """A run with changed dependencies between its work."""
@@ -188,9 +193,10 @@ class RecoveredTime:
         totals = {
             rank: np.bincount(np.searchsorted(places, place), took, len(places)) for rank, (_, place, took) in kernels.items()
         }
-        usual = np.median([totals[rank] for rank in peers], axis=0)
         step = places // _MOST_OPERATIONS - 1
         for rank in ranks:
+            apart = {peer: float(np.abs(totals[peer] - totals[rank])[np.isin(step, list(steps))].sum()) for peer in peers}
+            usual = np.median([totals[peer] for peer in peers if apart[peer] <= _ALIKE * min(apart.values())], axis=0)
             more = np.maximum(totals[rank] - usual, 0)
             left = np.ones(len(places))
             for number in sorted(steps):
@@ -390,6 +396,41 @@ class RecoveredTime:
             away[base : base + len(part.when)] = host.copy_class == column
         weights -= np.where(away[self.replay.graph.target], self.replay.work_ns, 0)
         return weights if changed else None
+
+    def shorter_after(self, name: str, less_ns: Mapping[int, float]) -> Int64:
+        """The weights with less time of some hosts from the end of a wait to the next launch, where that is longest.
+
+        `name`: The class of the call that waits, one of `BLOCKING`. `less_ns`: What is left out over the judged steps, by rank.
+        """
+        weights, column = self.replay.weights.copy(), HOST_CLASSES.index(name)
+        for host, part, first, base in zip(
+            self._hosts, self.replay.parts, self._first_arc.tolist(), self.replay.base.tolist(), strict=True
+        ):
+            after = np.where(host.after_class == column, host.after, 0)
+            # a wait has an arc to each piece of work that is launched next
+            own = np.flatnonzero(self._judged(base + part.target[host.arc]) & (after > 0))
+            waits, at = np.unique(part.source[host.arc[own]], return_inverse=True)
+            each = np.zeros(len(waits), np.int64)
+            np.maximum.at(each, at, after[own])
+            longest = np.sort(each)[::-1]
+            # the longest are as long as each other then
+            beyond = np.append(np.cumsum(longest) - longest * np.arange(1, len(longest) + 1), np.inf)
+            count = int(np.searchsorted(beyond, less_ns.get(part.rank, 0.0), "right"))
+            left = (longest[:count].sum() - less_ns.get(part.rank, 0.0)) / count if 0 < count <= len(longest) else 0.0
+            self._reduce(weights, first + host.arc, np.rint(np.maximum(after - max(left, 0.0), 0)).astype(np.int64))
+        return weights
+
+    def _judged(self, nodes: Int64) -> NDArray[np.bool_]:
+        """Which nodes are in judged steps."""
+        judged: NDArray[np.bool_] = np.ones(len(nodes), np.bool_)
+        return judged if self._steps is None else np.isin(self.replay.step[nodes], self._steps)
+
+    def host_ns(self, name: str) -> int:
+        """The most that one of `HOST_CLASSES` takes of a rank's host in the judged steps, whether its device waits or not."""
+        column, most_ns = HOST_CLASSES.index(name), 0
+        for host, part, base in zip(self._hosts, self.replay.parts, self.replay.base.tolist(), strict=True):
+            most_ns = max(most_ns, int(host.times[self._judged(base + part.target[host.arc]), column].sum()))
+        return most_ns
 
     def waits(self, name: str) -> int:
         """How many of the host's waits of one of `HOST_CLASSES` `no_host` leaves out, over all ranks and judged steps."""

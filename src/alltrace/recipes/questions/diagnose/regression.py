@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from alltrace.recipes.analysis.change_in_time import later_part
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-from alltrace.recipes.questions.diagnose.change_in_time import later_part
 from alltrace.recipes.questions.diagnose.finding import MEDIUM_SHARE, Finding
 from alltrace.recipes.questions.diagnose.gaps import CLASSES, HOST_CLASSES
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime

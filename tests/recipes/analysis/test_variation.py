@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alltrace.recipes.questions.diagnose.variation import _between, variation
+from alltrace.recipes.analysis.variation import _between, variation
 
 LEAST = 0.005
 
