@@ -34,7 +34,7 @@ from alltrace.readers.base import ReportWarning
 from alltrace.run.bounds import MOST_TIME_NS, UNREACHABLE_TEXT
 from alltrace.run.launch_order import launch_order
 from alltrace.run.manifest import RECORDED
-from alltrace.run.parquet import read_parquet, row_group_order
+from alltrace.run.parquet import row_group_order
 from alltrace.run.writer import TableWriter
 from alltrace.trace.arrays import integers
 from alltrace.trace.errors import InputError
@@ -113,15 +113,15 @@ def set_aside(piece: Piece, scratch: Path, report: str) -> None:
 
     `scratch` is a folder for temporary files. An `InputError` is raised if the times of the report are not in ns.
     """
-    tables = {name: times for name in piece.rows if (times := times_of(piece.folder, name, piece.rows)) is not None}
+    tables = {name: times for name in piece.rows if (times := times_of(piece, name)) is not None}
     _check_unit(tables, report)
-    reasons = _suspects(piece.folder, tables)
+    reasons = _suspects(piece, tables)
     calls, kernels = (tables[name].start if name in tables else None for name in ("api", "kernels"))
-    order = launch_order(piece.folder, calls, kernels, {name: (why > 0) & (why < LATE) for name, why in reasons.items()})
+    order = launch_order(piece, calls, kernels, {name: (why > 0) & (why < LATE) for name, why in reasons.items()})
     if order.late is not None:
         why = reasons.setdefault("api", np.zeros(len(order.late), np.int8))
         why[order.late & (why == 0)] = LATE
-    unnamed = read_parquet(piece.folder / "kernels.parquet", ["kind"]).column("kind").null_count if kernels is not None else 0
+    unnamed = piece.read("kernels", ["kind"], ["kind"]).column("kind").null_count if kernels is not None else 0
     if unnamed:
         piece.row_warnings += (ReportWarning("kernels without a name, so of unknown kind", ("kernels",), unnamed),)
     piece.doubt = _doubt(tables, reasons, order, unnamed)
@@ -133,7 +133,7 @@ def set_aside(piece: Piece, scratch: Path, report: str) -> None:
         piece.row_warnings += (ReportWarning(f"its clock steps back by {order.back_ns / 1e6:,.1f} ms", tuple(tables)),)
     if not reasons and not piece.unreachable:
         return
-    believed = _believed_ends(piece.folder, tables, reasons)
+    believed = _believed_ends(piece, tables, reasons)
     suspects: list[pa.Table] = []
     for name, why in reasons.items():
         suspects += _rewrite(piece, name, why, believed.get(name), scratch, unjoined=order.unjoined)
@@ -147,17 +147,19 @@ def set_aside(piece: Piece, scratch: Path, report: str) -> None:
         for table in suspects:
             for batch in table.to_batches():
                 writer.append(batch)
-        piece.rows["suspects"] = writer.finish().rows
+        stats = writer.finish()
+    piece.rows["suspects"] = stats.rows
+    piece.hold("suspects", stats.whole)
     _see_again(piece, tables, reasons, believed)
 
 
-def times_of(folder: Path, name: str, rows: Mapping[str, int]) -> RowTimes | None:
+def times_of(piece: Piece, name: str) -> RowTimes | None:
     """The times of a table with rows; None if it has no single time of a row, such as that of sampled values."""
     table = TABLES[name]
-    if not rows.get(name) or name == "suspects" or table.order is None or table.track[-1:] == ("metric",):
+    if not piece.rows.get(name) or name == "suspects" or table.order is None or table.track[-1:] == ("metric",):
         return None
     columns = [c for c in (table.order, "end") if c in table.column_names]
-    read = read_parquet(folder / f"{name}.parquet", columns)
+    read = piece.read(name, columns)
     start = read.column(0)
     if start.null_count:  # operations of which the call alone is known
         return None
@@ -198,7 +200,7 @@ def _doubt(tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8
     return None
 
 
-def _suspects(folder: Path, tables: Mapping[str, RowTimes]) -> dict[str, NDArray[np.int8]]:
+def _suspects(piece: Piece, tables: Mapping[str, RowTimes]) -> dict[str, NDArray[np.int8]]:
     """For each table with suspect rows the reason of each row, 0 for none."""
     reasons: dict[str, NDArray[np.int8]] = {}
 
@@ -226,12 +228,12 @@ def _suspects(folder: Path, tables: Mapping[str, RowTimes]) -> dict[str, NDArray
     for name, times in tables.items():
         note(name, times.end > latest + FAR_NS, LONG)
         if name in _UNIQUE:
-            note(name, _repeated(folder, name, times), REPEATED)
-    for name, flags in _overruns(folder, tables, reasons).items():
+            note(name, _repeated(piece, name, times), REPEATED)
+    for name, flags in _overruns(piece, tables, reasons).items():
         note(name, flags & (tables[name].start == 0), TIMELESS)  # its end is not what is wrong
         note(name, flags, OVERRUN)
     if "copies" in tables:
-        note("copies", _impossible_sizes(folder, tables["copies"]), SIZE)
+        note("copies", _impossible_sizes(piece, tables["copies"]), SIZE)
     return reasons
 
 
@@ -271,14 +273,14 @@ def _recorded_spans(starts: Mapping[str, Int64]) -> list[tuple[int, int]] | None
     return None if enough.all() else [(int(every[a]), int(every[b - 1])) for a, b in zip(first[enough], stop[enough], strict=True)]
 
 
-def _repeated(folder: Path, name: str, times: RowTimes) -> Flags:
+def _repeated(piece: Piece, name: str, times: RowTimes) -> Flags:
     """The rows that equal the row before them among those of the same track and start."""
     candidates = np.flatnonzero((times.start[1:] == times.start[:-1]) & (times.end[1:] == times.end[:-1])) + 1
     flags = np.zeros(len(times.start), np.bool_)
     if len(candidates):
         rows = np.union1d(candidates, candidates - 1)
         columns = list(_UNIQUE[name])
-        read = read_parquet(folder / f"{name}.parquet", columns).take(pa.array(rows))
+        read = piece.read(name, columns).take(pa.array(rows))
         same = np.ones(len(candidates), np.bool_)
         at = np.searchsorted(rows, candidates)
         for column in columns:
@@ -292,10 +294,10 @@ def _repeated(folder: Path, name: str, times: RowTimes) -> Flags:
 class _Tracks:
     """The streams of a table: where the rows of each are, and what is not serial in them."""
 
-    def __init__(self, folder: Path, name: str, chosen: Flags) -> None:
+    def __init__(self, piece: Piece, name: str, chosen: Flags) -> None:
         columns = ["process", "device", "context", "stream"]
-        self._path = folder / f"{name}.parquet"
-        read = read_parquet(self._path, columns)
+        self._piece, self._name = piece, name
+        read = piece.read(name, columns)
         keys = np.stack([integers(read.column(c), -1) for c in columns])
         self.rows: dict[tuple[int, ...], Int64] = {}
         rows = np.flatnonzero(chosen)
@@ -313,7 +315,7 @@ class _Tracks:
 
     def parallel(self, rows: Int64) -> Flags:
         """Which of some rows belong to a graph, or share their launch with other work: such work may overlap."""
-        read = read_parquet(self._path, ["process", "correlation", "graph_node"])
+        read = self._piece.read(self._name, ["process", "correlation", "graph_node"])
         launches = integers(read.column("process"), -1) << _BITS | integers(read.column("correlation"), 0)
         known, counts = np.unique(launches, return_counts=True)
         shared = (counts[np.searchsorted(known, launches[rows])] > 1) & (launches[rows] & ((1 << _BITS) - 1) != 0)
@@ -322,7 +324,7 @@ class _Tracks:
         return overlapping
 
 
-def _overruns(folder: Path, tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]]) -> dict[str, Flags]:
+def _overruns(piece: Piece, tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]]) -> dict[str, Flags]:
     """Work that ends after the third later work of its stream has begun."""
     overruns: dict[str, Flags] = {}
     work = {name: tables[name] for name in _SERIAL if name in tables}
@@ -331,7 +333,7 @@ def _overruns(folder: Path, tables: Mapping[str, RowTimes], reasons: Mapping[str
     every = {
         name: np.ones(len(times.start), np.bool_) if name not in reasons else reasons[name] == 0 for name, times in work.items()
     }
-    tracks = {name: _Tracks(folder, name, chosen) for name, chosen in every.items()}
+    tracks = {name: _Tracks(piece, name, chosen) for name, chosen in every.items()}
     for name, streams in tracks.items():
         times, flags = tables[name], np.zeros(len(tables[name].start), np.bool_)
         for track, rows in streams.rows.items():
@@ -369,20 +371,20 @@ def _overruns_others(start: Int64, end: Int64, others: Int64) -> Flags:
     return over
 
 
-def _impossible_sizes(folder: Path, times: RowTimes) -> Flags:
-    size = integers(read_parquet(folder / "copies.parquet", ["bytes"]).column("bytes"), 0)
+def _impossible_sizes(piece: Piece, times: RowTimes) -> Flags:
+    size = integers(piece.read("copies", ["bytes"]).column("bytes"), 0)
     fast = size // np.maximum(times.end - times.start, 1) > _MOST_BYTES_PER_NS
     impossible: Flags = np.logical_or(size < 0, (size > _SMALL_BYTES) & fast)
     return impossible
 
 
-def _believed_ends(folder: Path, tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]]) -> dict[str, Int64]:
+def _believed_ends(piece: Piece, tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]]) -> dict[str, Int64]:
     """The ends of all rows of a table with work that overruns: of that, the start of what is next on its stream."""
     ends: dict[str, Int64] = {}
     whose = {name: reasons.get(name, np.zeros(len(tables[name].start), np.int8)) for name in _SERIAL if name in tables}
     if not any((why == OVERRUN).any() for why in whose.values()):
         return ends
-    tracks = {name: _Tracks(folder, name, (why == 0) | (why >= OVERRUN)) for name, why in whose.items()}
+    tracks = {name: _Tracks(piece, name, (why == 0) | (why >= OVERRUN)) for name, why in whose.items()}
     for name, why in whose.items():
         believed = tables[name].end.copy()
         for track, rows in tracks[name].rows.items():
@@ -421,7 +423,9 @@ def _rewrite(
             if unjoined and name in _LAUNCHED:
                 batch = _without(batch, "correlation")
             writer.append(batch.cast(schema))
-        piece.rows[name] = writer.finish(open_end_ns=piece.open_end_ns).rows
+        stats = writer.finish(open_end_ns=piece.open_end_ns)
+    piece.rows[name] = stats.rows
+    piece.hold(name, stats.whole)
     if not piece.rows[name]:
         path.unlink()
     return suspects
