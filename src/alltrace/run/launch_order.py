@@ -33,6 +33,8 @@ _PLACES = 16
 """How many places in a table of ids cost as much as the search for one."""
 _STEP_NS = 1_000_000
 """Clocks of a host and its devices are less than this apart, and so are the stamp of a call and its id."""
+_WRAP_NS, _NEAR_WRAP_NS = 1 << 32, 10**9
+"""Where times of 32 bits begin again."""
 _FEW, _FEW_SHARE = 3, 0.01
 _WINDOW = 5
 _SERIAL = {"api": ("process", "thread"), "kernels": ("process", "device", "stream")}
@@ -130,6 +132,8 @@ def _order(piece: Piece, name: str, ids: Int64, starts: Int64) -> tuple[int, Int
         drops = np.flatnonzero(np.diff(its) < -_STEP_NS) + 1
         drops = drops[(drops >= _MANY) & (drops <= len(its) - _MANY)]
         highest, later = np.maximum.accumulate(its), np.maximum.accumulate(its[::-1])[::-1]
-        drops = drops[later[drops] > highest[drops - 1]]  # the clock goes on; ids of other calls would not
+        # the clock goes on, or began again at 0; ids of other calls would not
+        wraps = np.abs(its[drops - 1] - its[drops] - _WRAP_NS) < _NEAR_WRAP_NS
+        drops = drops[wraps | (later[drops] > highest[drops - 1])]
         back = max([back, *(int(steps[drop - 1 : drop + _WINDOW].max()) for drop in drops.tolist())])
     return back, np.concatenate(late)

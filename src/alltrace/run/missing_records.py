@@ -45,6 +45,8 @@ TEXTS = {
 }
 """The text about each kind of missing records, before their number."""
 
+_ALONE = "kernels that are nodes of CUDA graphs, as their rows say, although a call for a single kernel launched them"
+
 _TOUCHED = {KERNELS: ("kernels",), LAUNCHES: ("api",), GRAPHS: ("kernels", "graphs")}
 
 _LAUNCH = re.compile(r"^(?:cuda|cu|hip)\w*Launch\w*Kernel|^cudaLaunch(?:_\w+)?$|^cuLaunchGrid")
@@ -83,11 +85,12 @@ def missing_records(piece: Piece) -> Missing:
         return Missing()  # a profiler that measures counters has no kernels with them
     named = _Named.of(piece)
     launches, kernels = _ids(piece, ("api",))[named.rows(_LAUNCH)], _ids(piece, ("kernels",))
+    alone = _nodes_alone(piece, launches, kernels)
     if _same(launches, kernels) and not len(named.rows(_GRAPH)):
-        return Missing()
+        return Missing(warnings=alone)
     calls = _Calls.of(piece, named)
     if calls is None:
-        return Missing()
+        return Missing(warnings=alone)
     others = _ids(piece, ("copies", "graphs"))
     calls = calls.of_processes(np.unique(np.concatenate((kernels, others)) >> _BITS))
     recorded = _is_in(calls.id, kernels)
@@ -110,7 +113,16 @@ def missing_records(piece: Piece) -> Missing:
     unlaunched = _unlaunched(piece, kernels)
     records += unlaunched
     warnings = tuple(ReportWarning(TEXTS[r.what], _TOUCHED[r.what], r.number) for r in records)
-    return Missing(tuple(records), tuple(spans), warnings)
+    return Missing(tuple(records), tuple(spans), warnings + alone)
+
+
+def _nodes_alone(piece: Piece, launches: Int64, kernels: Int64) -> tuple[ReportWarning, ...]:
+    """A warning about kernels of graphs that calls for single kernels launched."""
+    if not piece.rows.get("kernels"):
+        return ()
+    node = piece.read("kernels", ["graph_node"]).column("graph_node")
+    alone = np.count_nonzero(_is_in(kernels, launches) & np.asarray(node.is_valid())) if node.null_count < len(node) else 0
+    return (ReportWarning(_ALONE, ("kernels",), int(alone)),) if alone else ()
 
 
 class _Named(NamedTuple):

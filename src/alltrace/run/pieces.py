@@ -51,6 +51,7 @@ class Piece:
         self.folder = folder
         self.rows: dict[str, int] = dict(rows or {})
         self._held: dict[str, pa.Table] = {}
+        self.crossing = False  # whether ranges of a thread cross
         self.start_ns: int | None = None
         self.end_ns: int | None = None
         self.open_end_ns: int | None = None
@@ -167,6 +168,7 @@ class Sinks:
                 piece.open_end_ns = self._latest.get(n, piece.open_end_ns)
                 stats = writer.finish(open_end_ns=self._latest.get(n))
                 piece.rows[name] = stats.rows
+                piece.crossing |= stats.crossing
                 piece.hold(name, stats.whole)
                 piece.saw(stats.first_start_ns, stats.last_end_ns)
                 if (name, n) in self._bounds:
