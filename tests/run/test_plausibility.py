@@ -374,5 +374,5 @@ def test_small_tables_are_looked_at_in_memory(tmp_path, enough, monkeypatch):
     assert read.to_pylist() == [{c: r[c] for c in columns} for r in tables["kernels"]]
     assert read.schema.field("kind").type == pa.string()
     assert pa.types.is_dictionary(piece.read("kernels", columns, ["kind"]).schema.field("kind").type)
-    piece.let_go()
+    piece.release()
     assert piece.read("kernels", columns).equals(read)

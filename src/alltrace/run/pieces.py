@@ -92,13 +92,13 @@ class Piece:
         return table
 
     def hold(self, name: str, table: pa.Table | None) -> None:
-        """Keep a table that was written in memory, if it is small; None lets go of one that was written again."""
+        """Keep a table that was written in memory, if it is small; None releases one that was written again."""
         self._held.pop(name, None)
         if table is not None and table.nbytes + sum(t.nbytes for t in self._held.values()) <= _HELD_BYTES:
             self._held[name] = table
 
-    def let_go(self) -> None:
-        """Let go of all tables in memory."""
+    def release(self) -> None:
+        """Release all tables in memory."""
         self._held.clear()
 
     def write_dictionary(self, name: str, table: Any) -> None:

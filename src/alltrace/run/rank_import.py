@@ -147,7 +147,7 @@ def _split(
         set_aside(piece, folder, task.reports[report].path)
         piece.windows = windows_of(piece)
         if len(task.reports) > 1:
-            piece.let_go()
+            piece.release()
         yield owners[n][0], piece
 
 
