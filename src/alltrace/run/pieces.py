@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from alltrace.run.bounds import Bounds
 from alltrace.run.manifest import NAMES
 from alltrace.run.names import Names
-from alltrace.run.parquet import read_parquet, write_parquet
+from alltrace.run.parquet import read_metadata, read_parquet, write_parquet
 from alltrace.run.writer import TableWriter
 from alltrace.trace.schema import TABLES
 
@@ -51,6 +51,7 @@ class Piece:
         self.folder = folder
         self.rows: dict[str, int] = dict(rows or {})
         self._held: dict[str, pa.Table] = {}
+        self._room_bytes = _HELD_BYTES
         self.crossing = False  # whether ranges of a thread cross
         self.start_ns: int | None = None
         self.end_ns: int | None = None
@@ -91,15 +92,25 @@ class Piece:
                 table = table.set_column(at, field.name, table.column(at).cast(pa.string()))
         return table
 
+    def nulls(self, name: str, column: str) -> int:
+        """How many rows of a table have no value in a column; it is not read if its file says that it has none."""
+        if (
+            name not in self._held
+            and not read_metadata(self.folder / f"{name}.parquet").schema.to_arrow_schema().field(column).nullable
+        ):
+            return 0
+        return int(self.read(name, [column], [column] if column == "kind" else ()).column(column).null_count)
+
     def hold(self, name: str, table: pa.Table | None) -> None:
         """Keep a table that was written in memory, if it is small; None releases one that was written again."""
         self._held.pop(name, None)
-        if table is not None and table.nbytes + sum(t.nbytes for t in self._held.values()) <= _HELD_BYTES:
+        if table is not None and table.nbytes + sum(t.nbytes for t in self._held.values()) <= self._room_bytes:
             self._held[name] = table
 
     def release(self) -> None:
-        """Release all tables in memory."""
+        """Release all tables in memory, and hold none from now on."""
         self._held.clear()
+        self._room_bytes = 0
 
     def write_dictionary(self, name: str, table: Any) -> None:
         """Write the dictionary `name`; one without rows gets no file."""
@@ -170,6 +181,8 @@ class Sinks:
                 piece.rows[name] = stats.rows
                 piece.crossing |= stats.crossing
                 piece.hold(name, stats.whole)
+                if stats.whole is None:  # in addition to a large table, to read small ones takes little
+                    piece.release()
                 piece.saw(stats.first_start_ns, stats.last_end_ns)
                 if (name, n) in self._bounds:
                     piece.row_warnings += self._bounds[name, n].warnings()

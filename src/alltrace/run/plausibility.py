@@ -181,8 +181,8 @@ def _say_what_lacks(piece: Piece, tables: Mapping[str, RowTimes]) -> int:
     counts = {}
     for (name, column), text in _LACKED.items():
         if name in tables:
-            values = piece.read(name, [column], ["kind"]).column(column)
-            counts[column] = values.null_count if column == "kind" or values.null_count < len(values) else 0
+            nulls = piece.nulls(name, column)
+            counts[column] = nulls if column == "kind" or nulls < piece.rows[name] else 0
             if counts[column]:
                 piece.row_warnings += (ReportWarning(text, (name,), counts[column]),)
     return counts.get("kind", 0)
@@ -415,8 +415,7 @@ def _overruns_others(start: Int64, end: Int64, others: Int64) -> Flags:
 
 def _on_several(piece: Piece, name: str) -> bool:
     """Whether the rows of a table may be on several devices, or on none."""
-    device = piece.read(name, ["device"]).column("device")
-    return len(piece.devices) > 1 or 0 < device.null_count < len(device)
+    return len(piece.devices) > 1 or 0 < piece.nulls(name, "device") < piece.rows[name]
 
 
 def _devices_of_contexts(piece: Piece, name: str) -> Int64:
