@@ -12,6 +12,7 @@ from alltrace.readers.base import ReportWarning
 from alltrace.run.checksums import checksum, write_rank_record
 from alltrace.run.manifest import NAMES, Clock, Device, Manifest, MissingRecords, RankRecord, ReportRecord, write_manifest
 from alltrace.run.meeting_kernels import find_meeting_kernels, keep_unknown_kernels
+from alltrace.run.pieces import Piece
 from alltrace.run.writer import TableWriter
 from alltrace.trace.kernel_rules import built_in_rules
 from alltrace.trace.names import name_id
@@ -103,7 +104,7 @@ def make_run(
             unrecorded=tuple(lost := (unrecorded or {}).get(number, ())),
             missing_records=(MissingRecords("kernels", 1, 10, lost[0][0], lost[-1][0], "places"),) if lost else (),
         )
-        keep_unknown_kernels(place, counts)
+        keep_unknown_kernels(Piece(place, counts))
         write_rank_record(place, record, {})
         records.append(record)
     _write(TABLES["names"], [{"id": name_id(t), "value": t} for t in sorted(texts)], folder, set())

@@ -15,6 +15,7 @@ from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.questions.diagnose.gaps import activity
 from alltrace.recipes.questions.diagnose.rank_facts import gather
 from alltrace.run.collective_copies import mark_collective_copies
+from alltrace.run.pieces import Piece
 from alltrace.synth import write_run
 
 TWIN = (
@@ -123,7 +124,7 @@ class Case:
         folder = tmp_path / "run" / "ranks" / "rank=0"
         names = folder / "names.parquet"
         names.write_bytes((tmp_path / "run" / "names.parquet").read_bytes())
-        mark_collective_copies(folder, run.ranks[0].rows, tmp_path / "scratch")
+        mark_collective_copies(Piece(folder, run.ranks[0].rows), tmp_path / "scratch")
         return pq.read_table(folder / "copies.parquet").column("collective").to_pylist()
 
 

@@ -10,6 +10,7 @@ from tests.making import kernel, make_run
 
 from alltrace.run.manifest import MissingRecords
 from alltrace.run.missing_records import TEXTS, missing_records
+from alltrace.run.pieces import Piece
 
 STEP = 1_000
 SLOW = 20_000
@@ -32,7 +33,9 @@ def found(tmp_path, calls, kernels, **tables):
     folder = tmp_path / "ranks" / "rank=0"
     # an import has the names of a rank in its folder until all ranks are there
     (folder / "names.parquet").write_bytes((tmp_path / "names.parquet").read_bytes())
-    return missing_records(folder, record.rows, record.end_ns)
+    piece = Piece(folder, record.rows)
+    piece.end_ns = record.end_ns
+    return missing_records(piece)
 
 
 def without(rows, *gone):

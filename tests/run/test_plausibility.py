@@ -290,3 +290,89 @@ def test_kernels_without_a_name_are_counted_and_many_put_a_rank_in_doubt(tmp_pat
         piece, _, _, _ = looked_at(tmp_path / str(count), kernels=rows)
         assert [(w.text, w.number) for w in piece.row_warnings] == [("kernels without a name, so of unknown kind", count)]
         assert piece.doubt == doubt
+
+
+def pushed(start, end, thread=0, **more):
+    return row(start, end, thread=thread, name=3, kind="pushpop", **more)
+
+
+def nested(count=200):
+    """Ranges of 80 us with two within each, one after the other."""
+    rows = []
+    for n in range(count):
+        at = S + n * 100 * US
+        rows += [pushed(at, at + 80 * US), pushed(at + 10 * US, at + 30 * US), pushed(at + 40 * US, at + 70 * US)]
+    return rows
+
+
+CROSSING = {
+    "one over many": ({30: {"end": S + 1_255 * US}}, [(S + 1000 * US, S + 1200 * US)], 0),
+    "an inner one without an end": ({31: {"end": None}}, [(S + 1010 * US, S + 1080 * US)], 0),
+    "a step over the beginning of the next": ({30: {"end": S + 1_105 * US}}, [(S + 1000 * US, S + 1100 * US)], 0),
+    "one of two": ({32: {"end": S + 1_085 * US}}, [], 1),
+    "by less than a microsecond": ({32: {"end": S + 1_080 * US + 900}}, [], 0),
+    "in another domain": ({30: {"end": S + 1_255 * US, "domain": 8}}, [], 0),
+    "started and ended, not pushed": ({30: {"end": S + 1_255 * US, "kind": "startend"}}, [], 0),
+    "all of them": ({n: {"end": S + (n // 3 * 100 + 155) * US} for n in range(0, 600, 3)}, [], 0),
+}
+
+
+@pytest.mark.parametrize(("changes", "believed", "unsure"), CROSSING.values(), ids=CROSSING)
+def test_ranges_that_cross(tmp_path, changes, believed, unsure):
+    """Where it can be known which is wrong, it ends before it crosses; pairs of which either may be are said."""
+    rows = [r | changes.get(n, {}) for n, r in enumerate(nested())]
+    piece, tables, suspects, recorded = looked_at(tmp_path, ranges=rows)
+    assert [(s["start"], s["believed_end"]) for s in suspects] == believed
+    assert reasons(suspects) == [("ranges", "crossing")] * len(believed)
+    assert set(believed) <= {(r["start"], r["end"]) for r in tables["ranges"]}
+    assert len(tables["ranges"]) == len(rows)
+    assert len(recorded["ranges"]) == len(rows) * bool(believed)
+    assert [w.number for w in piece.row_warnings if "either may be wrong" in w.text] == [unsure] * bool(unsure)
+
+
+@pytest.mark.parametrize("wrong", [9, None])
+def test_a_context_has_one_device(tmp_path, wrong):
+    rows = kernels(60) + [{**r, "device": 1, "context": 2} for r in kernels(60, stream=8)]
+    moved = [r | ({"device": wrong} if n in (5, 70) else {}) for n, r in enumerate(rows)]
+    _, tables, suspects, recorded = looked_at(tmp_path, kernels=moved)
+    assert [(s["reason"], s["device"]) for s in suspects] == [("device", wrong)] * 2
+    assert sorted((r["context"], r["device"]) for r in tables["kernels"]) == [(1, 0)] * 60 + [(2, 1)] * 60
+    assert sum(r["device"] == wrong for r in recorded["kernels"]) == 2
+
+
+def test_many_devices_of_a_context_are_left_as_they_are(tmp_path):
+    rows = [{**r, "device": n % 2} for n, r in enumerate(kernels(60))]
+    assert looked_at(tmp_path, kernels=rows)[2] == []
+
+
+def test_what_some_rows_of_a_table_lack_is_counted(tmp_path):
+    rows = [r | ({"stream": None} if n < 3 else {}) for n, r in enumerate(kernels())]
+    copies = [copy(2 * S + n * MS, 2 * S + n * MS + US, None if n else 64) for n in range(5)]
+    piece, _, suspects, _ = looked_at(tmp_path, kernels=rows, copies=copies)
+    assert [(w.text, w.number) for w in piece.row_warnings] == [("kernels without a stream", 3), ("copies without a size", 4)]
+    assert suspects == []
+
+
+def test_times_of_32_bits_that_begin_again_put_a_rank_in_doubt(tmp_path):
+    tables = {"api": calls(400), "kernels": kernels(400, first=S + 20 * US)}
+    for name in tables:
+        tables[name] = [
+            r | {"start": (r["start"] - 1_020_000_000) % 2**32, "end": (r["end"] - 1_020_000_000) % 2**32} for r in tables[name]
+        ]
+    assert looked_at(tmp_path, **tables)[0].doubt.startswith("its clock steps back by 4,294.9 ms")
+
+
+@pytest.mark.parametrize("enough", [True, False])
+def test_small_tables_are_looked_at_in_memory(tmp_path, enough, monkeypatch):
+    """What is read is the same from memory and from files, and words of tables that are held are strings, too."""
+    if not enough:
+        monkeypatch.setattr("alltrace.run.pieces._HELD_BYTES", 0)
+    piece, tables, _, _ = looked_at(tmp_path, kernels=changed(kernels(), 5, end=3 * S), api=calls())
+    assert bool(piece._held) == enough
+    columns = ["kind", "start", "end"]
+    read = piece.read("kernels", columns)
+    assert read.to_pylist() == [{c: r[c] for c in columns} for r in tables["kernels"]]
+    assert read.schema.field("kind").type == pa.string()
+    assert pa.types.is_dictionary(piece.read("kernels", columns, ["kind"]).schema.field("kind").type)
+    piece.release()
+    assert piece.read("kernels", columns).equals(read)

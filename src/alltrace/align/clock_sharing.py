@@ -86,7 +86,7 @@ class Sharing:
         self._wanted = np.where(np.bincount(self.host, ~monotonic, len(place)) > 0, _BY_STAMPS, _MONOTONIC)
         self._by = np.where(self._several, _APART, self._wanted)
         self._compared = False
-        self.contradicted = False
+        self.contradicted = np.zeros(len(place), np.bool_)  # the hosts with monotonic clocks that ends contradict
         self.units = self._numbered()
 
     def _numbered(self) -> Units:
@@ -140,7 +140,7 @@ class Sharing:
         # ends that differ by more than they scatter are of clocks apart, unless these would break the law: then ranks end late
         far &= broken | ~_broken(ends, self.host, clocks, len(tried))
         wrong = tried & (far | broken)
-        self.contradicted |= bool(wrong.any()) and by == _MONOTONIC
+        self.contradicted |= wrong & (by == _MONOTONIC)
         self._by[wrong] = _APART
         self.units = self._numbered()
 

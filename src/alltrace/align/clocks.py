@@ -213,8 +213,9 @@ def _solved(rows: _Rows, ranks: Sequence[PlacedRank]) -> _State:
         # the two ends of a message end together too, if less sharply; which is the sender is not known
         fit, sharing = _fit_with_jumps(rows, np.union1d(used, rows.exchanges), ranks)
     state = _State(ranks, hosts, sharing.host, *fit, np.zeros(len(ranks)), np.zeros(len(ranks), np.int64))
-    if sharing.contradicted:
-        state.notes.append("the reports' monotonic clocks contradict the collectives and are not used")
+    if sharing.contradicted.any():
+        of = number_ranges([p.rank for p, wrong in zip(ranks, sharing.contradicted[sharing.host], strict=True) if wrong])
+        state.notes.append(f"the monotonic clocks of the reports of ranks {of} contradict the collectives and are not used")
     if state.fit.limits.broken:
         count = len(rows.ends(used).numbers)
         state.notes.append(

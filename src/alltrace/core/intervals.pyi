@@ -18,6 +18,8 @@ def nest(
     state: _Int64,
     depths: _Int64,
     parents: _Int64,
+    crosses: NDArray[np.uint8],
+    slack: int,
 ) -> None: ...
 def lanes(
     groups: _Int64,

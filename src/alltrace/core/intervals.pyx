@@ -167,8 +167,12 @@ def nest(
     int64_t[::1] state,
     int64_t[::1] depths,
     int64_t[::1] parents,
+    uint8_t[::1] crosses,
+    int64_t slack,
 ):
     """Depth and parent (-1 for none) of every wanted range; rows are sorted by (track, start, -end) and numbered from `first_row`.
+
+    `crosses`: whether it begins in an earlier one and ends after it, each by more than `slack`.
 
     `frontier` has the starts, ends, rows and depths of its ranges. `state` is (size of the frontier, track). Both are kept from call
     to call; the frontier must have space for all rows of the call.
@@ -180,6 +184,7 @@ def nest(
         for i in range(starts.shape[0]):
             depths[i] = -1
             parents[i] = -1
+            crosses[i] = 0
             if not wanted[i]:
                 continue
             if tracks[i] != track:
@@ -192,6 +197,8 @@ def nest(
             at = size
             while at > 0 and f_end[at - 1] < end:
                 at -= 1
+                if f_end[at] - start > slack and end - f_end[at] > slack and start > f_start[at]:
+                    crosses[i] = 1
             depth = 0
             if at > 0:
                 parents[i] = f_row[at - 1]

@@ -370,6 +370,8 @@ cdef class EventScanner:
         if quoted and kind != RAW:  # then the closing quote is the last byte
             at += 1
             end -= 1
+        if kind == TEXT and not quoted and buf[at] == c"n":  # null
+            return 0
         if kind == TEXT or kind == RAW:
             self.rows[target, row] = self.intern(buf, at, end)
         elif kind != TRIPLE:

@@ -15,19 +15,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from alltrace.run.manifest import NAMES
-from alltrace.run.names import Names
-from alltrace.run.parquet import read_parquet
 from alltrace.run.writer import TableWriter
 from alltrace.trace.arrays import coded, integers, is_one_of
 from alltrace.trace.schema import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from alltrace.run.pieces import Piece
     from alltrace.trace.arrays import Int64
 
     Flags = NDArray[np.bool_]
@@ -38,18 +35,18 @@ _SIGNAL_BYTES = 4
 _OPEN = np.iinfo(np.int64).max
 
 
-def mark_collective_copies(folder: Path, rows: Mapping[str, int], scratch: Path) -> None:
+def mark_collective_copies(piece: Piece, scratch: Path) -> None:
     """Fill `collective` of the copies in a rank's folder, if NCCL launched any.
 
-    `folder`: the rank's tables. `scratch`: a folder for temporary files.
+    `scratch`: a folder for temporary files.
     """
-    marked = collective_copies(folder, rows)
+    marked = collective_copies(piece)
     if marked is None:
         return
     table = TABLES["copies"]
     enums = [c.name for c in table.columns if c.type == "enum"]
-    path = folder / "copies.parquet"
-    found = read_parquet(path, table.column_names, enums)
+    path = piece.folder / "copies.parquet"
+    found = piece.read("copies", table.column_names, enums)
     column = pa.array(marked, mask=~marked)
     schema = table.arrow_schema()
     columns = [column if f.name == "collective" else found.column(f.name).combine_chunks().cast(f.type) for f in schema]
@@ -59,23 +56,22 @@ def mark_collective_copies(folder: Path, rows: Mapping[str, int], scratch: Path)
             writer.append(batch)
         writer.finish()
     made.replace(path)
+    piece.hold("copies", None)
 
 
-def collective_copies(folder: Path, rows: Mapping[str, int]) -> Flags | None:
+def collective_copies(piece: Piece) -> Flags | None:
     """Which copies are part of a collective by copy engines; None if none is."""
-    if not all(rows.get(name) for name in ("copies", "api", "ranges")):
+    if not all(piece.rows.get(name) for name in ("copies", "api", "ranges")):
         return None
     columns = ["kind", "bytes", "process", "correlation", "src_device", "dst_device"]
-    copies = read_parquet(folder / "copies.parquet", columns, ["kind"])
+    copies = piece.read("copies", columns, ["kind"])
     between = is_one_of(copies.column("kind"), _BETWEEN_DEVICES)
-    calls = _calls(folder) if between.any() else None
+    calls = _calls(piece) if between.any() else None
     if calls is None:
         return None
     of_call = np.full(copies.num_rows, -1, np.int64)
     candidates = np.flatnonzero(between)
-    of_call[candidates] = _calls_of(
-        folder, calls, *(integers(copies.column(c), -1)[candidates] for c in ("process", "correlation"))
-    )
+    of_call[candidates] = _calls_of(piece, calls, *(integers(copies.column(c), -1)[candidates] for c in ("process", "correlation")))
     inside = np.flatnonzero(of_call >= 0)
     if not len(inside):
         return None
@@ -91,16 +87,15 @@ def collective_copies(folder: Path, rows: Mapping[str, int]) -> Flags | None:
     return marked if marked.any() else None
 
 
-def _calls(folder: Path) -> tuple[Int64, Int64, Int64] | None:
+def _calls(piece: Piece) -> tuple[Int64, Int64, Int64] | None:
     """Thread, start and end of NCCL's outermost calls that may copy, by thread and start; None without any."""
-    ids, at = coded(read_parquet(folder / "ranges.parquet", ["name"]).column("name"))
-    names = folder / NAMES
-    texts = Names(lambda: [names] if names.is_file() else []).texts(ids).to_pylist()
+    ids, at = coded(piece.read("ranges", ["name"]).column("name"))
+    texts = piece.names.texts(ids).to_pylist()
     wanted = np.array([*(bool(t and _CALL.match(t)) for t in texts), False])
     if not wanted.any():
         return None
     row = np.flatnonzero(wanted[at])
-    table = read_parquet(folder / "ranges.parquet", ["thread", "start", "end"]).take(pa.array(row))
+    table = piece.read("ranges", ["thread", "start", "end"]).take(pa.array(row))
     thread, start, end = (integers(table.column(c), null) for c, null in (("thread", -1), ("start", _OPEN), ("end", _OPEN)))
     order = np.lexsort((-end, start, thread))
     thread, start, end = (values[order] for values in (thread, start, end))
@@ -112,9 +107,9 @@ def _calls(folder: Path) -> tuple[Int64, Int64, Int64] | None:
     return (thread[outer], start[outer], end[outer]) if outer.any() else None
 
 
-def _calls_of(folder: Path, calls: tuple[Int64, Int64, Int64], process: Int64, correlation: Int64) -> Int64:
+def _calls_of(piece: Piece, calls: tuple[Int64, Int64, Int64], process: Int64, correlation: Int64) -> Int64:
     """The number of the call in which each copy was launched, -1 for none."""
-    api = read_parquet(folder / "api.parquet", ["process", "correlation", "thread", "start"])
+    api = piece.read("api", ["process", "correlation", "thread", "start"])
     launches = {c: integers(api.column(c), -1) for c in ("process", "correlation", "thread", "start")}
     near = np.flatnonzero(np.isin(launches["correlation"], correlation[correlation > 0]))
     keys = (launches["process"][near] << 33) + launches["correlation"][near]

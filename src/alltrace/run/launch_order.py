@@ -9,18 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from alltrace.run.parquet import read_parquet
 from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from alltrace.run.pieces import Piece
     from alltrace.trace.arrays import Int64
 
     Flags = NDArray[np.bool_]
@@ -35,6 +33,8 @@ _PLACES = 16
 """How many places in a table of ids cost as much as the search for one."""
 _STEP_NS = 1_000_000
 """Clocks of a host and its devices are less than this apart, and so are the stamp of a call and its id."""
+_WRAP_NS, _NEAR_WRAP_NS = 1 << 32, 10**9
+"""Where times of 32 bits begin again."""
 _FEW, _FEW_SHARE = 3, 0.01
 _WINDOW = 5
 _SERIAL = {"api": ("process", "thread"), "kernels": ("process", "device", "stream")}
@@ -49,15 +49,15 @@ class LaunchOrder(NamedTuple):
     late: Flags | None = None  # the calls that begin long after what they launched or the call behind them, if few; None for none
 
 
-def launch_order(folder: Path, calls: Int64 | None, kernels: Int64 | None, suspect: Mapping[str, Flags]) -> LaunchOrder:
+def launch_order(piece: Piece, calls: Int64 | None, kernels: Int64 | None, suspect: Mapping[str, Flags]) -> LaunchOrder:
     """What is wrong with the launches of a report.
 
-    `folder`: its tables. `calls`: the starts of its calls, in the order of the table; None if it has none. `kernels`: those of its
+    `piece`: its tables. `calls`: the starts of its calls, in the order of the table; None if it has none. `kernels`: those of its
     kernels, likewise. `suspect`: the rows of tables that have other times than they should.
     """
     if calls is None or len(calls) < _MANY:
         return LaunchOrder()
-    own = _ids(folder, "api", suspect)
+    own = _ids(piece, "api", suspect)
     known = own >= 0
     if np.count_nonzero(own >= 0) < _MANY:
         return LaunchOrder()
@@ -68,14 +68,14 @@ def launch_order(folder: Path, calls: Int64 | None, kernels: Int64 | None, suspe
     if high - low > _PLACES * len(own):  # several processes, or ids far apart
         numbers = np.unique(own)
         own = np.searchsorted(numbers, own)
-        others = None if kernels is None else _places(numbers, _ids(folder, "kernels", suspect))
+        others = None if kernels is None else _places(numbers, _ids(piece, "kernels", suspect))
         low, high = 0, len(numbers) - 1
     else:
-        others = None if kernels is None else _ids(folder, "kernels", suspect)
-    back_ns, late_rows = _order(folder, "api", own, calls)
+        others = None if kernels is None else _ids(piece, "kernels", suspect)
+    back_ns, late_rows = _order(piece, "api", own, calls)
     late = np.zeros(len(own), np.bool_)
     if others is not None and kernels is not None:
-        back_ns = max(back_ns, _order(folder, "kernels", others, kernels)[0])
+        back_ns = max(back_ns, _order(piece, "kernels", others, kernels)[0])
         first = np.full(high - low + 1, _UNKNOWN)
         rows = np.flatnonzero(known)[::-1]  # of calls with one id the outer one is the first of its thread
         first[own[rows] - low] = calls[rows]
@@ -91,16 +91,14 @@ def launch_order(folder: Path, calls: Int64 | None, kernels: Int64 | None, suspe
     return LaunchOrder(late=late)
 
 
-def _ids(folder: Path, name: str, suspect: Mapping[str, Flags]) -> Int64:
+def _ids(piece: Piece, name: str, suspect: Mapping[str, Flags]) -> Int64:
     """The correlation ids of a table, each as one number with its process where there are several; -1 for none or a suspect row."""
-    path = folder / f"{name}.parquet"
-    ids = integers(read_parquet(path, ["correlation"]).column("correlation"), -1)
+    ids = integers(piece.read(name, ["correlation"]).column("correlation"), -1)
     if name in suspect:
         ids = np.where(suspect[name], -1, ids)
-    processes = folder / "processes.parquet"
-    if processes.is_file() and pq.read_metadata(processes).num_rows == 1:
+    if piece.processes == 1:
         return ids
-    return np.where(ids > 0, integers(read_parquet(path, ["process"]).column("process"), 0) << _BITS | ids, ids)
+    return np.where(ids > 0, integers(piece.read(name, ["process"]).column("process"), 0) << _BITS | ids, ids)
 
 
 def _places(numbers: Int64, ids: Int64) -> Int64:
@@ -109,7 +107,7 @@ def _places(numbers: Int64, ids: Int64) -> Int64:
     return np.where(numbers[at] == ids, at, -1)
 
 
-def _order(folder: Path, name: str, ids: Int64, starts: Int64) -> tuple[int, Int64]:
+def _order(piece: Piece, name: str, ids: Int64, starts: Int64) -> tuple[int, Int64]:
     """By how much the starts of calls of a thread, or of kernels of a stream, step back in the order of their ids, at most.
 
     0 if they do not, or few are before or after the step. And the rows of single ones that begin after those behind them. The table
@@ -118,7 +116,7 @@ def _order(folder: Path, name: str, ids: Int64, starts: Int64) -> tuple[int, Int
     none = np.empty(0, np.int64)
     if not ((ids[1:] < ids[:-1]) & (ids[1:] >= 0)).any():
         return 0, none
-    table = read_parquet(folder / f"{name}.parquet", list(_SERIAL[name]))
+    table = piece.read(name, _SERIAL[name])
     track = distinct_rows(*(integers(table.column(c), -1) for c in _SERIAL[name]))[1]
     inside = np.flatnonzero((ids[1:] < ids[:-1]) & (ids[1:] >= 0) & (track[1:] == track[:-1]))
     back, late = 0, [none]
@@ -134,6 +132,8 @@ def _order(folder: Path, name: str, ids: Int64, starts: Int64) -> tuple[int, Int
         drops = np.flatnonzero(np.diff(its) < -_STEP_NS) + 1
         drops = drops[(drops >= _MANY) & (drops <= len(its) - _MANY)]
         highest, later = np.maximum.accumulate(its), np.maximum.accumulate(its[::-1])[::-1]
-        drops = drops[later[drops] > highest[drops - 1]]  # the clock goes on; ids of other calls would not
+        # the clock goes on, or began again at 0; ids of other calls would not
+        wraps = np.abs(its[drops - 1] - its[drops] - _WRAP_NS) < _NEAR_WRAP_NS
+        drops = drops[wraps | (later[drops] > highest[drops - 1])]
         back = max([back, *(int(steps[drop - 1 : drop + _WINDOW].max()) for drop in drops.tolist())])
     return back, np.concatenate(late)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from alltrace.run.manifest import Manifest
+    from alltrace.run.pieces import Piece
     from alltrace.trace.arrays import Int64
 
 UNKNOWN_KERNELS = "unknown_kernels.parquet"
@@ -51,18 +52,14 @@ _MOST_NAMED = 3
 _ARGUMENTS = re.compile(r"[<(].*", re.DOTALL)
 
 
-def keep_unknown_kernels(folder: Path, rows: Mapping[str, int]) -> None:
-    """Write `UNKNOWN_KERNELS` into the folder of a rank, if it has kernels that no rule names.
-
-    `folder`: the rank's tables.
-    """
-    if not rows.get("kernels"):
+def keep_unknown_kernels(piece: Piece) -> None:
+    """Write `UNKNOWN_KERNELS` into the folder of a rank, if it has kernels that no rule names."""
+    if not piece.rows.get("kernels"):
         return
-    path = folder / "kernels.parquet"
-    unknown = is_one_of(read_parquet(path, ["kind"], ["kind"]).column("kind"), (UNCLASSIFIED,))
+    unknown = is_one_of(piece.read("kernels", ["kind"], ["kind"]).column("kind"), (UNCLASSIFIED,))
     if not unknown.any():
         return
-    table = read_parquet(path, ["start", "end", "name", "short_name"]).filter(pa.array(unknown))
+    table = piece.read("kernels", ["start", "end", "name", "short_name"]).filter(pa.array(unknown))
     start, end = (integers(table.column(c)) for c in ("start", "end"))
     ids, at = coded(_names(table))
     length = np.bincount(at, np.maximum(end - start, 0).astype(np.float64), minlength=len(ids))
@@ -74,7 +71,7 @@ def keep_unknown_kernels(folder: Path, rows: Mapping[str, int]) -> None:
         found.append({"name": ids[number].as_py(), "number": len(rows_of), **its})
     times = pa.list_(pa.int64())
     schema = pa.schema([("name", pa.int64()), ("number", pa.int64()), ("starts", times), ("ends", times)])
-    write_parquet(pa.Table.from_pylist(found, schema), folder / UNKNOWN_KERNELS)
+    write_parquet(pa.Table.from_pylist(found, schema), piece.folder / UNKNOWN_KERNELS)
 
 
 def find_meeting_kernels(run: Path, manifest: Manifest) -> tuple[MeetingKernel, ...]:

@@ -19,17 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.readers.base import ReportWarning
-from alltrace.run.manifest import NAMES, MissingRecords
-from alltrace.run.names import Names
-from alltrace.run.parquet import read_parquet
+from alltrace.run.manifest import MissingRecords
 from alltrace.trace.arrays import integers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from alltrace.run.pieces import Piece
     from alltrace.trace.arrays import Int64
 
     Flags = NDArray[np.bool_]
@@ -46,6 +44,8 @@ TEXTS = {
     ),
 }
 """The text about each kind of missing records, before their number."""
+
+_ALONE = "kernels that are nodes of CUDA graphs, as their rows say, although a call for a single kernel launched them"
 
 _TOUCHED = {KERNELS: ("kernels",), LAUNCHES: ("api",), GRAPHS: ("kernels", "graphs")}
 
@@ -78,27 +78,29 @@ class Missing(NamedTuple):
     warnings: tuple[ReportWarning, ...] = ()  # what answers must say
 
 
-def missing_records(folder: Path, rows: Mapping[str, int], end_ns: int | None) -> Missing:
-    """What is missing in the tables of a rank. `end_ns`: last end of any event."""
+def missing_records(piece: Piece) -> Missing:
+    """What is missing in the tables of a rank."""
+    rows, end_ns = piece.rows, piece.end_ns
     if not rows.get("api") or end_ns is None or (rows.get("kernel_counters") and not rows.get("kernels")):
         return Missing()  # a profiler that measures counters has no kernels with them
-    named = _Named.of(folder)
-    launches, kernels = _ids(folder, rows, ("api",))[named.rows(_LAUNCH)], _ids(folder, rows, ("kernels",))
+    named = _Named.of(piece)
+    launches, kernels = _ids(piece, ("api",))[named.rows(_LAUNCH)], _ids(piece, ("kernels",))
+    alone = _nodes_alone(piece, launches, kernels)
     if _same(launches, kernels) and not len(named.rows(_GRAPH)):
-        return Missing()
-    calls = _Calls.of(folder, named)
+        return Missing(warnings=alone)
+    calls = _Calls.of(piece, named)
     if calls is None:
-        return Missing()
-    others = _ids(folder, rows, ("copies", "graphs"))
+        return Missing(warnings=alone)
+    others = _ids(piece, ("copies", "graphs"))
     calls = calls.of_processes(np.unique(np.concatenate((kernels, others)) >> _BITS))
     recorded = _is_in(calls.id, kernels)
     recorded[calls.graph] |= _is_in(calls.id[calls.graph], others)
     records, spans = [], []
     if not recorded.all():
-        work = _Work.of(folder, rows)
-        lost = _lost(folder, calls, recorded, others, work)
+        work = _Work.of(piece)
+        lost = _lost(piece, calls, recorded, others, work)
         # what was set aside has a record, but nobody knows when it ran
-        aside = _is_in(calls.id, _ids(folder, rows, ("suspects",)))
+        aside = _is_in(calls.id, _ids(piece, ("suspects",)))
         for what, rows_of in ((KERNELS, ~calls.graph), (GRAPHS, calls.graph)):
             mine = lost & rows_of & ~aside
             if mine.any():
@@ -108,10 +110,19 @@ def missing_records(folder: Path, rows: Mapping[str, int], end_ns: int | None) -
                 records.append(MissingRecords(what, number, of, int(calls.start[mine].min()), int(calls.start[mine].max()), place))
         if lost.any():
             spans = _unrecorded(calls, lost, ~lost, work, end_ns)
-    unlaunched = _unlaunched(folder, rows, kernels)
+    unlaunched = _unlaunched(piece, kernels)
     records += unlaunched
     warnings = tuple(ReportWarning(TEXTS[r.what], _TOUCHED[r.what], r.number) for r in records)
-    return Missing(tuple(records), tuple(spans), warnings)
+    return Missing(tuple(records), tuple(spans), warnings + alone)
+
+
+def _nodes_alone(piece: Piece, launches: Int64, kernels: Int64) -> tuple[ReportWarning, ...]:
+    """A warning about kernels of graphs that calls for single kernels launched."""
+    if not piece.rows.get("kernels"):
+        return ()
+    node = piece.read("kernels", ["graph_node"]).column("graph_node")
+    alone = np.count_nonzero(_is_in(kernels, launches) & np.asarray(node.is_valid())) if node.null_count < len(node) else 0
+    return (ReportWarning(_ALONE, ("kernels",), int(alone)),) if alone else ()
 
 
 class _Named(NamedTuple):
@@ -122,12 +133,11 @@ class _Named(NamedTuple):
     column: pa.ChunkedArray
 
     @classmethod
-    def of(cls, folder: Path) -> _Named:
-        """The names of the calls in a folder."""
-        column = read_parquet(folder / "api.parquet", ["name"]).column("name")
+    def of(cls, piece: Piece) -> _Named:
+        """The names of the calls of a rank."""
+        column = piece.read("api", ["name"]).column("name")
         ids = pc.unique(column).drop_null()
-        names = folder / NAMES
-        return cls(ids.to_pylist(), Names(lambda: [names] if names.is_file() else []).texts(ids).to_pylist(), column)
+        return cls(ids.to_pylist(), piece.names.texts(ids).to_pylist(), column)
 
     def rows(self, pattern: re.Pattern[str]) -> Int64:
         """The rows of calls with a matching name."""
@@ -149,12 +159,12 @@ class _Calls(NamedTuple):
     done: Mapping[int, tuple[Int64, Int64]]
 
     @classmethod
-    def of(cls, folder: Path, named: _Named) -> _Calls | None:
+    def of(cls, piece: Piece, named: _Named) -> _Calls | None:
         """The launches of a rank that succeeded; None if there are none."""
         kernel, graph = named.rows(_LAUNCH), named.rows(_GRAPH)
         if not len(kernel) and not len(graph):
             return None
-        table = read_parquet(folder / "api.parquet", ["process", "thread", "correlation", "start", "end", "return_value"])
+        table = piece.read("api", ["process", "thread", "correlation", "start", "end", "return_value"])
         value = {c: integers(table.column(c), -1) for c in ("process", "thread", "correlation", "start", "end")}
         failed = integers(table.column("return_value"), 0) != 0
         row = np.concatenate((kernel, graph))
@@ -198,12 +208,12 @@ class _Work(NamedTuple):
     stream: Int64
 
     @classmethod
-    def of(cls, folder: Path, rows: Mapping[str, int]) -> _Work:
+    def of(cls, piece: Piece) -> _Work:
         """The work of a rank; `stream` numbers the streams of all its devices."""
         found: list[tuple[Int64, ...]] = []
         for name in ("kernels", "copies", "graphs"):
-            if rows.get(name):
-                table = read_parquet(folder / f"{name}.parquet", ["process", "correlation", "start", "end", "device", "stream"])
+            if piece.rows.get(name):
+                table = piece.read(name, ["process", "correlation", "start", "end", "device", "stream"])
                 value = [integers(table.column(c), -1) for c in ("process", "correlation", "start", "end", "device", "stream")]
                 found.append((_joined(value[0], value[1]), value[2], value[3], (value[4] << 32) + value[5]))
         if not found:
@@ -220,11 +230,11 @@ def _joined(process: Int64, correlation: Int64) -> Int64:
     return joined if known.all() else np.where(known, joined, -1)
 
 
-def _ids(folder: Path, rows: Mapping[str, int], tables: Sequence[str]) -> Int64:
+def _ids(piece: Piece, tables: Sequence[str]) -> Int64:
     found = [np.empty(0, np.int64)]
     for name in tables:
-        if rows.get(name):
-            table = read_parquet(folder / f"{name}.parquet", ["process", "correlation"])
+        if piece.rows.get(name):
+            table = piece.read(name, ["process", "correlation"])
             found.append(_joined(*(integers(table.column(c), -1) for c in ("process", "correlation"))))
     return np.concatenate(found)
 
@@ -287,14 +297,14 @@ def _captured(value: Mapping[str, Int64], rows: Int64, begins: Int64, ends: Int6
     return found
 
 
-def _lost(folder: Path, calls: _Calls, recorded: Flags, others: Int64, work: _Work) -> Flags:
+def _lost(piece: Piece, calls: _Calls, recorded: Flags, others: Int64, work: _Work) -> Flags:
     """The launches with work that ran within the capture and has no record.
 
     Work that was still queued as the capture ended has none either. It was launched after all that has a record, while the device
     was busy, and no call waited for all work after that.
     """
     lost = ~recorded
-    copied = _calls_of(folder, others)
+    copied = _calls_of(piece, others)
     for process in np.unique(calls.process[lost]).tolist():
         mine = calls.process == process
         last = max(int(times.max(initial=-(1 << 62))) for times in (calls.start[mine & recorded], copied[1][copied[0] == process]))
@@ -308,9 +318,9 @@ def _lost(folder: Path, calls: _Calls, recorded: Flags, others: Int64, work: _Wo
     return lost
 
 
-def _calls_of(folder: Path, ids: Int64) -> tuple[Int64, Int64]:
+def _calls_of(piece: Piece, ids: Int64) -> tuple[Int64, Int64]:
     """Process and start of the calls with some ids."""
-    table = read_parquet(folder / "api.parquet", ["process", "correlation", "start"])
+    table = piece.read("api", ["process", "correlation", "start"])
     process, correlation, start = (integers(table.column(c), -1) for c in ("process", "correlation", "start"))
     rows = np.flatnonzero(_is_in(_joined(process, correlation), ids[ids >= 0]))
     return process[rows], start[rows]
@@ -384,9 +394,9 @@ def _last_begun(work: _Work, pieces: NDArray[np.intp], end_ns: int) -> int:
     return int(starts[starts < 1 << 62].max())
 
 
-def _unlaunched(folder: Path, rows: Mapping[str, int], kernels: Int64) -> list[MissingRecords]:
+def _unlaunched(piece: Piece, kernels: Int64) -> list[MissingRecords]:
     """Kernels without a call, though calls with lower ids were recorded: ids of a process grow with time."""
-    ids = _ids(folder, rows, ("api",))
+    ids = _ids(piece, ("api",))
     lost = (kernels >= 0) & ~_is_in(kernels, ids)
     for process in np.unique(kernels[lost] >> _BITS).tolist():
         own = ids[(ids >= 0) & (ids >> _BITS == process)]
@@ -394,5 +404,5 @@ def _unlaunched(folder: Path, rows: Mapping[str, int], kernels: Int64) -> list[M
     number = int(np.count_nonzero(lost))
     if not number:
         return []
-    start = integers(read_parquet(folder / "kernels.parquet", ["start"]).column("start"))[lost]
+    start = integers(piece.read("kernels", ["start"]).column("start"))[lost]
     return [MissingRecords(LAUNCHES, number, len(kernels), int(start.min()), int(start.max()), "places")]

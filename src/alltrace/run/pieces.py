@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.run.bounds import Bounds
-from alltrace.run.parquet import write_parquet
+from alltrace.run.manifest import NAMES
+from alltrace.run.names import Names
+from alltrace.run.parquet import read_metadata, read_parquet, write_parquet
 from alltrace.run.writer import TableWriter
 from alltrace.trace.schema import TABLES
 
@@ -26,6 +30,9 @@ _TOGETHER = ("ranges", "marks")
 _GPU_WORK = ("kernels", "copies", "graphs", "memory", "allocations")
 """Tables with rows that show that a rank used a device."""
 
+_HELD_BYTES = 8 << 20
+"""What the tables of a piece take in memory, at most, until the import has looked at them: opening a small file takes longer."""
+
 
 def grouped(tables: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """The tables, those that are read together in one group."""
@@ -40,13 +47,17 @@ def grouped(tables: Sequence[str]) -> Iterator[tuple[str, ...]]:
 class Piece:
     """What one report, or several joined, gave one rank: a folder of tables in one numbering and time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, rows: Mapping[str, int] | None = None) -> None:
         self.folder = folder
-        self.rows: dict[str, int] = {}
+        self.rows: dict[str, int] = dict(rows or {})
+        self._held: dict[str, pa.Table] = {}
+        self._room_bytes = _HELD_BYTES
+        self.crossing = False  # whether ranges of a thread cross
         self.start_ns: int | None = None
         self.end_ns: int | None = None
         self.open_end_ns: int | None = None
         self.devices: set[int] = set()
+        self.processes = 0  # how many it has, if its dictionary has been written
         self.warnings: tuple[ReportWarning, ...] = ()
         self.row_warnings: tuple[ReportWarning, ...] = ()
         self.lacking: dict[str, tuple[str, ...]] = {}
@@ -64,10 +75,51 @@ class Piece:
         """The spans of time that were recorded."""
         return self.windows or (() if self.start_ns is None or self.end_ns is None else ((self.start_ns, self.end_ns),))
 
+    @cached_property
+    def names(self) -> Names:
+        """The strings of its tables."""
+        path = self.folder / NAMES
+        return Names(lambda: [path] if path.is_file() else [])
+
+    def read(self, name: str, columns: Sequence[str], dictionaries: Sequence[str] = ()) -> pa.Table:
+        """Columns of a table with rows; those in `dictionaries` are dictionary-encoded."""
+        held = self._held.get(name)
+        if held is None:
+            return read_parquet(self.folder / f"{name}.parquet", columns, dictionaries)
+        table = held.select(columns)
+        for at, field in enumerate(table.schema):
+            if pa.types.is_dictionary(field.type) and field.name not in dictionaries:
+                table = table.set_column(at, field.name, table.column(at).cast(pa.string()))
+        return table
+
+    def nulls(self, name: str, column: str) -> int:
+        """How many rows of a table have no value in a column; it is not read if its file says that it has none."""
+        if (
+            name not in self._held
+            and not read_metadata(self.folder / f"{name}.parquet").schema.to_arrow_schema().field(column).nullable
+        ):
+            return 0
+        return int(self.read(name, [column], [column] if column == "kind" else ()).column(column).null_count)
+
+    def hold(self, name: str, table: pa.Table | None) -> None:
+        """Keep a table that was written in memory, if it is small; None releases one that was written again."""
+        self._held.pop(name, None)
+        if table is not None and table.nbytes + sum(t.nbytes for t in self._held.values()) <= self._room_bytes:
+            self._held[name] = table
+
+    def release(self) -> None:
+        """Release all tables in memory, and hold none from now on."""
+        self._held.clear()
+        self._room_bytes = 0
+
     def write_dictionary(self, name: str, table: Any) -> None:
         """Write the dictionary `name`; one without rows gets no file."""
+        if name == "processes":
+            self.processes = table.num_rows
         if table.num_rows:
-            write_parquet(table.cast(TABLES[name].arrow_schema()), self.folder / f"{name}.parquet", store_schema=False)
+            write_parquet(written := table.cast(TABLES[name].arrow_schema()), self.folder / f"{name}.parquet", store_schema=False)
+            if name != "names":
+                self.hold(name, written)
 
 
 class Sinks:
@@ -127,6 +179,10 @@ class Sinks:
                 piece.open_end_ns = self._latest.get(n, piece.open_end_ns)
                 stats = writer.finish(open_end_ns=self._latest.get(n))
                 piece.rows[name] = stats.rows
+                piece.crossing |= stats.crossing
+                piece.hold(name, stats.whole)
+                if stats.whole is None:  # in addition to a large table, to read small ones takes little
+                    piece.release()
                 piece.saw(stats.first_start_ns, stats.last_end_ns)
                 if (name, n) in self._bounds:
                     piece.row_warnings += self._bounds[name, n].warnings()

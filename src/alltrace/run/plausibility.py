@@ -13,16 +13,21 @@ A row is suspect if
 * it overruns: it ends more than 1 us after the third later piece of work of its stream has begun. Work on a stream is serial.
   Kernels of graphs are not, and neither is a stream in which one in twenty rows overruns; nearby ones may overlap (dependent
   launches, 230 ns of noise between clocks of a device);
+* it crosses others of its thread and domain, which ranges that are pushed and popped do not, and they cross fewer or would lose ten
+  times as much if they ended before they crossed;
+* it is on another device than most of its context, which has one;
 * it is a copy of a negative size, or of over 64 kB at over 20 TB/s, ten times what any device's memory has.
 
-The tables that questions read have the believed end of work that overruns (the start of the next), no size for copies that are too
-fast, and no other suspect row. `suspects` says what the report has. A table that differs is kept as it was recorded, too, for the
-reports of Nsight Systems, which give the file's numbers. If calls share their correlation ids with many others, nothing has one.
+The tables that questions read have the believed end of work that overruns (the start of the next) and of ranges that cross (before
+they do), the device of the context, no size for copies that are too fast, and no other suspect row. `suspects` says what the report
+has. A table that differs is kept as it was recorded for the reports of Nsight Systems, which give the file's numbers. If calls
+share their correlation ids with many others, nothing has one.
 A rank whose clock steps back, whose launches are not joined, or of which a part is lost is in doubt and not compared with others.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -34,10 +39,12 @@ from alltrace.readers.base import ReportWarning
 from alltrace.run.bounds import MOST_TIME_NS, UNREACHABLE_TEXT
 from alltrace.run.launch_order import launch_order
 from alltrace.run.manifest import RECORDED
-from alltrace.run.parquet import read_parquet, row_group_order
+from alltrace.run.parquet import row_group_order
 from alltrace.run.writer import TableWriter
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import integers, is_one_of
+from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.errors import InputError
+from alltrace.trace.nesting import NestingSweep
 from alltrace.trace.schema import EVENT_TABLES, TABLES
 
 if TYPE_CHECKING:
@@ -70,8 +77,8 @@ _SMALL_BYTES = 64 << 10
 _MOST_BYTES_PER_NS = 20_000
 _SAMPLE = 4096
 
-_REASONS = ("unreachable", "backward", "no time", "far", "too long", "late", "repeated", "overrun", "size")
-UNREACHABLE, BACKWARD, TIMELESS, FAR, LONG, LATE, REPEATED, OVERRUN, SIZE = range(1, len(_REASONS) + 1)
+_REASONS = ("unreachable", "backward", "no time", "far", "too long", "late", "repeated", "overrun", "crossing", "device", "size")
+UNREACHABLE, BACKWARD, TIMELESS, FAR, LONG, LATE, REPEATED, OVERRUN, CROSSING, DEVICE, SIZE = range(1, len(_REASONS) + 1)
 _TEXTS = {
     BACKWARD: "rows of `{table}` that end before they start",
     TIMELESS: "rows of `{table}` without a time or a duration",
@@ -80,15 +87,27 @@ _TEXTS = {
     LATE: "rows of `{table}` that begin 1 ms or more after what they launched, or after the call behind them",
     REPEATED: "rows of `{table}` that are recorded twice",
     OVERRUN: "rows of `{table}` that end after later work of their stream has begun",
+    CROSSING: "rows of `{table}` that cross others of their thread",
+    DEVICE: "rows of `{table}` on another device than their context",
     SIZE: "copies of an impossible size, or faster than any memory",
 }
 SUSPECT_TEXTS = tuple(text.format(table=name) for text in (UNREACHABLE_TEXT, *_TEXTS.values()) for name in EVENT_TABLES)
 """How the warnings about suspect rows begin."""
 _UNJOINED = "rows of `{table}` whose correlation ids come again and again, so launches are not joined with what they ran"
+_LACKED = {
+    ("kernels", "kind"): "kernels without a name, so of unknown kind",
+    ("kernels", "stream"): "kernels without a stream",
+    ("copies", "bytes"): "copies without a size",
+}
+_EITHER = "pairs of ranges of a thread that cross, of which either may be wrong"
 _LAUNCHED = ("kernels", "copies", "graphs", "syncs", "api")
 _SHORTEST_CALL_NS, _SHORT_KERNEL_NS = 25, 1000
 """No CUDA call takes less under a profiler, as a median of many; in us, and so 1 ms, many kernels take less than 1000."""
 _MANY = 50
+
+_CROSSING_SHARE = 0.01
+"""Where more of the ranges cross, they are not pushed and popped."""
+_MUCH = 10
 
 _SERIAL = ("kernels", "copies")
 _UNIQUE = {
@@ -113,17 +132,19 @@ def set_aside(piece: Piece, scratch: Path, report: str) -> None:
 
     `scratch` is a folder for temporary files. An `InputError` is raised if the times of the report are not in ns.
     """
-    tables = {name: times for name in piece.rows if (times := times_of(piece.folder, name, piece.rows)) is not None}
+    tables = {name: times for name in piece.rows if (times := times_of(piece, name)) is not None}
     _check_unit(tables, report)
-    reasons = _suspects(piece.folder, tables)
+    reasons = _suspects(piece, tables)
     calls, kernels = (tables[name].start if name in tables else None for name in ("api", "kernels"))
-    order = launch_order(piece.folder, calls, kernels, {name: (why > 0) & (why < LATE) for name, why in reasons.items()})
+    order = launch_order(piece, calls, kernels, {name: (why > 0) & (why < LATE) for name, why in reasons.items()})
     if order.late is not None:
         why = reasons.setdefault("api", np.zeros(len(order.late), np.int8))
         why[order.late & (why == 0)] = LATE
-    unnamed = read_parquet(piece.folder / "kernels.parquet", ["kind"]).column("kind").null_count if kernels is not None else 0
-    if unnamed:
-        piece.row_warnings += (ReportWarning("kernels without a name, so of unknown kind", ("kernels",), unnamed),)
+    ends: dict[str, Int64] = {}
+    if piece.crossing and "ranges" in tables:
+        crossing, ends["ranges"] = _crossing(piece, tables["ranges"], reasons.get("ranges"))
+        _note(reasons, "ranges", crossing, CROSSING)
+    unnamed = _say_what_lacks(piece, tables)
     piece.doubt = _doubt(tables, reasons, order, unnamed)
     for name in _LAUNCHED if order.unjoined else ():
         if name in tables:
@@ -133,10 +154,12 @@ def set_aside(piece: Piece, scratch: Path, report: str) -> None:
         piece.row_warnings += (ReportWarning(f"its clock steps back by {order.back_ns / 1e6:,.1f} ms", tuple(tables)),)
     if not reasons and not piece.unreachable:
         return
-    believed = _believed_ends(piece.folder, tables, reasons)
+    believed = ends | _believed_ends(piece, tables, reasons)
+    devices = {name: _devices_of_contexts(piece, name) for name, why in reasons.items() if (why == DEVICE).any()}
     suspects: list[pa.Table] = []
     for name, why in reasons.items():
-        suspects += _rewrite(piece, name, why, believed.get(name), scratch, unjoined=order.unjoined)
+        values = {c: v for c, v in (("end", believed.get(name)), ("device", devices.get(name))) if v is not None}
+        suspects += _rewrite(piece, name, why, values, scratch, unjoined=order.unjoined)
         counts = np.bincount(why, minlength=len(_REASONS) + 1)
         piece.row_warnings += tuple(
             ReportWarning(text.format(table=name), (name,), int(counts[n])) for n, text in _TEXTS.items() if counts[n]
@@ -147,17 +170,31 @@ def set_aside(piece: Piece, scratch: Path, report: str) -> None:
         for table in suspects:
             for batch in table.to_batches():
                 writer.append(batch)
-        piece.rows["suspects"] = writer.finish().rows
+        stats = writer.finish()
+    piece.rows["suspects"] = stats.rows
+    piece.hold("suspects", stats.whole)
     _see_again(piece, tables, reasons, believed)
 
 
-def times_of(folder: Path, name: str, rows: Mapping[str, int]) -> RowTimes | None:
+def _say_what_lacks(piece: Piece, tables: Mapping[str, RowTimes]) -> int:
+    """Count the rows without a value that others of their table have; returns how many kernels have no name."""
+    counts = {}
+    for (name, column), text in _LACKED.items():
+        if name in tables:
+            nulls = piece.nulls(name, column)
+            counts[column] = nulls if column == "kind" or nulls < piece.rows[name] else 0
+            if counts[column]:
+                piece.row_warnings += (ReportWarning(text, (name,), counts[column]),)
+    return counts.get("kind", 0)
+
+
+def times_of(piece: Piece, name: str) -> RowTimes | None:
     """The times of a table with rows; None if it has no single time of a row, such as that of sampled values."""
     table = TABLES[name]
-    if not rows.get(name) or name == "suspects" or table.order is None or table.track[-1:] == ("metric",):
+    if not piece.rows.get(name) or name == "suspects" or table.order is None or table.track[-1:] == ("metric",):
         return None
     columns = [c for c in (table.order, "end") if c in table.column_names]
-    read = read_parquet(folder / f"{name}.parquet", columns)
+    read = piece.read(name, columns)
     start = read.column(0)
     if start.null_count:  # operations of which the call alone is known
         return None
@@ -198,14 +235,10 @@ def _doubt(tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8
     return None
 
 
-def _suspects(folder: Path, tables: Mapping[str, RowTimes]) -> dict[str, NDArray[np.int8]]:
+def _suspects(piece: Piece, tables: Mapping[str, RowTimes]) -> dict[str, NDArray[np.int8]]:
     """For each table with suspect rows the reason of each row, 0 for none."""
     reasons: dict[str, NDArray[np.int8]] = {}
-
-    def note(name: str, flags: Flags, reason: int) -> None:
-        if flags.any():
-            why = reasons.setdefault(name, np.zeros(len(flags), np.int8))
-            why[flags & (why == 0)] = reason
+    note = partial(_note, reasons)
 
     for name, times in tables.items():
         note(name, times.end < times.start, BACKWARD)
@@ -226,13 +259,24 @@ def _suspects(folder: Path, tables: Mapping[str, RowTimes]) -> dict[str, NDArray
     for name, times in tables.items():
         note(name, times.end > latest + FAR_NS, LONG)
         if name in _UNIQUE:
-            note(name, _repeated(folder, name, times), REPEATED)
-    for name, flags in _overruns(folder, tables, reasons).items():
+            note(name, _repeated(piece, name, times), REPEATED)
+    for name, flags in _overruns(piece, tables, reasons).items():
         note(name, flags & (tables[name].start == 0), TIMELESS)  # its end is not what is wrong
         note(name, flags, OVERRUN)
+    for name in _SERIAL:
+        if name in tables and _on_several(piece, name):
+            device = piece.read(name, ["device"]).column("device")
+            note(name, _devices_of_contexts(piece, name) != integers(device, -1), DEVICE)
     if "copies" in tables:
-        note("copies", _impossible_sizes(folder, tables["copies"]), SIZE)
+        note("copies", _impossible_sizes(piece, tables["copies"]), SIZE)
     return reasons
+
+
+def _note(reasons: dict[str, NDArray[np.int8]], name: str, flags: Flags, reason: int) -> None:
+    """Give rows of a table that have none yet a reason."""
+    if flags.any():
+        why = reasons.setdefault(name, np.zeros(len(flags), np.int8))
+        why[flags & (why == 0)] = reason
 
 
 def _unsuspected(reasons: Mapping[str, NDArray[np.int8]], name: str) -> Any:
@@ -271,14 +315,14 @@ def _recorded_spans(starts: Mapping[str, Int64]) -> list[tuple[int, int]] | None
     return None if enough.all() else [(int(every[a]), int(every[b - 1])) for a, b in zip(first[enough], stop[enough], strict=True)]
 
 
-def _repeated(folder: Path, name: str, times: RowTimes) -> Flags:
+def _repeated(piece: Piece, name: str, times: RowTimes) -> Flags:
     """The rows that equal the row before them among those of the same track and start."""
     candidates = np.flatnonzero((times.start[1:] == times.start[:-1]) & (times.end[1:] == times.end[:-1])) + 1
     flags = np.zeros(len(times.start), np.bool_)
     if len(candidates):
         rows = np.union1d(candidates, candidates - 1)
         columns = list(_UNIQUE[name])
-        read = read_parquet(folder / f"{name}.parquet", columns).take(pa.array(rows))
+        read = piece.read(name, columns).take(pa.array(rows))
         same = np.ones(len(candidates), np.bool_)
         at = np.searchsorted(rows, candidates)
         for column in columns:
@@ -292,10 +336,10 @@ def _repeated(folder: Path, name: str, times: RowTimes) -> Flags:
 class _Tracks:
     """The streams of a table: where the rows of each are, and what is not serial in them."""
 
-    def __init__(self, folder: Path, name: str, chosen: Flags) -> None:
+    def __init__(self, piece: Piece, name: str, chosen: Flags) -> None:
         columns = ["process", "device", "context", "stream"]
-        self._path = folder / f"{name}.parquet"
-        read = read_parquet(self._path, columns)
+        self._piece, self._name = piece, name
+        read = piece.read(name, columns)
         keys = np.stack([integers(read.column(c), -1) for c in columns])
         self.rows: dict[tuple[int, ...], Int64] = {}
         rows = np.flatnonzero(chosen)
@@ -313,7 +357,7 @@ class _Tracks:
 
     def parallel(self, rows: Int64) -> Flags:
         """Which of some rows belong to a graph, or share their launch with other work: such work may overlap."""
-        read = read_parquet(self._path, ["process", "correlation", "graph_node"])
+        read = self._piece.read(self._name, ["process", "correlation", "graph_node"])
         launches = integers(read.column("process"), -1) << _BITS | integers(read.column("correlation"), 0)
         known, counts = np.unique(launches, return_counts=True)
         shared = (counts[np.searchsorted(known, launches[rows])] > 1) & (launches[rows] & ((1 << _BITS) - 1) != 0)
@@ -322,7 +366,7 @@ class _Tracks:
         return overlapping
 
 
-def _overruns(folder: Path, tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]]) -> dict[str, Flags]:
+def _overruns(piece: Piece, tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]]) -> dict[str, Flags]:
     """Work that ends after the third later work of its stream has begun."""
     overruns: dict[str, Flags] = {}
     work = {name: tables[name] for name in _SERIAL if name in tables}
@@ -331,7 +375,7 @@ def _overruns(folder: Path, tables: Mapping[str, RowTimes], reasons: Mapping[str
     every = {
         name: np.ones(len(times.start), np.bool_) if name not in reasons else reasons[name] == 0 for name, times in work.items()
     }
-    tracks = {name: _Tracks(folder, name, chosen) for name, chosen in every.items()}
+    tracks = {name: _Tracks(piece, name, chosen) for name, chosen in every.items()}
     for name, streams in tracks.items():
         times, flags = tables[name], np.zeros(len(tables[name].start), np.bool_)
         for track, rows in streams.rows.items():
@@ -369,20 +413,85 @@ def _overruns_others(start: Int64, end: Int64, others: Int64) -> Flags:
     return over
 
 
-def _impossible_sizes(folder: Path, times: RowTimes) -> Flags:
-    size = integers(read_parquet(folder / "copies.parquet", ["bytes"]).column("bytes"), 0)
+def _on_several(piece: Piece, name: str) -> bool:
+    """Whether the rows of a table may be on several devices, or on none."""
+    return len(piece.devices) > 1 or 0 < piece.nulls(name, "device") < piece.rows[name]
+
+
+def _devices_of_contexts(piece: Piece, name: str) -> Int64:
+    """The device of each row of a table: that of most rows of its context, unless more than a few are elsewhere."""
+    process, context, device = (integers(piece.read(name, [c]).column(c), -1) for c in ("process", "context", "device"))
+    _, of_context = distinct_rows(process, context)
+    pairs, at = distinct_rows(of_context, device)
+    counts = np.bincount(at, minlength=pairs.shape[1])
+    most = np.lexsort((counts, pairs[0]))[np.flatnonzero(np.diff(np.append(pairs[0], -1)))]  # of each context the last
+    few = counts.sum() - counts[most].sum() <= max(_ALWAYS_FEW, _NOT_SERIAL_SHARE * counts.sum())
+    return np.where(context >= 0, pairs[1][most][of_context], device) if few else device
+
+
+def _crossing(piece: Piece, times: RowTimes, why: NDArray[np.int8] | None) -> tuple[Flags, Int64]:
+    """The ranges that are wrong where ranges cross, as the others can be known, and the believed ends of all ranges."""
+    read = piece.read("ranges", ["kind", "thread", "domain", "end"], ["kind"])
+    is_open = np.asarray(read.column("end").is_null())
+    end = np.where(is_open, piece.open_end_ns or times.end, times.end)
+    thread = integers(read.column("thread"), -1)
+    nests = is_one_of(read.column("kind"), ("pushpop",)) & (thread >= 0) & (why is None or why == 0)
+    track = distinct_rows(thread, integers(read.column("domain"), 0))[1]
+    rows = np.flatnonzero(nests)
+    rows = rows[np.lexsort((-end[rows], times.start[rows], track[rows]))]
+    sweep = NestingSweep()
+    sweep.step(np.ones(len(rows), np.bool_), track[rows], times.start[rows], end[rows])
+    flags = np.zeros(len(times.start), np.bool_)
+    crossed: dict[int, set[int]] = {}
+    waiting = rows[sweep.crosses].tolist()
+    starts, ends = times.start[rows], end[rows]
+    while waiting:
+        if len(crossed) > max(_MANY, _NOT_SERIAL_SHARE * len(rows)):
+            return flags, times.end
+        if (row := waiting.pop()) in crossed:
+            continue
+        first, last = times.start[row], end[row]
+        over_first = (starts < first) & (ends > first + _OVERRUN_NS) & (ends < last - _OVERRUN_NS)
+        over_last = (starts > first) & (starts < last - _OVERRUN_NS) & (ends > last + _OVERRUN_NS)
+        crossed[row] = set(rows[(over_first | over_last) & (track[rows] == track[row])].tolist())
+        waiting += crossed[row]
+
+    def before_it_crosses(row: int) -> int:
+        return min(int(times.start[o] if times.start[o] > times.start[row] else end[o]) for o in crossed[row])
+
+    believed, unsure = times.end.copy(), 0
+    while crossed:
+        lost = {row: int(end[row]) - before_it_crosses(row) for row in crossed}
+        worst = max(crossed, key=lambda row: (is_open[row], len(crossed[row]), -lost[row]))
+        flags[worst] = is_open[worst] or len(crossed[worst]) > 1 or _MUCH * lost[worst] < min(lost[o] for o in crossed[worst])
+        if flags[worst]:
+            believed[worst] = before_it_crosses(worst)
+        else:
+            unsure += 1
+        for other in crossed.pop(worst):
+            crossed[other].discard(worst)
+            if not crossed[other]:
+                del crossed[other]
+    if unsure:
+        piece.row_warnings += (ReportWarning(_EITHER, ("ranges",), unsure),)
+    few = np.count_nonzero(flags) <= max(_ALWAYS_FEW, _CROSSING_SHARE * len(rows))
+    return flags & few, believed if few else times.end
+
+
+def _impossible_sizes(piece: Piece, times: RowTimes) -> Flags:
+    size = integers(piece.read("copies", ["bytes"]).column("bytes"), 0)
     fast = size // np.maximum(times.end - times.start, 1) > _MOST_BYTES_PER_NS
     impossible: Flags = np.logical_or(size < 0, (size > _SMALL_BYTES) & fast)
     return impossible
 
 
-def _believed_ends(folder: Path, tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]]) -> dict[str, Int64]:
+def _believed_ends(piece: Piece, tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]]) -> dict[str, Int64]:
     """The ends of all rows of a table with work that overruns: of that, the start of what is next on its stream."""
     ends: dict[str, Int64] = {}
     whose = {name: reasons.get(name, np.zeros(len(tables[name].start), np.int8)) for name in _SERIAL if name in tables}
     if not any((why == OVERRUN).any() for why in whose.values()):
         return ends
-    tracks = {name: _Tracks(folder, name, (why == 0) | (why >= OVERRUN)) for name, why in whose.items()}
+    tracks = {name: _Tracks(piece, name, (why == 0) | (why >= OVERRUN)) for name, why in whose.items()}
     for name, why in whose.items():
         believed = tables[name].end.copy()
         for track, rows in tracks[name].rows.items():
@@ -397,7 +506,7 @@ def _believed_ends(folder: Path, tables: Mapping[str, RowTimes], reasons: Mappin
 
 
 def _rewrite(
-    piece: Piece, name: str, why: NDArray[np.int8], believed: Int64 | None, scratch: Path, *, unjoined: bool
+    piece: Piece, name: str, why: NDArray[np.int8], believed: Mapping[str, Int64], scratch: Path, *, unjoined: bool
 ) -> list[pa.Table]:
     """Write a table without what cannot be believed, keep it as it was, and return its suspect rows as `suspects` has them.
 
@@ -414,17 +523,25 @@ def _rewrite(
             rows = slice(first, first + batch.num_rows)
             first += batch.num_rows
             reason = why[rows]
-            ends = None if believed is None else believed[rows]
+            values = {column: its[rows] for column, its in believed.items()}
             if reason.any():
-                suspects.append(_as_suspects(name, batch, reason, ends))
-                batch = _believable(batch, reason, ends)
+                suspects.append(_as_suspects(name, batch, reason, values.get("end")))
+                batch = _believable(batch, reason, values)
             if unjoined and name in _LAUNCHED:
                 batch = _without(batch, "correlation")
             writer.append(batch.cast(schema))
-        piece.rows[name] = writer.finish(open_end_ns=piece.open_end_ns).rows
+        stats = writer.finish(open_end_ns=piece.open_end_ns)
+    piece.rows[name] = stats.rows
+    piece.hold(name, stats.whole)
     if not piece.rows[name]:
         path.unlink()
     return suspects
+
+
+def _ends_late(reason: NDArray[np.int8]) -> Flags:
+    """Which rows are believed but for their ends."""
+    flags: Flags = (reason == OVERRUN) | (reason == CROSSING)
+    return flags
 
 
 def _without(batch: Any, column: str, rows: Flags | None = None) -> Any:
@@ -444,11 +561,14 @@ def _with_possible_times(batch: Any) -> Any:
     return batch
 
 
-def _believable(batch: Any, reason: NDArray[np.int8], believed: Int64 | None) -> Any:
-    """The rows of a batch that are believed, with the ends and sizes that are."""
-    if believed is not None and (reason == OVERRUN).any():
-        at = batch.schema.get_field_index("end")
-        batch = batch.set_column(at, batch.schema.field(at), pa.array(believed, pa.int64()))
+def _believable(batch: Any, reason: NDArray[np.int8], believed: Mapping[str, Int64]) -> Any:
+    """The rows of a batch that are believed, with the ends, devices and sizes that are."""
+    for column, wrong in (("end", _ends_late(reason)), ("device", reason == DEVICE)):
+        if wrong.any():
+            at = batch.schema.get_field_index(column)
+            field = batch.schema.field(at)
+            values = pa.array(believed[column], pa.int64(), mask=believed[column] < 0 if column == "device" else None)
+            batch = batch.set_column(at, field, pc.if_else(pa.array(wrong), values.cast(field.type), batch.column(at)))
     if (reason == SIZE).any():
         batch = _without(batch, "bytes", reason == SIZE)
     names = batch.schema.names
@@ -468,7 +588,7 @@ def _as_suspects(name: str, batch: Any, reason: NDArray[np.int8], believed: Int6
     }
     ends = None if believed is None else believed[rows]
     if ends is not None:
-        columns["believed_end"] = pa.array(ends, pa.int64(), mask=reason[rows] != OVERRUN)
+        columns["believed_end"] = pa.array(ends, pa.int64(), mask=~_ends_late(reason[rows]))
     taken = batch.take(pa.array(rows))
     for column in _COPIED_COLUMNS:
         source = order if column == "start" else column

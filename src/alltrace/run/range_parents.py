@@ -35,6 +35,7 @@ class Nesting:
         self._pushpop = -1 if pushpop is None else pushpop
         self._open_end = _INT64_MAX if open_end_ns is None else open_end_ns
         self._sweep = NestingSweep()
+        self.crossing = False  # whether a range so far ends after another one in which it began
 
     def fill(self, rows: pa.Table) -> pa.Table:
         """`rows`, the next ones of the file, with `depth` and `parent` filled.
@@ -46,6 +47,7 @@ class Nesting:
         nests = known & pc.fill_null(pc.equal(kinds, self._pushpop), False).to_numpy(zero_copy_only=False)
         starts = _numbers(rows, "start", 0)
         depths, parents = self._sweep.step(nests, _numbers(rows, "thread", 0), starts, _numbers(rows, "end", self._open_end))
+        self.crossing = self.crossing or bool(self._sweep.crosses.any())
         columns = {
             "depth": pa.array(np.minimum(depths, _DEPTH_MAX).astype(np.int16), mask=depths < 0),
             "parent": pa.array(parents, mask=parents < 0),

@@ -19,11 +19,9 @@ from alltrace.readers.registry import open_report
 from alltrace.run.checksums import write_rank_record
 from alltrace.run.collective_copies import mark_collective_copies
 from alltrace.run.host_paths import host_path, naming_host
-from alltrace.run.manifest import NAMES, RANKS, Device, RankRecord, ReportRecord, rank_folder
+from alltrace.run.manifest import RANKS, Device, RankRecord, ReportRecord, rank_folder
 from alltrace.run.meeting_kernels import keep_unknown_kernels
 from alltrace.run.missing_records import Missing, missing_records
-from alltrace.run.names import Names
-from alltrace.run.parquet import read_parquet
 from alltrace.run.pieces import Piece, Sinks, grouped
 from alltrace.run.plausibility import set_aside
 from alltrace.run.prefetch import prefetched
@@ -148,6 +146,8 @@ def _split(
         piece.warnings = warnings
         set_aside(piece, folder, task.reports[report].path)
         piece.windows = windows_of(piece)
+        if len(task.reports) > 1:
+            piece.release()
         yield owners[n][0], piece
 
 
@@ -249,8 +249,8 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
     if windows:
         of_import.append(ReportWarning("windows were recorded; the time between them is not judged", EVENT_TABLES, len(windows)))
     record = task.reports[order[0]]
-    mark_collective_copies(piece.folder, piece.rows, staging / f"marked-{plan.rank}")
-    keep_unknown_kernels(piece.folder, piece.rows)
+    mark_collective_copies(piece, staging / f"marked-{plan.rank}")
+    keep_unknown_kernels(piece)
     missing = _missing(task, piece)
     row_warnings = {p.folder.parent.name: p.row_warnings for p in pieces if p.row_warnings}
     of_import += missing.warnings
@@ -290,7 +290,7 @@ def _missing(task: RankTask, piece: Piece) -> Missing:
     """What the reports lost, as far as the imported tables show it."""
     if not set(_TELL_MISSING) <= set(task.tables):
         return Missing()
-    return missing_records(piece.folder, piece.rows, piece.end_ns)
+    return missing_records(piece)
 
 
 def _lacking(pieces: Sequence[Piece]) -> dict[str, tuple[str, ...]]:
@@ -318,11 +318,10 @@ def _sync(folder: Path) -> None:
 
 def _devices(piece: Piece, host: str) -> tuple[Device, ...]:
     """The devices that the rank used, out of all that its reports describe."""
-    path, names = piece.folder / "devices.parquet", piece.folder / NAMES
-    if not path.is_file():
+    if not (piece.folder / "devices.parquet").is_file():
         return ()
-    rows = read_parquet(path, ["device", "ordinal", "uuid", "bus_id", "name"])
-    texts = Names(lambda: [names] if names.is_file() else []).texts(rows.column("name").combine_chunks()).to_pylist()
+    rows = piece.read("devices", ["device", "ordinal", "uuid", "bus_id", "name"])
+    texts = piece.names.texts(rows.column("name").combine_chunks()).to_pylist()
     return tuple(
         Device(r["device"], r["ordinal"], r["uuid"], r["bus_id"], text, host)
         for r, text in zip(rows.to_pylist(), texts, strict=True)

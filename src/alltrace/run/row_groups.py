@@ -49,6 +49,7 @@ class RowGroups:
 
     def __init__(self, table: Table, path: Path, held: HeldColumns, encoder: ThreadPoolExecutor | None = None) -> None:
         self.nesting: Any = None  # fills `depth` and `parent` of `ranges` as rows pass; None for other tables
+        self.whole: pa.Table | None = None  # all rows, if they are one row group
         self.order: list[int] = []  # the row groups written so far in the order of the rows, as far as it is known
         self._table = table
         self._path = path
@@ -139,6 +140,7 @@ class RowGroups:
         self._count += 1
         if last and self._count == 1:  # one row group: a thread would gain nothing
             self._writer.write_table(released, row_group_size=rows)
+            self.whole = released
             return
         if self._encoder is None:
             self._encoder = self._pool = one_thread()

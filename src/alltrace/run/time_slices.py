@@ -151,7 +151,7 @@ class TimeSlices:
             own = integers(rows.column(_ID), NO_ID)
             found.append(_rows_at(rows, np.flatnonzero((own >= ids[0]) & (own <= ids[-1]))))
         for key in set(self._looked_up.get(table, ())) - set(used):
-            self._let_go(key)
+            self._release(key)
         self._looked_up[table] = used
         return pa.concat_tables(found[1:] or found).select(list(columns)).unify_dictionaries()
 
@@ -165,12 +165,12 @@ class TimeSlices:
     def _wait(self, key: _Key, rows: Any, *, last: bool) -> None:
         """Hold a row group for the next span, where there is room, until the span that is the last to need it."""
         if last:
-            self._let_go(key)
+            self._release(key)
         elif key not in self._waiting and rows.nbytes <= self._room.free_bytes:
             self._room.free_bytes -= rows.nbytes
             self._waiting[key] = rows
 
-    def _let_go(self, key: _Key) -> None:
+    def _release(self, key: _Key) -> None:
         rows = self._waiting.pop(key, None)
         if rows is not None:
             self._room.free_bytes += rows.nbytes

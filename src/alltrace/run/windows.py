@@ -16,16 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.run.manifest import NAMES
-from alltrace.run.names import Names
-from alltrace.run.parquet import read_parquet
 from alltrace.run.plausibility import times_of
 from alltrace.trace.arrays import integers
 from alltrace.trace.intervals import clip, gaps, merge, union
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from alltrace.run.pieces import Piece
     from alltrace.trace.arrays import Int64
@@ -47,8 +43,8 @@ class _Counted(NamedTuple):
 
 def last_attempt(pieces: Sequence[Piece]) -> int:
     """Where the last attempt begins among the pieces of a rank, which are in order of time."""
-    calls = [_correlations(p.folder) for p in pieces]
-    steps = [_steps(p.folder) for p in pieces]
+    calls = [_correlations(p) for p in pieces]
+    steps = [_steps(p) for p in pieces]
     begin = 0
     for n in range(1, len(pieces)):
         before, now, before_step, now_step = calls[n - 1], calls[n], steps[n - 1], steps[n]
@@ -61,10 +57,10 @@ def last_attempt(pieces: Sequence[Piece]) -> int:
 
 def windows_of(piece: Piece) -> Spans:
     """The spans of time that one report recorded, if its profiler paused between them; else none."""
-    off = [*_off_between_steps(piece.folder), *_off_between_calls(piece.folder)]
+    off = [*_off_between_steps(piece), *_off_between_calls(piece)]
     if not off or piece.start_ns is None or piece.end_ns is None:
         return ()
-    tables = [times for name in piece.rows if (times := times_of(piece.folder, name, piece.rows)) is not None]
+    tables = [times for name in piece.rows if (times := times_of(piece, name)) is not None]
     pauses = []
     for start, end, least_ns in off:
         inside = ((t, (t.start < end) & (t.end > start)) for t in tables)
@@ -97,54 +93,52 @@ def between(windows: Spans) -> Spans:
     return tuple((before[1], behind[0]) for before, behind in pairwise(windows))
 
 
-def _correlations(folder: Path) -> _Counted | None:
-    path = folder / "api.parquet"
-    if not path.is_file():
+def _correlations(piece: Piece) -> _Counted | None:
+    if not piece.rows.get("api"):
         return None
-    extremes = pc.min_max(read_parquet(path, ["correlation"]).column("correlation")).as_py()
+    extremes = pc.min_max(piece.read("api", ["correlation"]).column("correlation")).as_py()
     return None if extremes["min"] is None else _Counted(extremes["min"], extremes["max"])
 
 
-def _steps(folder: Path) -> _Counted | None:
-    numbers = [int(m[1]) for text in _named(folder, "ranges", _STEP).values() if (m := _STEP.match(text))]
+def _steps(piece: Piece) -> _Counted | None:
+    numbers = [int(m[1]) for text in _named(piece, "ranges", _STEP).values() if (m := _STEP.match(text))]
     return _Counted(min(numbers), max(numbers)) if numbers else None
 
 
-def _named(folder: Path, table: str, pattern: re.Pattern[str]) -> dict[int, str]:
+def _named(piece: Piece, table: str, pattern: re.Pattern[str]) -> dict[int, str]:
     """The names of the rows of a table that match a pattern, by id."""
-    path, names = folder / f"{table}.parquet", folder / NAMES
-    if not path.is_file() or not names.is_file():
+    if not piece.rows.get(table):
         return {}
-    ids = pc.unique(read_parquet(path, ["name"]).column("name")).drop_null()
-    texts = Names(lambda: [names]).texts(ids).to_pylist()
+    ids = pc.unique(piece.read(table, ["name"]).column("name")).drop_null()
+    texts = piece.names.texts(ids).to_pylist()
     return {i: text for i, text in zip(ids.to_pylist(), texts, strict=True) if text and pattern.match(text)}
 
 
-def _times_named(folder: Path, table: str, names: Iterable[int]) -> tuple[Int64, Int64]:
+def _times_named(piece: Piece, table: str, names: Iterable[int]) -> tuple[Int64, Int64]:
     """The starts and ends of the rows of a table with some names."""
-    read = read_parquet(folder / f"{table}.parquet", ["name", "start", "end"])
+    read = piece.read(table, ["name", "start", "end"])
     its = read.filter(pc.is_in(read.column("name"), value_set=pa.array(list(names), pa.int64())))
     start = integers(its.column("start"))
     return start, integers(pc.coalesce(its.column("end"), its.column("start")))
 
 
-def _off_between_steps(folder: Path) -> Iterator[tuple[int, int, int]]:
+def _off_between_steps(piece: Piece) -> Iterator[tuple[int, int, int]]:
     """The times between steps, and how long nothing has to be in each; steps follow each other at once."""
-    names = _named(folder, "ranges", _STEP)
+    names = _named(piece, "ranges", _STEP)
     if len(names) > 1:
-        starts, ends = _times_named(folder, "ranges", names)
+        starts, ends = _times_named(piece, "ranges", names)
         least_ns = max(_LEAST_NS, int(np.median(ends - starts)))
         apart = gaps(merge(starts, ends))
         yield from ((a, b, least_ns) for a, b in zip(apart.starts.tolist(), apart.ends.tolist(), strict=True) if b - a >= least_ns)
 
 
-def _off_between_calls(folder: Path) -> Iterator[tuple[int, int, int]]:
+def _off_between_calls(piece: Piece) -> Iterator[tuple[int, int, int]]:
     """The times between the program's calls to stop the profiler and to start it, likewise."""
-    names = _named(folder, "api", _SWITCH)
+    names = _named(piece, "api", _SWITCH)
     stop = [i for i, name in names.items() if _OFF.match(name)]
     if stop:
-        _, stopped = _times_named(folder, "api", stop)
-        started, _ = _times_named(folder, "api", names.keys() - stop)
+        _, stopped = _times_named(piece, "api", stop)
+        started, _ = _times_named(piece, "api", names.keys() - stop)
         for end in stopped.tolist():
             later = started[started >= end]
             if len(later):

@@ -39,6 +39,8 @@ class TableStats(NamedTuple):
     # the earliest point in time of any row, in the file's own time; None without rows or times
     first_start_ns: int | None
     last_end_ns: int | None  # the latest
+    crossing: bool = False  # of `ranges`: whether any ends after another one of its thread in which it began
+    whole: pa.Table | None = None  # all rows as they were written, if they are one row group
 
 
 class TableWriter:
@@ -116,7 +118,8 @@ class TableWriter:
             raise
         self._closed = True
         first, last = self._extent or (None, None)
-        return TableStats(self._rows, self._path.stat().st_size, first, last)
+        crossing = output.nesting is not None and output.nesting.crossing
+        return TableStats(self._rows, self._path.stat().st_size, first, last, crossing, output.whole)
 
     def abort(self) -> None:
         """Give up: remove what was written. Does nothing after `finish`."""

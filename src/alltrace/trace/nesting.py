@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _FAR = 1 << 62
 _ROOM = 1024
+_SLACK_NS = 1_000
+"""Recorders round times to microseconds, so ranges that cross by less may be nested."""
 
 
 class NestingSweep:
@@ -32,6 +34,7 @@ class NestingSweep:
         self._row = 0
         self._frontier = np.zeros((4, 0), np.int64)
         self._state = np.zeros(2, np.int64)
+        self.crosses = np.zeros(0, np.bool_)  # whether each of the last ranges begins in an earlier one and ends after it
 
     def step(self, wanted: NDArray[np.bool_], tracks: Int64, starts: Int64, ends: Int64) -> tuple[Int64, Int64]:
         """The next n ranges.
@@ -49,7 +52,9 @@ class NestingSweep:
         depths, parents = np.empty(count, np.int64), np.empty(count, np.int64)
         wanted = np.ascontiguousarray(wanted, np.bool_)
         tracks = np.ascontiguousarray(tracks, np.int64)
-        core.nest(wanted, tracks, starts, ends, self._row, frontier, self._state, depths, parents)
+        crosses = np.empty(count, np.uint8)
+        core.nest(wanted, tracks, starts, ends, self._row, frontier, self._state, depths, parents, crosses, _SLACK_NS)
+        self.crosses = crosses.view(np.bool_)
         self._frontier = frontier[:, : int(self._state[0])].copy()
         self._row += count
         return depths, parents

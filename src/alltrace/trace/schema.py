@@ -389,7 +389,7 @@ _EVENT_TABLES = (
         (
             _START, _c("end", "time", "end, as recorded"), _PROCESS, _THREAD, _DEVICE, _STREAM, _CORRELATION,
             _c("table", "enum", "the table of the row"),
-            _c("reason", "enum", "unreachable, backward, no time, far, too long, repeated, overrun or size: see `alltrace.run.plausibility`"),
+            _c("reason", "enum", "unreachable, backward, no time, far, too long, late, repeated, overrun, crossing, device or size: see `alltrace.run.plausibility`"),
             _c("believed_end", "time", "end that questions use; null if they leave the row out"),
             _NAME, _c("bytes", "int64", "size of a copy, as recorded", "bytes"),
         ),

@@ -9,6 +9,8 @@ import pytest
 from alltrace.api import open_run
 from alltrace.readers.kineto.categories import ROLES
 from alltrace.readers.registry import open_report
+from alltrace.trace.kernel_families import OTHER, family_in_name
+from alltrace.trace.kernel_rules import COMMUNICATION, built_in_rules
 
 from .planted import RANKS, SOURCE, load, plant
 
@@ -90,3 +92,32 @@ def test_two_ranks_whose_operations_match_nothing_are_answered(corpus, tmp_path)
     assert [r.rank for r in run.ranks] == [0, 1]
     assert len(run.recipe("breakdown").to_pylist()) == 2
     assert run.recipe("collectives").notes
+
+
+AMD = (
+    "tracelens/mi300__resnet_act_checkpoint",
+    *(
+        f"tracelens_evals/{n}"
+        for n in (
+            "elem_01_add_poor_bw",
+            "gemm_01_compute_few_tiles",
+            "gemm_03_compute_misaligned",
+            "sdpa_01_long_seq_low_eff",
+            "sdpa_03_short_seq_overhead",
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize("name", AMD)
+def test_kernels_of_amd_traces_have_a_family_or_communicate(corpus, name):
+    """By time, less than a twentieth is of no family, and what counts as communication is RCCL's."""
+    lasted = Counter()
+    for event in load(corpus / "kineto" / f"{name}.json.gz")["traceEvents"]:
+        if event.get("ph") == "X" and event.get("cat") == "kernel":
+            lasted[event["name"]] += event["dur"]
+    communicates = {n for n in lasted if built_in_rules().kind(n) in COMMUNICATION}
+    assert all("nccl" in n.lower() for n in communicates)
+    computes = {n: t for n, t in lasted.items() if n not in communicates}
+    other = sum(t for n, t in computes.items() if family_in_name(n) in (None, OTHER) or built_in_rules().kind(n) != "compute")
+    assert other < 0.05 * sum(computes.values())

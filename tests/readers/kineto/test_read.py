@@ -634,3 +634,24 @@ def test_times_that_count_from_the_start_of_the_machine_may_begin_at_0(write):
     events = [gpu("kernel", "k", 10.0 * n, 5, n + 1) for n in range(4)]
     path = write(trace(events, baseTimeNanoseconds=0))
     assert len(rows_of(path, "kernels")) == 4
+
+
+def test_events_that_only_begin_are_left_out_and_counted(write):
+    begun = {"ph": "B", "cat": "cpu_op", "name": "aten::add", "pid": 7, "tid": 1, "ts": 1_000_000, "args": {}}
+    path = write(trace([gpu("kernel", "k", 1_000_000, 5, 1), begun, begun, {**begun, "cat": "fwdbwd"}]))
+    assert rows_of(path, "ranges") == []
+    assert "events left out because they begin and do not end (`ph` is B): 2" in warnings_of(path)[1]
+
+
+def test_a_name_of_null_is_no_name(write):
+    path = write(trace([gpu("kernel", "k", 1_000_000, 5, 1), {**gpu("kernel", "k", 1_000_010, 5, 2), "name": None}]))
+    assert [(r["name"] is None, r["kind"]) for r in rows_of(path, "kernels")] == [(False, None), (True, None)]
+
+
+def test_groups_of_size_0_have_the_size_of_their_list(write):
+    args = {"Collective name": "allreduce", "In msg nelems": 4, "Out msg nelems": 4, "dtype": "Float", "Group size": 0}
+    kernel = gpu("kernel", "ncclDevKernel_AllReduce", 1_000_000, 5, 1)
+    kernel["args"] |= {**args, "Process Group Name": "0", "Process Group Ranks": "[0, 1, 2]"}
+    path = write(trace([kernel]))
+    assert [r["group_size"] for r in rows_of(path, "collectives")] == [3]
+    assert "events that name a group of size 0; its size is that of its list of ranks: 1" in warnings_of(path)[1]

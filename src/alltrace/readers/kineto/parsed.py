@@ -51,7 +51,12 @@ class Parsed:
                 self._goes_on = scanner.scan.whole and scanner.goes_on()
                 metadata.update(scanner.scan.metadata)
                 self._entities.describe(metadata.get("deviceProperties"))
-            self._broken, self._timeless, self._unknown = scanner.scan.broken, tables.timeless, tables.unknown
+            self._broken, self._unknown = scanner.scan.broken, tables.unknown
+            self._left_out = {
+                "events left out because their start or duration is missing, 0 or not a number": tables.timeless,
+                "events left out because they begin and do not end (`ph` is B)": tables.begun,
+                "events that name a group of size 0; its size is that of its list of ranks": tables.memberless,
+            }
             if not scanner.scan.whole and not scanner.array_closed:
                 self._broken = max(0, self._broken - 1)  # the last event of a trace that is cut short
             self._whole = {"collectives": communication.batch(), "kernel_counters": counters.batch()}
@@ -82,12 +87,11 @@ class Parsed:
         if self._goes_on:
             text = "the file goes on after the end of its JSON: what follows is not read; make a file of each trace"
             found.append(ReportWarning(text, TABLES))
-        if self._broken:
-            text = "events left out because they are not valid JSON (an escape or a quote may be at fault)"
-            found.append(ReportWarning(text, TABLES, self._broken))
-        if self._timeless:
-            text = "events left out because their start or duration is missing, 0 or not a number"
-            found.append(ReportWarning(text, TABLES, self._timeless))
+        left_out = {
+            "events left out because they are not valid JSON (an escape or a quote may be at fault)": self._broken,
+            **self._left_out,
+        }
+        found += [ReportWarning(text, TABLES, count) for text, count in left_out.items() if count]
         for category, (work, left) in heapq.nlargest(_MOST_CATEGORIES, self._unknown.items(), key=lambda item: sum(item[1])):
             of = f"events of the unknown category `{printable(category)[:80]}`" if category else "events without a category"
             if work:

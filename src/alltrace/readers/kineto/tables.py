@@ -42,6 +42,8 @@ class Tables:
         self, known: names.Names, entities: Entities, zero_ns: int, first_ns: int | None = None, *, by_external: bool = False
     ) -> None:
         self.timeless: int = 0
+        self.begun: int = 0
+        self.memberless: int = 0
         self.unknown: dict[str, list[int]] = {}
         self.places: dict[str, Any] = {}
         self._names = known
@@ -58,7 +60,10 @@ class Tables:
     def batches(self, block: Block) -> Iterator[tuple[str, dict[str, Any]]]:
         """The rows of each table, as columns, of the events of a block that are intervals."""
         role = self._names.classes("role", names.role, block["cat"], categories.OTHER)
-        whole = self._names.classes("ph", lambda t: int(t == "X"), block["ph"]) == 1
+        phase = self._names.classes("ph", lambda t: "?XB".find(t), block["ph"])
+        whole = phase == 1
+        self.begun += int(((phase == 2) & (role != categories.OTHER)).sum())
+        self.memberless += int((block["group_size"] == 0).sum())
         self._entities.note_names(block, self._names)
         role = np.where(whole, role, categories.OTHER)
         odd = np.flatnonzero(whole & (role == categories.OTHER))

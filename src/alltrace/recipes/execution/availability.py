@@ -128,7 +128,7 @@ def _is_about_suspects(texts: Iterable[str]) -> bool:
 
 
 _ON_SUSPECTS = (
-    "rows that cannot be true are left out, cut at the next work of their stream, or have no size; the table `suspects` has them"
+    "rows that cannot be true are left out, or have another end, another device or no size; the table `suspects` has them"
 )
 _ON_SUSPECTS_AS_RECORDED = "rows that cannot be true are in this answer as they were recorded; the table `suspects` has them"
 
