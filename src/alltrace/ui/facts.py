@@ -131,7 +131,10 @@ def _findings(session: Session, advance: Callable[[int], None]) -> dict[str, Any
     cards = []
     for card, row in zip(diagnosis.cards, found.table.to_pylist(), strict=True):
         place = places.of(card.kind, card.ranks, row["where"])
-        cards.append(card._asdict() | {"proof": card.proof._asdict(), "place": None if place is None else place._asdict()})
+        cards.append(
+            card._asdict()
+            | {"proof": None if card.proof is None else card.proof._asdict(), "place": None if place is None else place._asdict()}
+        )
     told_of: dict[str, Any] = plain({"verdict": diagnosis.verdict, "cards": cards})
     return plain_answer(found) | told_of | {"notes": list(diagnosis.notes)}
 
