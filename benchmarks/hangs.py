@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -64,32 +65,49 @@ def hang(cause: str, folder: Path, rank: int, step: int, after_s: float, cut: st
             if cause == "late-rank":  # it goes on
                 time.sleep(after_s)
         finally:
+            started = _descendants(job.pid)
             if job.poll() is None:
                 job.send_signal(signal.SIGTERM)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     job.wait(5)
-            for pid in _of_session(job.pid):  # such as one that is stopped
-                os.kill(pid, signal.SIGKILL)
+            for pid in started:  # such as one that is stopped
+                if _program(pid) == PROGRAM.name:
+                    os.kill(pid, signal.SIGKILL)
             job.wait()
 
 
-def _of_session(session: int) -> list[int]:
-    """The processes of a session."""
-    pids = []
+def _descendants(parent: int) -> list[int]:
+    """The processes that a process started, and those that they started."""
+    children: dict[int, list[int]] = defaultdict(list)
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if int(fields[3]) == session and fields[0] != "Z":
-            pids.append(int(path.parent.name))
+        children[int(fields[1])].append(int(path.parent.name))
+    pids, todo = [], [parent]
+    while todo:
+        new = children[todo.pop()]
+        pids += new
+        todo += new
     return pids
 
 
-def _stacks(py_spy: str, session: int, folder: Path) -> None:
+def _program(pid: int) -> str:
+    """The name of the program that a Python process runs; empty if there is no such process."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    return next((Path(w.decode()).name for w in words if w.endswith(b".py")), "")
+
+
+def _stacks(py_spy: str, launcher: int, folder: Path) -> None:
     """The stacks of all ranks by py-spy, in place of those of `faulthandler`."""
-    for pid in _of_session(session):
+    for pid in _descendants(launcher):
         try:
+            if _program(pid) != PROGRAM.name:
+                continue
             variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
             stopped = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
         except OSError:

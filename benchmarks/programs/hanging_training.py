@@ -29,6 +29,7 @@ STEPS = 60
 AFTER_S = float(os.environ.get("HANG_AFTER_S", "10"))
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 progress = {"moved": time.monotonic()}
+writing = threading.Lock()
 
 
 def watch() -> None:
@@ -40,6 +41,12 @@ def watch() -> None:
 
 
 def write_record() -> None:
+    with writing:
+        if not (FOLDER / f"fr_trace_{RANK}").exists():
+            _write_record()
+
+
+def _write_record() -> None:
     part = FOLDER / f".part_{RANK}"
     part.write_bytes(_dump_fr_trace())
     part.rename(FOLDER / f"fr_trace_{RANK}")

@@ -111,8 +111,8 @@ def watchdog(rank, sequence, issued):
     return (
         f"[rank{rank}]:[E1129 21:39:49 ProcessGroupNCCL.cpp:629] [Rank {rank}] Watchdog caught collective operation timeout: "
         f"WorkNCCL(SeqNum={sequence}, OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600029 milliseconds "
-        f"before timing out.\n[rank{rank}]:[E1129] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] failure detected by watchdog at work "
-        f"sequence id: {sequence} PG status: last enqueued work: {issued}, last completed work: {sequence - 1}\n"
+        f"before timing out.\n[rank{rank}]:[E1129] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] failure detected by watchdog at "
+        f"work sequence id: {sequence} PG status: last enqueued work: {issued}, last completed work: {sequence - 1}\n"
     )
 
 
@@ -148,7 +148,8 @@ def test_ras_names_ranks_that_launched_less(tmp_path):
     row = answer.table.to_pylist()[0]
     assert (row["kind"], row["ranks"]) == ("missing-call", [4, 5])
     assert "up to operation 6649, most up to 6650" in answer.verdict
-    one = "  7 ranks have launched up to operation 64\n  Rank 7 has launched up to operation 60 -- GPU 3 managed by process 16 on node n1\n"
+    one = "  7 ranks have launched up to operation 64\n"
+    one += "  Rank 7 has launched up to operation 60 -- GPU 3 managed by process 16 on node n1"
     (tmp_path / "ras.txt").write_text(one)
     row = verdict_of(tmp_path).table.to_pylist()[0]
     assert (row["ranks"], row["hosts"]) == ([7], ["n1"])

@@ -14,6 +14,7 @@ from alltrace.hang.progress import Progress
 from alltrace.hang.waits import Root, Waits, follow
 from alltrace.readers.flight_recorder.read import Recording
 from alltrace.recipes.base import Answer
+from alltrace.recipes.terms import HANG_KIND_MEANINGS
 from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
 from alltrace.trace.number_text import counted, number_ranges
@@ -24,17 +25,6 @@ if TYPE_CHECKING:
     from alltrace.hang.evidence import Evidence
     from alltrace.readers.flight_recorder.read import Entry
 
-KINDS = {
-    "missing-call": "ranks never entered a collective that the others wait in",
-    "mismatch": "ranks entered a collective with another operation, size, type or order",
-    "missing-peer": "a send or receive without its partner; the ranks are those that did not issue it",
-    "dead-rank": "a process or its GPU died, or left nothing",
-    "rank-computes": "a rank computes while the others wait for it",
-    "rank-waits": "a rank waits for data, a lock or storage while the others wait for it",
-    "network": "all ranks entered the operation, and it does not complete",
-    "unknown": "the files do not say who it is; the ranks are those that it may be",
-    "no-hang": "nothing hangs",
-}
 _ADVICE = {
     "missing-call": "look for a branch, an exception handler or a loop length that differs between ranks before this call",
     "mismatch": "make all ranks issue the same operation, with the same sizes, in the same order",
@@ -50,7 +40,7 @@ _EVIDENCE = (
     "waiting_ranks", "sequence", "age_s", "longest_gap_s", "exit_code", "signal", "xid", "operations", "dumps", "missing_dumps",
 )  # fmt: skip
 COLUMNS: col.Columns = (
-    col.text("kind", "; ".join(f"`{kind}`: {text}" for kind, text in KINDS.items())),
+    col.text("kind", "; ".join(f"`{kind}`: {text}" for kind, text in HANG_KIND_MEANINGS.items())),
     col.Column("ranks", "ranks", None, "the culprits"),
     col.DEVICES,
     col.texts("hosts", "their hosts, where a file says them"),
@@ -141,7 +131,7 @@ class _Case:
         self._times(at_ns)
 
     def _with_watchdogs(self) -> None:
-        """Where no rank has a dump, what the watchdogs of ranks printed stands for them."""
+        """Where no rank has a dump, what the watchdogs of ranks printed is used."""
         evidence = self.evidence
         if evidence.recordings:
             return
@@ -185,9 +175,7 @@ class _Case:
         if dead:
             causes.append(self._dead_cause(dead))
         if not self.runs:
-            # ranks that a dead rank left without an answer, or that stand because of it, are no causes
-            if not dead or self.evidence.recordings:
-                causes += self._root_causes(roots, dead)
+            causes += self._root_causes(roots, dead)
             if not causes:
                 causes += self._less_sure()
         return causes or [self._no_hang()]
@@ -225,11 +213,14 @@ class _Case:
     def _root_causes(self, roots: dict[int, Root], dead: dict[int, str]) -> list[Cause]:
         """A cause for each kind among the ranks that all waits lead to."""
         by_kind: dict[str, list[Root]] = defaultdict(list)
+        odd = [root.entry for root in roots.values() if root.reason == "mismatch" and root.entry is not None]
+        failed = {r for entry in odd for r in self.progress.group_of(entry).members}  # a mismatch ends the call of all its ranks
         for rank, root in sorted(roots.items()):
-            if dead and root.reason != "mismatch" and rank not in self.waits.roots:
+            # a rank that lost a peer has operations that failed
+            if root.reason != "mismatch" and (dead or rank in failed):
                 continue
             by_kind[self._kind(root)].append(root)
-        return [self._root_cause(kind, its) for kind, its in by_kind.items()]
+        return sorted((self._root_cause(kind, its) for kind, its in by_kind.items()), key=lambda cause: -cause.confidence)
 
     def _kind(self, root: Root) -> str:
         kind = {"stopped": "dead-rank", "no-dump": "dead-rank"}.get(root.reason, root.reason)
@@ -408,7 +399,7 @@ class _Case:
         """The end of the verdict, if there are more causes."""
         if len(causes) < 2:
             return ""
-        return f" Beside that: {'; '.join(c.sentence.rstrip('.') for c in causes[1:3])}."
+        return f" In addition: {'; '.join(c.sentence.rstrip('.') for c in causes[1:3])}."
 
     def notes(self) -> list[str]:
         """What must be known of the files."""

@@ -171,7 +171,7 @@ def _calls_of_most(progress: Progress, key: GroupKey, odd: Iterable[int]) -> dic
 
 
 def _usual(entries: Mapping[int, Entry], progress: Progress, key: GroupKey) -> Entry | None:
-    """What most ranks issued; of two that are as many, what comes there by what the group did before; None if nothing tells."""
+    """What most ranks issued; of two that are as many, what comes there by what the group did before; None if it is unknown."""
     members = len(key.members)
     classes: list[list[int]] = []
     for rank, entry in entries.items():

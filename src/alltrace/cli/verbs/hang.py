@@ -81,7 +81,11 @@ def write_verdict(verb: str, folder: Path, args: argparse.Namespace, at_ns: int 
         words.number()
     answer = judged(evidence, at_ns, words)
     if args.format == "cards":
-        _write_cards(answer, folder, args)
+        from alltrace.cli.cards import cards_text, written_width
+        from alltrace.cli.output import emit
+
+        width, color = written_width(args)
+        emit([cards_text(_cards(answer), args.limit, width, str(folder), color=color)], args.output)
     else:
         facts = {"ranks": len(evidence.recordings), "hosts": len(set(evidence.hosts.values())), "devices": 0, "span_ns": 0}
         write_answer(verb, answer, facts, args)
@@ -89,20 +93,26 @@ def write_verdict(verb: str, folder: Path, args: argparse.Namespace, at_ns: int 
     return EXIT_BREACH if hangs and getattr(args, "fail", False) else EXIT_DONE
 
 
-def _write_cards(answer: Answer, folder: Path, args: argparse.Namespace) -> None:
-    from alltrace.cli.cards import cards_text, written_width
-    from alltrace.cli.output import emit
+def verdict_text(folder: Path) -> str:
+    """The verdict on a folder as cards, as wide as the terminal."""
+    from alltrace.cli.cards import cards_text
+    from alltrace.cli.text_table import terminal_width
+    from alltrace.hang.verdict import verdict_of
+
+    return cards_text(_cards(verdict_of(folder)), width=terminal_width() or 100, run=str(folder))
+
+
+def _cards(answer: Answer) -> Any:
     from alltrace.recipes.questions.diagnose.cards import Diagnosis
 
     rows = [row for row in answer.table.to_pylist() if row["kind"] != "no-hang"]
-    told = Diagnosis(answer.verdict or "", tuple(map(_card, rows)), answer.notes)
-    width, color = written_width(args)
-    emit([cards_text(told, args.limit, width, str(folder), color=color)], args.output)
+    return Diagnosis(answer.verdict or "", tuple(map(_card, rows)), answer.notes)
 
 
 def _card(row: Mapping[str, Any]) -> Any:
-    from alltrace.hang.verdict import KINDS, who
+    from alltrace.hang.verdict import who
     from alltrace.recipes.questions.diagnose.cards import Card
+    from alltrace.recipes.terms import HANG_KIND_MEANINGS
 
     numbers = {k: v for k, v in row["evidence"].items() if v is not None and k != "said"}
     parts = [row["evidence"]["said"], *(f"{name} {value:g}" for name, value in numbers.items())]
@@ -110,7 +120,7 @@ def _card(row: Mapping[str, Any]) -> Any:
     return Card(
         row["kind"],
         "high" if row["confidence"] >= 0.5 else "low",
-        KINDS[row["kind"]],
+        HANG_KIND_MEANINGS[row["kind"]],
         f"{who(row['ranks'])}{hosts}" if row["ranks"] else hosts.removeprefix(" on "),
         row["where"] or "",
         "",
