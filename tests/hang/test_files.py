@@ -242,7 +242,7 @@ def test_other_files_are_skipped_and_counted_in_one_sentence(tmp_path):
     answer = verdict_of(tmp_path)
     assert answer.table.to_pylist()[0]["ranks"] == [3]
     assert [n for n in answer.notes if n.startswith("skipped")] == [
-        "skipped 3 files that say nothing of a hang: README.md, model.safetensors, truth.json"
+        "skipped 3 files without a word of a hang: README.md, model.safetensors, truth.json"
     ]
 
 

@@ -421,7 +421,7 @@ class _Case:
         if evidence.skipped:
             names = ", ".join(path_text(Path(p).name) for p in evidence.skipped[:4])
             more = f" and {len(evidence.skipped) - 4} more" if len(evidence.skipped) > 4 else ""
-            notes.append(f"skipped {counted(len(evidence.skipped), 'file')} that say nothing of a hang: {names}{more}")
+            notes.append(f"skipped {counted(len(evidence.skipped), 'file')} without a word of a hang: {names}{more}")
         if self.waits.waits and self.age_ns is None:
             notes.append(
                 "when the dumps were written is not known, so a slow job could not be told from one that hangs; give --at TIME"

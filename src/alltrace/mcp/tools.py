@@ -65,7 +65,11 @@ class Tools:
         """
         from alltrace.hang.verdict import verdict_of
 
-        answer = verdict_of(self._place(folder), None if at is None else int(at * 1e9))
+        place = self._place(folder)
+        for file in place.rglob("*"):
+            if file.is_symlink():
+                self._place(str(file))
+        answer = verdict_of(place, None if at is None else int(at * 1e9))
         return self._reply(answer, limit, offset)
 
     def recipe(
