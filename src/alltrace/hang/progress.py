@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from alltrace.hang.evidence import Evidence
     from alltrace.readers.flight_recorder.read import Entry, Recording
@@ -74,8 +74,8 @@ class Progress:
         self.groups: dict[GroupKey, Group] = {}
         self.ranks: dict[int, RankState] = {}
         self._keys: dict[int, dict[str, GroupKey]] = defaultdict(dict)
-        self._unique: dict[str, set[GroupKey]] = defaultdict(set)
         self._last_issued: dict[tuple[int, GroupKey], int] = {}
+        self._ends: dict[tuple[int, GroupKey], tuple[int, int]] = {}
         for rank, recording in sorted(evidence.recordings.items()):
             self._add(rank, recording)
         self._with_members(evidence)
@@ -100,7 +100,7 @@ class Progress:
             return "unknown"
         its = state.collectives.get(key, {})
         entry = its.get(sequence)
-        issued, completed = self._issued(state, key), self._completed(state, key)
+        issued, completed = self._ends_of(state, key)
         if sequence <= completed:
             return "done"
         if entry is not None:
@@ -113,23 +113,16 @@ class Progress:
         group = self.groups[key]
         return None if group.messages or state.recording is None else state.recording.progress.get(key.name)
 
-    def _issued(self, state: RankState, key: GroupKey) -> int:
-        its = state.collectives.get(key, {})
-        return max(max(its, default=-1), (self._status(state, key) or (-1, -1))[0], self._last_issued.get((state.rank, key), -1))
-
-    def _completed(self, state: RankState, key: GroupKey) -> int:
-        its = state.collectives.get(key, {})
-        return max(max((n for n, e in its.items() if done(e)), default=-1), (self._status(state, key) or (-1, -1))[1])
-
-    def issued(self, rank: int, key: GroupKey) -> int:
-        """The number of the last collective that a rank issued in a group, -1 for none."""
-        state = self.ranks[rank]
-        return -1 if state.recording is None else self._issued(state, key)
-
-    def completed(self, rank: int, key: GroupKey) -> int:
-        """The number of the last collective that a rank completed in a group, -1 for none."""
-        state = self.ranks[rank]
-        return -1 if state.recording is None else self._completed(state, key)
+    def _ends_of(self, state: RankState, key: GroupKey) -> tuple[int, int]:
+        """The numbers of the last collectives that a rank issued and completed in a group, -1 for none."""
+        ends = self._ends.get((state.rank, key))
+        if ends is None:
+            its = state.collectives.get(key, {})
+            issued, completed = self._status(state, key) or (-1, -1)
+            issued = max(max(its, default=-1), issued, self._last_issued.get((state.rank, key), -1))
+            completed = max(max((n for n, e in its.items() if done(e)), default=-1), completed)
+            ends = self._ends[state.rank, key] = issued, completed
+        return ends
 
     def _add(self, rank: int, recording: Recording) -> None:
         state = self.ranks[rank] = RankState(rank, recording)
@@ -175,7 +168,7 @@ class Progress:
         pending: list[Entry] = []
         for key, its in state.by_group.items():
             last = max((n for n, e in enumerate(its) if done(e)), default=-1)
-            completed = self._completed(state, key)
+            completed = self._ends_of(state, key)[1]
             batches = {e.sequence for e in its if e.p2p and e.op == "coalesced"}
             for entry in its[last + 1 :]:
                 part = entry.op != "coalesced" and entry.sequence in batches
@@ -216,11 +209,3 @@ def _in_order(entries: Sequence[Entry]) -> list[Entry]:
     """The operations as they were issued."""
     numbered = all(e.number is not None for e in entries)
     return sorted(entries, key=lambda e: (e.number or 0,)) if numbered else list(entries)
-
-
-def by_value(values: Mapping[int, object]) -> dict[object, list[int]]:
-    """The ranks that have each value, the value of most ranks first."""
-    ranks: dict[object, list[int]] = defaultdict(list)
-    for rank, value in values.items():
-        ranks[value].append(rank)
-    return dict(sorted(ranks.items(), key=lambda item: -len(item[1])))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from alltrace.hang.order import expected, left_order, place_is_new, short, shown
 from alltrace.hang.progress import Progress, done
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Reason = Literal["missing-call", "mismatch", "missing-peer", "stopped", "network", "no-dump"]
 _ONE_SIDED = ("broadcast", "reduce", "scatter", "gather", "send", "recv", "coalesced")
 """What may complete on one rank while others have not begun; `reduce_scatter` and `all_gather` are none of these."""
+_Odd: TypeAlias = "tuple[list[int], dict[int, tuple[Reason, Entry, str]]]"
 
 
 @dataclass
@@ -57,9 +58,10 @@ def follow(progress: Progress) -> Waits:
     waits: dict[int, Wait] = {}
     roots: dict[int, Root] = {}
     together: list[int] = []
+    seen: dict[tuple[GroupKey, int], _Odd] = {}
     for state in progress.ranks.values():
         if state.front is not None:
-            _look(progress, state, state.front, waits, roots, together)
+            _look(progress, state, state.front, waits, roots, together, seen)
     waits = {rank: wait for rank, wait in waits.items() if rank not in roots}
     for ends in _ends({r: w.on for r, w in waits.items()}):
         _root_of(progress, ends, waits, roots)
@@ -77,6 +79,7 @@ def _look(
     waits: dict[int, Wait],
     roots: dict[int, Root],
     together: list[int],
+    seen: dict[tuple[GroupKey, int], _Odd],
 ) -> None:
     """What one rank waits for in its first operation."""
     wait = waits[state.rank] = Wait(front)
@@ -91,7 +94,10 @@ def _look(
     states = {m: progress.state_of(m, key, front.sequence) for m in progress.groups[key].members if m != state.rank}
     entered = {m: progress.ranks[m].collectives[key].get(front.sequence) for m, its in states.items() if its in ("pending", "done")}
     entries = {state.rank: front, **{m: e for m, e in entered.items() if e is not None and e.op != "collective"}}
-    odd, said = _odd_ones(progress, entries, key, front)
+    call = key, front.sequence  # all ranks in it see the same
+    if call not in seen:
+        seen[call] = _odd_ones(progress, dict(sorted(entries.items())), key, front)
+    odd, said = seen[call]
     if odd:
         for rank in odd:
             roots.setdefault(rank, Root(rank, *said[rank]))
@@ -120,9 +126,7 @@ def _same(progress: Progress, rank: int, key: GroupKey, sequence: int) -> bool:
     return front is None or (not front.p2p and progress.key_of(front) == key and front.sequence == sequence)
 
 
-def _odd_ones(
-    progress: Progress, entries: Mapping[int, Entry], key: GroupKey, front: Entry
-) -> tuple[list[int], dict[int, tuple[Reason, Entry, str]]]:
+def _odd_ones(progress: Progress, entries: Mapping[int, Entry], key: GroupKey, front: Entry) -> _Odd:
     """The ranks whose part of a collective is not that of most, with what they did: they skipped a call, or issued another."""
     members = len(key.members)  # 0 if no dump states them: those that are seen may not be all
     usual = _usual(entries, progress, key)

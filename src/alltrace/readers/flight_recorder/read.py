@@ -27,6 +27,8 @@ _MEMBER = re.compile(r'\s*,?\s*"(?P<name>[^"\\]*)"\s*:\s*')
 _ITEM = re.compile(r"\s*,?\s*(?=\{)")
 _CLOSE = re.compile(r"\s*\]")
 _DIGITS = re.compile(r"\d{1,9}")
+_NUMBERS = re.compile(r"[\[\], 0-9]{0,500}")
+_FEW = 8
 _EXPECTED = "a PyTorch flight recorder dump (pickle or JSON)"
 TYPE_BYTES = {
     "Float": 4,
@@ -45,7 +47,7 @@ TYPE_BYTES = {
 """Bytes of PyTorch's types, as the recorder names them."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Entry:
     """One operation on one rank."""
 
@@ -247,9 +249,9 @@ def _entry(raw: dict[str, Any], rank: int) -> Entry:
         op=op.split(" ")[0],
         state=_text(raw.get("state", "")),
         bytes=_bytes(sizes, types),
-        sizes=json.dumps(_shapes(sizes))[:500],
+        sizes=_shape_text(sizes),
         datatypes=_types(types),
-        output_sizes=json.dumps(_shapes(outputs))[:500],
+        output_sizes=_shape_text(outputs),
         output_datatypes=_types(output_types),
         elements=_elements(sizes, outputs),
         ends=None if sent is None else _ends(int(sent["me"]), int(sent["peer"]), sends=sent["arrow"] == "->"),
@@ -280,6 +282,15 @@ def _whole(value: Any) -> int:
     if not -(1 << 63) <= number < 1 << 63:
         raise ValueError("a number that no operation has")
     return number
+
+
+def _shape_text(sizes: Any) -> str:
+    """The shapes as JSON, as much of them as is shown."""
+    if type(sizes) is list and len(sizes) <= _FEW and all(type(shape) is list and len(shape) <= _FEW for shape in sizes):
+        text = str(sizes)
+        if _NUMBERS.fullmatch(text):
+            return text
+    return json.dumps(_shapes(sizes))[:500]
 
 
 def _shapes(sizes: Any) -> Any:
