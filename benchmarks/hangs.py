@@ -57,7 +57,9 @@ def hang(cause: str, folder: Path, rank: int, step: int, after_s: float, cut: st
         until = time.monotonic() + _LONGEST_S
         try:
             while job.poll() is None and time.monotonic() < until:
-                if all((folder / f"fr_trace_{r}").exists() for r in range(RANKS) if r not in silent):
+                if cause in ("killed", "exception"):  # the launcher ends the job, and says who died
+                    pass
+                elif all((folder / f"fr_trace_{r}").exists() for r in range(RANKS) if r not in silent):
                     break
                 time.sleep(0.2)
             if (py_spy := os.environ.get("ALLTRACE_PY_SPY")) is not None and job.poll() is None:

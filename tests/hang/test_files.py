@@ -101,6 +101,15 @@ def test_exceptions_of_ranks_that_lost_their_peers_follow_from_the_first(tmp_pat
     assert (row["ranks"], row["evidence"]["said"]) == ([1], "rank 1: ValueError: bad batch")
 
 
+def test_a_rank_that_lost_its_peer_is_no_cause_though_its_dump_looks_idle(tmp_path):
+    write_job(tmp_path, Job(Layout(), HangFault("stuck", (3, 9), 4, 1)))
+    lost = "RuntimeError: Read error [10.0.0.2]:1: Connection reset by peer"
+    written(
+        tmp_path, err__log=f'[rank9]: Traceback (most recent call last):\n[rank9]:   File "t.py", line 3, in f\n[rank9]: {lost}\n'
+    )
+    assert verdict_of(tmp_path).table.to_pylist()[0]["ranks"] == [3]
+
+
 def test_a_scheduler_that_kills_all_ranks_is_not_the_cause(tmp_path):
     write_job(tmp_path, Job(Layout(), HangFault("stuck", (3,), 4, 1)))
     written(tmp_path, slurm__log="srun: error: node0: tasks 0-7: Killed\nsrun: error: node1: tasks 8-15: Killed\n")

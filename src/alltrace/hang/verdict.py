@@ -217,7 +217,8 @@ class _Case:
         failed = {r for entry in odd for r in self.progress.group_of(entry).members}  # a mismatch ends the call of all its ranks
         for rank, root in sorted(roots.items()):
             # a rank that lost a peer has operations that failed
-            if root.reason != "mismatch" and (dead or rank in failed):
+            lost_peer = any(d.consequence and d.number > 0 for d in self.evidence.deaths.get(rank, ()))
+            if root.reason != "mismatch" and (dead or lost_peer or rank in failed):
                 continue
             by_kind[self._kind(root)].append(root)
         return sorted((self._root_cause(kind, its) for kind, its in by_kind.items()), key=lambda cause: -cause.confidence)
