@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "recipes": {"core", "trace", "engine", "run", "align", "replay"},
     "nvidia": {"core", "trace", "engine", "run", "align", "recipes"},
     "history": {"trace", "run", "recipes"},
+    "hang": {"trace", "readers", "run", "recipes"},
     "charts": {"trace", "recipes"},
     "export": {"core", "trace", "engine", "readers", "run", "align"},
     "tiles": {"core", "trace", "engine", "run", "align", "recipes"},

@@ -24,6 +24,7 @@ _NAV = {
     "Start": ("start",),
     "Guides": (
         "guides/slow-job",
+        "guides/job-hangs",
         "guides/slow-rank",
         "guides/network",
         "guides/data-loader",

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.hang_writing import HangFault, Job, Layout, write_job
 from tests.making import kernel, make_run
 
 from alltrace.mcp.tools import MOST_BYTES, Tools
@@ -134,3 +135,14 @@ def test_relative_paths_are_of_the_first_folder(tmp_path, monkeypatch):
     make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 9, "x")]}})
     monkeypatch.chdir(tmp_path)
     assert Tools([Path()], tmp_path / "cache").open("run")["rows"]
+
+
+def test_a_folder_of_dumps_is_asked_by_hang_and_diagnose(tools, tmp_path):
+    write_job(tmp_path / "runs" / "job", Job(Layout(), HangFault("stuck", (3,), 4, 1)))
+    reply = tools.hang("job")
+    assert reply["rows"][0]["ranks"] == [3]
+    assert reply["verdict"].startswith("Rank 3 never entered")
+    assert tools.diagnose("job")["verdict"] == reply["verdict"]
+    (tmp_path / "runs" / "job" / "link.log").symlink_to(tmp_path / "outside" / "manifest.json")
+    with pytest.raises(UsageError, match="outside the folders"):
+        tools.hang("job")

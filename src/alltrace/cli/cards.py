@@ -38,13 +38,18 @@ def write_cards(verb: str, answer: Answer, hosts: Mapping[int, str], args: argpa
     `add_answer_options`.
     """
     answer = answer.read()
-    terminal = args.output is None and sys.stdout.isatty()
-    width = (terminal_width() if terminal else 0) or _ELSEWHERE
+    width, color = written_width(args)
     run = " ".join(map(shlex.quote, args.run))
     found = told(answer, hosts)
-    emit([cards_text(found, args.limit, width, run, color=terminal and wants_color())], args.output)
+    emit([cards_text(found, args.limit, width, run, color=color)], args.output)
     if args.picture is not None:
         write_picture(verb, answer, args.picture)
+
+
+def written_width(args: argparse.Namespace) -> tuple[int, bool]:
+    """The columns of the place that the cards go to, and whether it has colours."""
+    terminal = args.output is None and sys.stdout.isatty()
+    return (terminal_width() if terminal else 0) or _ELSEWHERE, terminal and wants_color()
 
 
 def wants_color() -> bool:
@@ -89,7 +94,7 @@ def _card(number: int, card: Card, width: int, run: str, color: bool) -> Iterato
         ("where", card.where),
         ("evidence", card.evidence),
         ("to do", card.advice),
-        ("proof", card.proof.command(run)),
+        ("proof", "" if card.proof is None else card.proof.command(run)),
     ):
         if text:
             yield from _wrapped(text, width, f"{'':<{_INDENT}}{label:<{_LABEL}}", " " * (_INDENT + _LABEL))

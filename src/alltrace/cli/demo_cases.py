@@ -1,4 +1,4 @@
-"""The runs that `alltrace demo --case` simulates: one for each kind of trouble, with what to look at."""
+"""What `alltrace demo --case` simulates: a run for each kind of trouble, and jobs that hang or died; with what to look at."""
 
 from __future__ import annotations
 
@@ -96,4 +96,19 @@ CASES: dict[str, Case] = {
         "No fault was simulated. The findings show what such a run always loses, above all communication that cannot be hidden.",
         ("alltrace efficiency {run}", "alltrace overlap {run}", "alltrace critical-path {run}"),
     ),
+}
+
+
+class HangCase(NamedTuple):
+    """A simulated job that hangs or died, with one known cause."""
+
+    fault: str  # what is planted: a kind of `alltrace.synth.hanging_jobs.FAULTS`
+    ranks: tuple[int, ...]  # the culprits
+    about: str  # what the verdict says, in one sentence
+
+
+HANG_CASES: dict[str, HangCase] = {
+    "hang": HangCase("stuck", (9, 14), "Two ranks of a pipeline stop before a collective, and the other 14 wait for them."),
+    "mismatch": HangCase("size", (5,), "One rank enters a collective with another size, and no rank completes it."),
+    "dead-rank": HangCase("killed", (7,), "One rank is killed, and leaves no dump; the launcher's log says so."),
 }

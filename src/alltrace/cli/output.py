@@ -208,6 +208,8 @@ class _Json:
             "run": dict(self._facts),
             "columns": [{"name": c.name, "unit": c.unit} for c in self._answer.columns],
         }
+        if self._answer.verdict is not None:
+            head["verdict"] = self._answer.verdict
         entries = [f" {json_text(name)}: {json_text(value)}" for name, value in head.items()]
         yield "{\n" + ",\n".join(entries) + ',\n "rows": ['
 
@@ -263,6 +265,8 @@ class _Markdown:
         self._schema = schema
 
     def head(self) -> Iterator[str]:
+        if self._answer.verdict is not None:
+            yield f"{markdown_text(self._answer.verdict)}\n\n"
         yield "| " + " | ".join(markdown_text(n) for n in self._schema.names) + " |\n"
         yield "|" + "|".join("---:" if is_number(f) else "---" for f in self._schema) + "|\n"
 

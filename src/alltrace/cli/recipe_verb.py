@@ -19,6 +19,7 @@ from alltrace.cli.output_folder import Folder, is_folder
 from alltrace.cli.progress import ALIGNING, stages
 from alltrace.recipes.execution.ask import answer_of, checked, resolve_options
 from alltrace.recipes.reference import description
+from alltrace.run.discover import NoReportError
 from alltrace.trace.errors import EXIT_DONE, UsageError
 from alltrace.trace.spans import parse_ranks
 
@@ -112,7 +113,14 @@ def ask_and_write(verb: str, recipe: Question, args: argparse.Namespace) -> int:
         skip_warmup=getattr(args, "skip_warmup", False),
     )
     check_drawable(recipe.name, recipe.answer_chart(question.options), args)
-    run = open_from(args)
+    try:
+        run = open_from(args)
+    except NoReportError:
+        if recipe.name != "diagnose" or len(args.run) != 1 or folder is not None or not Path(args.run[0]).is_dir():
+            raise
+        from alltrace.cli.verbs.hang import write_verdict
+
+        return write_verdict(verb, Path(args.run[0]), args)  # a job without a profile that hangs or died
     stream = args.picture is None
     with stages(len(run.ranks if question.ranks is None else question.ranks)) as advance_of:
         progress, aligning = advance_of(verb), advance_of(ALIGNING)
@@ -124,6 +132,11 @@ def ask_and_write(verb: str, recipe: Question, args: argparse.Namespace) -> int:
 
             write_cards(verb, answer, {r.rank: r.host for r in run.ranks}, args)
         elif folder is None:
+            if recipe.name == "diagnose" and args.format == "json":
+                from alltrace.recipes.questions.diagnose.cards import told
+
+                answer = answer.read()
+                answer = answer._replace(verdict=told(answer, {r.rank: r.host for r in run.ranks}).verdict)
             write_answer(verb, answer, run.facts(), args)
         else:
             folder.write(verb, answer, run.facts())

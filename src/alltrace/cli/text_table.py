@@ -44,7 +44,8 @@ def to_text(answer: Answer, table: Any, cut: int = 0, form: TableForm = PLAIN) -
     `table`: The rows of it to show. `cut`: How many rows are not shown. `form`: How it is written.
     """
     lines, dropped = _grid(table, form) if table.num_rows or table.num_columns else ([], [])
-    return "\n".join([*lines, *_below(answer, cut, form, dropped)]) + "\n"
+    verdict = [] if answer.verdict is None else [*textwrap.wrap(printable(answer.verdict), max(form.width, _NAME_WIDTH)), ""]
+    return "\n".join([*verdict, *lines, *_below(answer, cut, form, dropped)]) + "\n"
 
 
 def streamed_text(answer: Answer, stream: RowStream, form: TableForm = PLAIN) -> Iterator[str]:

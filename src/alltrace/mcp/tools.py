@@ -48,9 +48,31 @@ class Tools:
         return {"run": path, **reply}
 
     def diagnose(self, run: str, limit: int = 20, offset: int = 0, skip_warmup: bool = False) -> Reply:
-        """What costs the run time, who is responsible and what to do: ranked findings. Start with this after `open`."""
-        with self._lock:
-            return self._reply(self._run(run).recipe("diagnose", skip_warmup=skip_warmup).answer, limit, offset)
+        """What costs the run time, who is responsible and what to do: ranked findings. Start with this after `open`.
+
+        Of a folder without a profile, the answer of `hang`.
+        """
+        from alltrace.run.discover import NoReportError
+
+        try:
+            with self._lock:
+                return self._reply(self._run(run).recipe("diagnose", skip_warmup=skip_warmup).answer, limit, offset)
+        except NoReportError:
+            return self.hang(run, limit=limit, offset=offset)
+
+    def hang(self, folder: str, at: float | None = None, limit: int = 20, offset: int = 0) -> Reply:
+        """Which rank a hanging or dead job waits for, and why, from what it left in a folder: dumps, logs, stacks.
+
+        `verdict` says it in a sentence. `at` is when the dumps were written, in seconds since 1970, if the files' times do not say.
+        """
+        from alltrace.hang.verdict import verdict_of
+
+        place = self._place(folder)
+        for file in place.rglob("*"):
+            if file.is_symlink():
+                self._place(str(file))
+        answer = verdict_of(place, None if at is None else int(at * 1e9))
+        return self._reply(answer, limit, offset)
 
     def recipe(
         self,
@@ -160,6 +182,8 @@ class Tools:
             "rows_total": total,
             "notes": [_cut(printable(note)) for note in answer.notes],
         }
+        if answer.verdict is not None:
+            reply["verdict"] = printable(answer.verdict)
         following = offset + len(rows)
         if following < total:
             reply["more"] = f"{total - following} more rows; call again with offset={following}"

@@ -1,8 +1,9 @@
 """Decodes pickles of plain data, and nothing else.
 
-A pickle is a program: unpickling an untrusted one runs its code. Here `pickletools` takes the program apart, which runs
-none of it, and of its instructions only those are followed that build dicts, lists, tuples, texts, numbers, truth values and None.
-Any other, above all those that name a class or call something, ends it.
+A pickle is a program: unpickling an untrusted one runs its code. A compiled loop decodes what PyTorch writes. Of any other
+pickle, `pickletools` takes the program apart, which runs none of it, and of its instructions only those are followed that
+build dicts, lists, tuples, texts, numbers, truth values and None. Any other, above all those that name a class or call
+something, ends it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import pickletools
 import struct
 import warnings
 from typing import TYPE_CHECKING, Any
+
+from alltrace.core.pickles import plain_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +41,10 @@ def decode(data: bytes) -> Any:
     Raises `PickleRefusedError`: it holds anything but plain data. Raises `PickleDamagedError`: it is damaged or ends
     early.
     """
-    machine = _Machine()
+    plain = plain_data(data)
+    if plain is not None:
+        return plain[0]
+    machine = _Machine()  # it says what is wrong, and keeps what comes before that
     try:
         with warnings.catch_warnings():  # `pickletools` warns of a text with an escape that Python does not know
             warnings.simplefilter("ignore", DeprecationWarning)

@@ -117,6 +117,7 @@ class Answer(NamedTuple):
         further: Further tables, by name; each can be the answer (`only`), and each becomes a file if a folder is written.
         name: The name of the main table among them.
         stream: The rows of the main table as they are made, if the answer was requested as a stream; `table` is then empty.
+        verdict: The answer in a sentence or two, or None.
     """
 
     table: pa.Table
@@ -127,6 +128,7 @@ class Answer(NamedTuple):
     further: Mapping[str, AnswerTable] = {}
     name: str = "answer"
     stream: RowStream | None = None
+    verdict: str | None = None
 
     @classmethod
     def of(

@@ -46,6 +46,19 @@ KIND_MEANINGS = {
 }
 """What each kind of finding means; docs/diagnose.md has the rules."""
 
+HANG_KIND_MEANINGS = {
+    "missing-call": "ranks never entered a collective that the others wait in",
+    "mismatch": "ranks entered a collective with another operation, size, type or order",
+    "missing-peer": "a send or receive without its partner; the ranks are those that did not issue it",
+    "dead-rank": "a process or its GPU died, or left nothing",
+    "rank-computes": "a rank computes while the others wait for it",
+    "rank-waits": "a rank waits for data, a lock or storage while the others wait for it",
+    "network": "all ranks entered the operation, and it does not complete",
+    "unknown": "the files do not say who it is; the ranks are those that it may be",
+    "no-hang": "nothing hangs",
+}
+"""What each kind of cause means in the answer of `hang`."""
+
 COLUMNS = (
     col.text("term", "the word"),
     col.text("what", "what kind of word it is, and of what: `column of kernels`"),
@@ -82,6 +95,8 @@ def _all_terms() -> Iterator[tuple[str, str, str | None, str]]:
 
     for kind, meaning in KIND_MEANINGS.items():
         yield kind, "kind of finding", None, meaning
+    for kind, meaning in HANG_KIND_MEANINGS.items():
+        yield kind, "kind of cause of a hang", None, meaning
     for name, meaning in EVIDENCE.items():
         yield name, "evidence of findings", None, meaning
     for table in TABLES.values():

@@ -41,7 +41,7 @@ def _findings(section: Section, diagnosis: Diagnosis | None) -> list[str]:
         lines.append(f"{number}. **{literal(card.what)}** ({literal(card.severity)}, {literal(card.kind)})")
         rows = (("who", card.who), ("cost", card.cost), ("where", card.where), ("evidence", card.evidence), ("to do", card.advice))
         lines += [f"   - {name}: {literal(text)}" for name, text in rows if text]
-        lines.append(f"   - proof: `{card.proof.command()}`")
+        lines += [] if card.proof is None else [f"   - proof: `{card.proof.command()}`"]
     return [*lines, "", *_notes(section)]
 
 

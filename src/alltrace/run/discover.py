@@ -28,6 +28,10 @@ TO_EXPORT = (".nsys-rep", ".qdrep", ".qdstrm")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*(::[a-z][a-z0-9+.-]*)*://", re.IGNORECASE)
 
 
+class NoReportError(InputError):
+    """There is no report at the places that a user named."""
+
+
 def find_reports(inputs: Sequence[str], fetch: Fetch | None = None) -> list[Path]:
     """The reports that `inputs` name, in natural order of their paths.
 
@@ -53,7 +57,7 @@ def find_reports(inputs: Sequence[str], fetch: Fetch | None = None) -> list[Path
     distinct = {_place(path): path for path in reversed(found)}
     reports = _without_twins(list(distinct.values()))
     if not reports:
-        raise InputError(inputs[0] if inputs else ".", found="no report in it", expected=KNOWN)
+        raise NoReportError(inputs[0] if inputs else ".", found="no report in it", expected=KNOWN)
     return sorted(reports, key=lambda p: natural_key(str(p)))
 
 

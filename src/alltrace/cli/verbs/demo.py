@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.cli.argument_types import place
-from alltrace.cli.demo_cases import CASES
+from alltrace.cli.demo_cases import CASES, HANG_CASES
 from alltrace.trace.errors import EXIT_DONE
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--case",
-        choices=CASES,
+        choices=(*CASES, *HANG_CASES),
         default="slow-rank",
         metavar="CASE",
-        help=f"the fault to simulate: {', '.join(CASES)}; default: slow-rank",
+        help=f"the fault to simulate: {', '.join((*CASES, *HANG_CASES))}; default: slow-rank",
     )
     parser.add_argument("--ranks", type=int, default=16, metavar="N", help="number of ranks of the simulated run; default: 16")
 
@@ -46,6 +46,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Simulate, import, ask, and say where to look next."""
     from shlex import quote
+
+    if args.case in HANG_CASES:
+        return _hang(args.output / "job", args.case)
 
     from alltrace.api import OpenRun
     from alltrace.cli.progress import watching
@@ -79,6 +82,31 @@ The truth, from {reports / "truth.json"}: {_told(truth)}
 
 Where to look next, in this run or in your own reports:{look}
   alltrace --help""")
+    return EXIT_DONE
+
+
+def _hang(folder: Path, name: str) -> int:
+    """A job that hangs or died: what it left, and the verdict on it."""
+    from shlex import quote
+
+    from alltrace.cli.verbs.hang import verdict_text
+    from alltrace.synth.hanging_jobs import HangFault, Job, Layout, write_job
+
+    case = HANG_CASES[name]
+    _say(f"simulating a job of 16 ranks in {folder}: tensor, data and pipeline parallel; its dumps were written 10 minutes later")
+    truth = write_job(folder, Job(Layout(), HangFault(case.fault, case.ranks, call=2)))
+    command = f"alltrace hang {quote(str(folder))}"
+    _say(f"\nwho the others wait for:  $ {command}\n")
+    _say(verdict_text(folder).rstrip())
+    ranks = ", ".join(map(str, truth["ranks"]))
+    _say(f"""
+{case.about}
+The truth, from {folder / "truth.json"}: {truth["kind"]} of ranks {ranks}.
+
+Where to look next, in this job or in what your own left:
+  {command} --format json
+  alltrace logs flight-recorder {quote(str(folder))}/nccl_trace_rank_*.json --view entries
+  alltrace explain {truth["kind"]}""")
     return EXIT_DONE
 
 

@@ -26,6 +26,9 @@ _SENT = re.compile(r"(?P<me>\d+)\s*(?P<arrow>->|<-)\s*(?P<peer>\d+)")
 _MEMBER = re.compile(r'\s*,?\s*"(?P<name>[^"\\]*)"\s*:\s*')
 _ITEM = re.compile(r"\s*,?\s*(?=\{)")
 _CLOSE = re.compile(r"\s*\]")
+_DIGITS = re.compile(r"\d{1,9}")
+_NUMBERS = re.compile(r"[\[\], 0-9]{0,500}")
+_FEW = 8
 _EXPECTED = "a PyTorch flight recorder dump (pickle or JSON)"
 TYPE_BYTES = {
     "Float": 4,
@@ -44,7 +47,7 @@ TYPE_BYTES = {
 """Bytes of PyTorch's types, as the recorder names them."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Entry:
     """One operation on one rank."""
 
@@ -67,6 +70,8 @@ class Entry:
     duration_us: float | None = None  # how long it took, if that was measured
     frame: str = ""  # the program's line that issued it
     retired: bool = False  # whether the recorder's watchdog is done with it
+    description: str = ""  # the program's description of its group
+    collectives_before: int = -1  # for a message: the number of the group's last collective before it; -1 if not known
 
 
 @dataclass
@@ -79,6 +84,8 @@ class Recording:
     # members of each group, as far as the file states them; otherwise an empty tuple
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     descriptions: dict[str, str] = field(default_factory=dict)  # the program's description of each group
+    # for each group the numbers of the last operation that was issued and of the last that completed, or -1
+    progress: dict[str, tuple[int, int]] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)  # the operations
     unread: int = 0  # entries that are not understood
     damage: str | None = None  # what is wrong with the rest of a file that is damaged or ends early, or None
@@ -177,7 +184,31 @@ def _recorder(path: str, root: dict[str, Any], damage: str | None) -> Recording:
             recording.entries.append(_entry(raw, rank))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
             recording.unread += 1
+    recording.progress = _progress(root)
     return recording
+
+
+def _progress(root: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """How far each group is. `pg_status` has a process's own numbers of groups, which grow as the groups' names do."""
+    status = root.get("pg_status")
+    if not isinstance(status, dict):
+        return {}
+    pairs = [(e.get("pg_id"), e.get("process_group")) for e in root["entries"] if isinstance(e, dict)]
+    names = {str(own): _text(group[0]) for own, group in pairs if isinstance(group, (list, tuple)) and group}
+    config = root.get("pg_config")
+    configured = [str(name) for name in config] if isinstance(config, dict) else []
+    own_numbers = [str(own) for own in status]
+    if len(configured) == len(own_numbers) and all(_DIGITS.fullmatch(name) for name in (*configured, *own_numbers)):
+        in_order = dict(zip(sorted(own_numbers, key=int), sorted(configured, key=int), strict=True))
+        if all(in_order.get(own, name) == name for own, name in names.items()):
+            names = in_order
+    progress = {}
+    for own, state in status.items():
+        if isinstance(state, dict) and str(own) in names:
+            issued, completed = (state.get(f"last_{what}_collective") for what in ("enqueued", "completed"))
+            if type(issued) is int and type(completed) is int:
+                progress[names[str(own)]] = (issued, completed)
+    return progress
 
 
 def rank_in_name(path: str) -> int | None:
@@ -218,9 +249,9 @@ def _entry(raw: dict[str, Any], rank: int) -> Entry:
         op=op.split(" ")[0],
         state=_text(raw.get("state", "")),
         bytes=_bytes(sizes, types),
-        sizes=json.dumps(_shapes(sizes))[:500],
+        sizes=_shape_text(sizes),
         datatypes=_types(types),
-        output_sizes=json.dumps(_shapes(outputs))[:500],
+        output_sizes=_shape_text(outputs),
         output_datatypes=_types(output_types),
         elements=_elements(sizes, outputs),
         ends=None if sent is None else _ends(int(sent["me"]), int(sent["peer"]), sends=sent["arrow"] == "->"),
@@ -231,6 +262,8 @@ def _entry(raw: dict[str, Any], rank: int) -> Entry:
         duration_us=1000.0 * float(milliseconds) if isinstance(milliseconds, (int, float)) else None,
         frame="" if top is None else f"{_text(top.get('filename'))}:{_text(top.get('line'))} {_text(top.get('name'))}"[:300],
         retired=bool(raw.get("retired")),
+        description=_text(group[1]) if isinstance(group, (list, tuple)) and len(group) > 1 else "",
+        collectives_before=_whole(raw.get("collective_seq_id", -1)) if p2p else -1,
     )
 
 
@@ -249,6 +282,15 @@ def _whole(value: Any) -> int:
     if not -(1 << 63) <= number < 1 << 63:
         raise ValueError("a number that no operation has")
     return number
+
+
+def _shape_text(sizes: Any) -> str:
+    """The shapes as JSON, as much of them as is shown."""
+    if type(sizes) is list and len(sizes) <= _FEW and all(type(shape) is list and len(shape) <= _FEW for shape in sizes):
+        text = str(sizes)
+        if _NUMBERS.fullmatch(text):
+            return text
+    return json.dumps(_shapes(sizes))[:500]
 
 
 def _shapes(sizes: Any) -> Any:

@@ -233,7 +233,7 @@ def _of_group(by_rank: dict[int, dict[int, Any]], members: set[int], present: se
         most = kinds.most_common(1)[0][0]
         op, sizes = most[:2]
         usual = next(e for e in here.values() if (e.op, e.sizes, e.datatypes, e.output_sizes, e.output_datatypes) == most)
-        other = {r: kind for r, e in here.items() if (kind := _difference(e, usual, len(members)))}
+        other = {r: kind for r, e in here.items() if (kind := difference(e, usual, len(members)))}
         same = {r: e for r, e in here.items() if r not in other}
         completed = sorted(r for r, e in same.items() if e.state == "completed" or e.retired)
         waiting = sorted(r for r in same if r not in completed)
@@ -268,8 +268,11 @@ def _uneven(op: str) -> bool:
     return (op.startswith(_UNEVEN) and not op.startswith("gather_into")) or op.startswith("ALLTOALL")
 
 
-def _difference(entry: Any, usual: Any, members: int) -> str | None:
-    """How a rank's part of a collective differs from that of most ranks, or is not possible; the classes of PyTorch's analyser."""
+def difference(entry: Any, usual: Any, members: int) -> str | None:
+    """How a rank's part of a collective differs from that of most ranks, or is not possible; the classes of PyTorch's analyser.
+
+    `members`: the ranks of the group; 0 if they are not known.
+    """
     if entry.op != usual.op:
         return "mismatch"
     if not _uneven(entry.op):
@@ -278,7 +281,7 @@ def _difference(entry: Any, usual: Any, members: int) -> str | None:
             return "size mismatch"
         if entry.output_sizes != usual.output_sizes and not (rooted and "[]" in (entry.output_sizes, usual.output_sizes)):
             return "size mismatch"
-        if not _possible(entry, members):
+        if members and not _possible(entry, members):
             return "size mismatch"
     for own, most in ((entry.datatypes, usual.datatypes), (entry.output_datatypes, usual.output_datatypes)):
         if own != most and own and most and set(own.split(", ")) != set(most.split(", ")):

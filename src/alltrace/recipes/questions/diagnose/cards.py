@@ -84,7 +84,7 @@ class Card(NamedTuple):
     confidence: float  # 0 to 1
     ranks: tuple[int, ...]  # the culprits' ranks
     measure: str  # the measure of the page's heat map that shows it best
-    proof: Proof  # the table that it rests on
+    proof: Proof | None  # the table that it rests on; None if there is none
     step_times: StepTimes | None = None  # of a change in time
 
 

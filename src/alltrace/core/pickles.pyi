@@ -1,0 +1,3 @@
+from typing import Any
+
+def plain_data(data: bytes) -> tuple[Any] | None: ...

@@ -1,0 +1,280 @@
+"""What logs, stacks and kernel logs of a hanging job say, in the forms in which tools write them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.hang_writing import HangFault, Job, Layout, write_job
+from tests.together import together
+
+from alltrace.hang.files import gather
+from alltrace.hang.stacks import read_stacks
+from alltrace.hang.verdict import judged, verdict_of
+from alltrace.trace.errors import InputError
+
+ELASTIC = """
+W1129 21:39:49.811000 21103 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 21121 closing signal SIGTERM
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-11-29_21:39:49
+  host      : node1
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 21121)  (SIGTERM)
+  error_file: <N/A>
+  traceback : Signal 15 (SIGTERM) received by PID 21121
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-29_21:39:48
+  host      : node1
+  rank      : 5 (local_rank: 5)
+  exitcode  : {code} (pid: 21127)
+  error_file: <N/A>
+============================================================
+"""
+PY_SPY = """Process 4711: python train.py
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread 4711 ({state}): "MainThread"
+{frames}
+    train (train.py:40)
+    <module> (train.py:60)
+Thread 4720 (idle): "QueueFeederThread"
+    wait (threading.py:327)
+"""
+
+
+def written(folder, **files):
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+    return folder
+
+
+@together(
+    ("code", "how", "confidence"),
+    [(-9, "signal 9 (SIGKILL)", 0.9), (-11, "signal 11 (SIGSEGV)", 0.9), (137, "signal 9 (SIGKILL)", 0.9), (1, "exit code 1", 0.5)],
+)
+def test_the_table_of_torchrun_names_the_first_that_died(tmp_path_factory, code, how, confidence):
+    folder = written(tmp_path_factory.mktemp("elastic"), job__log=ELASTIC.format(code=code))
+    answer = verdict_of(folder)
+    row = answer.table.to_pylist()[0]
+    assert (row["kind"], row["ranks"], row["hosts"], row["confidence"]) == ("dead-rank", [5], ["node1"], confidence)
+    assert how in answer.verdict
+
+
+def test_a_rank_that_a_watchdog_aborted_is_not_the_cause(tmp_path):
+    write_job(tmp_path, Job(Layout(), HangFault("stuck", (3,), 4, 1)))
+    written(tmp_path, elastic__log=ELASTIC.format(code=-6))
+    assert verdict_of(tmp_path).table.to_pylist()[0]["ranks"] == [3]
+
+
+SLURM = [
+    ("srun: error: node3: task 12: Killed", [12], "node3"),
+    ("srun: error: node3: tasks 4-5: Segmentation fault (core dumped)", [4, 5], "node3"),
+    ("srun: error: node3: task 7: Out Of Memory", [7], "node3"),
+    ("mpirun noticed that process rank 3 with PID 0 on node n4 exited on signal 11 (Segmentation fault).", [3], "n4"),
+    ("[rank6]: Traceback (most recent call last):\n[rank6]:   File \"t.py\", line 3, in f\n[rank6]: KeyError: 'x'", [6], None),
+    (
+        ' 9: Traceback (most recent call last):\n 9:   File "t.py", line 3, in f\n 9: torch.OutOfMemoryError: CUDA out of memory.',
+        [9],
+        None,
+    ),
+]
+
+
+@together(("line", "ranks", "host"), SLURM)
+def test_lines_of_launchers_and_exceptions(tmp_path_factory, line, ranks, host):
+    row = verdict_of(written(tmp_path_factory.mktemp("log"), job__log=line + "\n")).table.to_pylist()[0]
+    assert (row["kind"], row["ranks"], row["hosts"]) == ("dead-rank", ranks, [host] if host else [])
+
+
+def test_exceptions_of_ranks_that_lost_their_peers_follow_from_the_first(tmp_path):
+    log = "".join(
+        f'[rank{r}]: Traceback (most recent call last):\n[rank{r}]:   File "t.py", line 3, in f\n[rank{r}]: {said}\n'
+        for r, said in ((0, "RuntimeError: Connection closed by peer [10.0.0.2]:1234"), (1, "ValueError: bad batch"))
+    )
+    row = verdict_of(written(tmp_path, job__log=log)).table.to_pylist()[0]
+    assert (row["ranks"], row["evidence"]["said"]) == ([1], "rank 1: ValueError: bad batch")
+
+
+def test_a_rank_that_lost_its_peer_is_no_cause_though_its_dump_looks_idle(tmp_path):
+    write_job(tmp_path, Job(Layout(), HangFault("stuck", (3, 9), 4, 1)))
+    lost = "RuntimeError: Read error [10.0.0.2]:1: Connection reset by peer"
+    written(
+        tmp_path, err__log=f'[rank9]: Traceback (most recent call last):\n[rank9]:   File "t.py", line 3, in f\n[rank9]: {lost}\n'
+    )
+    assert verdict_of(tmp_path).table.to_pylist()[0]["ranks"] == [3]
+
+
+def test_a_scheduler_that_kills_all_ranks_is_not_the_cause(tmp_path):
+    write_job(tmp_path, Job(Layout(), HangFault("stuck", (3,), 4, 1)))
+    written(tmp_path, slurm__log="srun: error: node0: tasks 0-7: Killed\nsrun: error: node1: tasks 8-15: Killed\n")
+    assert verdict_of(tmp_path).table.to_pylist()[0]["ranks"] == [3]
+
+
+def watchdog(rank, sequence, issued):
+    return (
+        f"[rank{rank}]:[E1129 21:39:49 ProcessGroupNCCL.cpp:629] [Rank {rank}] Watchdog caught collective operation timeout: "
+        f"WorkNCCL(SeqNum={sequence}, OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600029 milliseconds "
+        f"before timing out.\n[rank{rank}]:[E1129] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] failure detected by watchdog at "
+        f"work sequence id: {sequence} PG status: last enqueued work: {issued}, last completed work: {sequence - 1}\n"
+    )
+
+
+def test_watchdogs_of_the_others_name_the_rank_without_one(tmp_path):
+    log = "world_size: 4\n" + "".join(watchdog(r, 12, 13) for r in (0, 1, 3))
+    answer = verdict_of(written(tmp_path, job__log=log))
+    row = answer.table.to_pylist()[0]
+    assert (row["ranks"], row["kind"]) == ([2], "dead-rank")
+    assert "all-reduce #12 of the default group" in answer.verdict
+
+
+def test_a_watchdog_that_is_behind_is_named(tmp_path):
+    log = "".join(watchdog(r, 12, 13) for r in (0, 1, 3)) + watchdog(2, 11, 11)
+    row = verdict_of(written(tmp_path, job__log=log)).table.to_pylist()[0]
+    assert row["ranks"] == [2]
+
+
+RAS = """
+Warnings
+========
+
+#0-0 (27a079b828ff1a75) MISMATCH
+  Communicator ranks have different collective operation counts
+  26 ranks have launched up to operation 6650
+  2 ranks have launched up to operation 6649
+  Rank 4 -- GPU 4 managed by process 483076 on node 172.16.64.210
+  Rank 5 -- GPU 5 managed by process 483077 on node 172.16.64.210
+"""
+
+
+def test_ras_names_ranks_that_launched_less(tmp_path):
+    answer = verdict_of(written(tmp_path, ras__txt=RAS))
+    row = answer.table.to_pylist()[0]
+    assert (row["kind"], row["ranks"]) == ("missing-call", [4, 5])
+    assert "up to operation 6649, most up to 6650" in answer.verdict
+    one = "  7 ranks have launched up to operation 64\n"
+    one += "  Rank 7 has launched up to operation 60 -- GPU 3 managed by process 16 on node n1"
+    (tmp_path / "ras.txt").write_text(one)
+    row = verdict_of(tmp_path).table.to_pylist()[0]
+    assert (row["ranks"], row["hosts"]) == ([7], ["n1"])
+
+
+def test_an_xid_of_the_culprits_host_is_part_of_the_verdict(tmp_path):
+    write_job(tmp_path, Job(Layout(), HangFault("gpu", (9,), 4, 1)))
+    kernel = "Nov 29 12:04:03 node1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, GPU has fallen off the bus.\n"
+    written(tmp_path, dmesg__log=kernel)
+    answer = verdict_of(tmp_path)
+    row = answer.table.to_pylist()[0]
+    assert (row["ranks"], row["evidence"]["xid"]) == ([9], 79.0)
+    assert "the kernel log of node1 has Xid 79" in answer.verdict
+
+
+STACKS = [
+    ("idle", "    all_reduce (torch/distributed/distributed_c10d.py:3252)", "communicates"),
+    ("active", "    matmul_step (train.py:31)", "computes"),
+    ("idle", "    _try_get_data (torch/utils/data/dataloader.py:1133)", "data"),
+    ("idle", "    acquire (filelock/_api.py:219)", "lock"),
+    ("idle", "    read_shard (train.py:12)\n    open (pathlib.py:1044)", "storage"),
+    ("idle", "    wait_a_bit (train.py:12)", "sleeps"),
+]
+
+
+@together(("state", "frames", "doing"), STACKS)
+def test_what_a_main_thread_does_by_py_spy(state, frames, doing):
+    stack = read_stacks(PY_SPY.format(state=state, frames=frames), 3, "s")
+    assert stack.doing == doing
+    assert stack.exact
+
+
+def test_what_a_main_thread_does_by_faulthandler_and_cuda_gdb():
+    fault = (
+        'Thread 0x00007f278ffff6c0 (most recent call first):\n  File "/usr/lib/python3.11/threading.py", line 327 in wait\n\n'
+        'Current thread 0x00007f27c5212b80 (most recent call first):\n  File "/usr/lib/python3.11/queue.py", line 171 in get\n'
+        '  File "/home/x/train.py", line 51 in next_batch\n  File "/home/x/train.py", line 80 in <module>\n'
+    )
+    stack = read_stacks(fault, 0, "s")
+    assert (stack.doing, stack.frame, stack.exact) == ("data", "/home/x/train.py:51 next_batch", False)
+    gdb = (
+        "[Switching to thread 1 (Thread 0x7ffff7d8a740 (LWP 4711))]\n"
+        "#0  0x00007ffff7e9b46e in __GI___pthread_mutex_lock (m=0x1) at lock.c:4\n"
+        "#1  0x0000555555555171 in main (argc=1) at train.cc:12\n"
+    )
+    assert read_stacks(gdb, 0, "s").doing == "lock"
+
+
+def test_a_stack_tells_what_the_missing_rank_does(tmp_path):
+    write_job(tmp_path, Job(Layout(), HangFault("stuck", (3,), 4, 1)))
+    for rank in range(16):
+        frames = "    next_batch (train.py:9)\n    get (queue.py:171)" if rank == 3 else STACKS[0][1]
+        (tmp_path / f"stack_rank{rank}.txt").write_text(PY_SPY.format(state="idle", frames=frames))
+    answer = verdict_of(tmp_path)
+    row = answer.table.to_pylist()[0]
+    assert (row["kind"], row["ranks"], row["where"]) == ("rank-waits", [3], "train.py:9 next_batch")
+    assert answer.verdict.startswith("Rank 3 waits for data in train.py:9 next_batch and never entered")
+
+
+def inspector(rank, last):
+    return "".join(
+        json.dumps(
+            {
+                "header": {"id": "0xabc", "rank": rank, "n_ranks": 4, "nnodes": 1},
+                "metadata": {"inspector_output_format_version": "v4.0", "hostname": "n", "pid": 10 + rank},
+                "coll_perf": {
+                    "coll": "AllReduce",
+                    "coll_sn": n,
+                    "coll_msg_size_bytes": 8,
+                    "coll_exec_time_us": 3,
+                    "coll_timing_source": "k",
+                },
+            }
+        )
+        + "\n"
+        for n in range(1, last + 1)
+    )
+
+
+def test_inspector_names_the_rank_that_completed_less(tmp_path):
+    written(tmp_path, **{f"n-pid{10 + r}__log": inspector(r, 4 if r == 2 else 5) for r in range(4)})
+    row = verdict_of(tmp_path).table.to_pylist()[0]
+    assert row["ranks"] == [2]
+
+
+def test_other_files_are_skipped_and_counted_in_one_sentence(tmp_path):
+    write_job(tmp_path, Job(Layout(), HangFault("stuck", (3,), 4, 1)))
+    (tmp_path / "model.safetensors").write_bytes(b"\x00\x01" * 5000)
+    (tmp_path / "README.md").write_text("# how to start it\n")
+    answer = verdict_of(tmp_path)
+    assert answer.table.to_pylist()[0]["ranks"] == [3]
+    assert [n for n in answer.notes if n.startswith("skipped")] == [
+        "skipped 3 files without a word of a hang: README.md, model.safetensors, truth.json"
+    ]
+
+
+def test_a_folder_without_anything_is_an_error(tmp_path):
+    (tmp_path / "README.md").write_text("nothing\n")
+    with pytest.raises(InputError, match="no file in it says how a job ended"):
+        gather(tmp_path)
+    with pytest.raises(InputError, match="there is no such folder"):
+        gather(tmp_path / "gone")
+
+
+def test_a_shared_answer_has_no_hosts_and_no_paths(tmp_path):
+    from alltrace.share.words import Words
+
+    write_job(tmp_path, Job(Layout(), HangFault("killed", (7,), 4, 1)))
+    stack = PY_SPY.format(state="active", frames="    step (/home/someone/secret-project/train.py:31)")
+    (tmp_path / "stack_rank7.txt").write_text(stack)
+    evidence = gather(tmp_path)
+    words = Words()
+    words.hosts(evidence.hosts.values())
+    words.number()
+    answer = judged(evidence, words=words)
+    said = answer.verdict + json.dumps(answer.table.to_pylist()) + str(answer.notes)
+    assert "node0" not in said
+    assert "secret" not in said
+    assert "host1" in said

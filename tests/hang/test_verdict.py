@@ -1,0 +1,191 @@
+"""Who is to blame for a job that hangs: simulated hangs with known culprits, whole and damaged dumps, healthy jobs."""
+
+from __future__ import annotations
+
+import pytest
+from tests.hang_writing import KINDS, HangFault, Job, Layout, damage, drawn, write_job, write_pickles
+from tests.together import together
+
+from alltrace.hang.verdict import verdict_of
+
+
+def first_row(folder, **more):
+    answer = verdict_of(folder, **more)
+    return answer, answer.table.to_pylist()[0]
+
+
+PLANTED = {
+    "skip": (
+        HangFault("skip", (3,), 4, 1),
+        "missing-call",
+        "Rank 3 never entered reduce-scatter #34 of TENSOR_MODEL_PARALLEL_GROUP (2)",
+    ),
+    "stuck": (
+        HangFault("stuck", (9, 14), 4, 2),
+        "missing-call",
+        "Ranks 9 and 14 never entered all-reduce #5 of DATA_PARALLEL_GROUP (12, 11); the other 14 wait for them",
+    ),
+    "gpu": (HangFault("gpu", (9, 14), 4, 1), "dead-rank", "The GPUs or processes of ranks 9 and 14 stopped: all-gather #33"),
+    "size": (
+        HangFault("size", (5,), 4, 1),
+        "mismatch",
+        "Rank 5 entered reduce-scatter #34 of TENSOR_MODEL_PARALLEL_GROUP (3) as reduce-scatter of [[8208]] to [[4104]] instead of",
+    ),
+    "operation": (HangFault("operation", (5,), 4, 0), "mismatch", "as broadcast instead of all-gather"),
+    "no-send": (HangFault("no-send", (6,), 4), "missing-peer", "Rank 6 never issued the send for recv #18 of rank 14"),
+    "no-receive": (HangFault("no-receive", (12,), 4), "missing-peer", "Rank 12 never issued the receive for send #18 of rank 4"),
+    "killed": (HangFault("killed", (7,), 4, 3), "dead-rank", "Rank 7 died (signal 9 (SIGKILL))"),
+    "exception": (HangFault("exception", (7,), 4, 3), "dead-rank", "Rank 7 died (ValueError: the loss is not finite)"),
+    "host": (HangFault("host", tuple(range(8, 16)), 4, 1), "dead-rank", "Ranks 8-15 died (host node1 failed)"),
+}
+
+
+@together("name", PLANTED)
+def test_the_planted_ranks_are_in_the_first_sentence_and_nobody_else(tmp_path_factory, name):
+    fault, kind, words = PLANTED[name]
+    folder = tmp_path_factory.mktemp(name)
+    write_job(folder, Job(Layout(), fault))
+    answer, row = first_row(folder)
+    assert (row["kind"], row["ranks"]) == (kind, list(fault.ranks))
+    assert words in answer.verdict
+    assert answer.table.num_rows == 1, "what only follows is no row"
+    assert row["evidence"]["waiting_ranks"] == 16 - len(fault.ranks)
+
+
+def test_ranks_that_left_their_order_of_calls_are_told_from_those_that_skipped_one(tmp_path):
+    write_job(tmp_path, Job(Layout(tensor=1, stages=1, ahead=4, steps=12), HangFault("order", (3,), 10, 0)))
+    answer, row = first_row(tmp_path)
+    assert (row["kind"], row["ranks"]) == ("mismatch", [3])
+    assert "out of order" in answer.verdict
+
+
+def test_a_link_that_stands_accuses_no_rank(tmp_path):
+    write_job(tmp_path, Job(Layout(ranks=4, tensor=4, stages=1), HangFault("network", (2,), 4, 1)))
+    answer, row = first_row(tmp_path)
+    assert row["kind"] == "network"
+    assert "Ranks 0-3 all entered all-gather #33" in answer.verdict or "reduce-scatter" in answer.verdict
+
+
+def test_recorders_without_operations_are_read_by_how_far_their_groups_are(tmp_path):
+    """A rank whose Python stands has completed all that it issued, so a dump of open operations is empty."""
+    job = Job(Layout(), HangFault("stuck", (9, 14), 4, 1))
+    write_pickles(tmp_path, job, active=True)
+    assert not job.dump_of(9, active=True)["entries"]
+    answer, row = first_row(tmp_path)
+    assert (row["kind"], row["ranks"]) == ("missing-call", [9, 14])
+    assert "the recorder of ranks 9 and 14 has no open operation" in answer.verdict
+
+
+def test_pickles_and_json_of_one_job_say_the_same(tmp_path):
+    job = Job(Layout(), HangFault("no-send", (6,), 4))
+    write_pickles(tmp_path / "pickles", job)
+    write_job(tmp_path / "json", job)
+    assert verdict_of(tmp_path / "pickles").verdict == verdict_of(tmp_path / "json").verdict
+
+
+def test_messages_in_batches_are_matched_part_by_part(tmp_path):
+    write_job(tmp_path, Job(Layout(batched=True), HangFault("no-send", (6,), 4)))
+    answer, row = first_row(tmp_path)
+    assert (row["kind"], row["ranks"]) == ("missing-peer", [6])
+    assert "send for recv" in answer.verdict
+
+
+def test_groups_that_no_dump_describes_have_the_ranks_that_use_them(tmp_path):
+    write_job(tmp_path, Job(Layout(described=False, ahead=1), HangFault("stuck", (3,), 4, 1)))
+    assert first_row(tmp_path)[1]["ranks"] == [3]
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("seed", range(96))
+def test_culprits_of_drawn_hangs(tmp_path, seed):
+    job, active, per_host = drawn(seed)
+    truth = write_job(tmp_path, job, active=active, per_host=per_host)
+    answer, row = first_row(tmp_path)
+    assert row["kind"] != "no-hang", answer.verdict
+    if truth["fault"] == "network":
+        assert row["kind"] == "network" or row["confidence"] < 0.9
+    elif truth["fault"] == "host":
+        assert set(truth["ranks"]) <= set(row["ranks"])
+    elif len(truth["ranks"]) == 1:
+        assert row["ranks"] == truth["ranks"], answer.verdict
+    else:
+        assert set(row["ranks"]) <= set(truth["ranks"]), answer.verdict
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("seed", range(200, 264))
+def test_a_third_of_the_dumps_lost_changes_no_culprit_or_is_said(tmp_path, seed):
+    """Ranks of which something is known are right; a single job whose only lost dump is not the culprit's cannot be told."""
+    job, active, per_host = drawn(seed, KINDS[seed % 3])
+    truth = write_job(tmp_path, job, active=active, per_host=per_host)
+    lost = damage(tmp_path, seed)
+    answer, row = first_row(tmp_path)
+    if row["kind"] == "unknown":
+        assert "cannot be known" in answer.verdict
+        assert row["confidence"] <= 0.3
+    elif len(lost) != 1:
+        assert set(row["ranks"]) & set(truth["ranks"]), answer.verdict
+
+
+def healthy(seed):
+    """A job without a hang: it goes on, is slow, or ended; the fault, how old its dumps are, and how it is laid out."""
+    layout = Layout(
+        ranks=(4, 8, 16)[seed % 3],
+        tensor=(1, 2)[seed % 2],
+        stages=(1, 2)[seed // 2 % 2],
+        batched=seed % 4 == 0,
+        ahead=(1, 8)[seed % 2],
+    )
+    return layout, (HangFault("ended") if seed % 5 == 0 else HangFault("none")), (0.001, 0.5, 2.0, 4.0)[seed % 4]
+
+
+@together("seed", range(20))
+def test_jobs_that_are_healthy_slow_or_ended_well_accuse_nobody(tmp_path_factory, seed):
+    folder = tmp_path_factory.mktemp("healthy")
+    layout, fault, age_s = healthy(seed)
+    kind = "stuck" if fault.kind == "none" and seed % 2 else fault.kind  # caught within a step, while a rank still computes
+    job = Job(layout, HangFault(kind, (1,) if kind == "stuck" else (), 5, 1))
+    write_job(folder, job, age_s=1e6 if fault.kind == "ended" else age_s)
+    answer, row = first_row(folder)
+    assert (row["kind"], row["ranks"]) == ("no-hang", []), answer.verdict
+    assert answer.verdict.startswith("No hang")
+
+
+def test_the_time_of_the_dumps_tells_a_slow_job_from_one_that_hangs(tmp_path):
+    job = Job(Layout(), HangFault("stuck", (3,), 4, 1))
+    write_job(tmp_path, job, age_s=600)
+    assert first_row(tmp_path)[1]["kind"] == "missing-call"
+    answer, row = first_row(tmp_path, at_ns=job.last_ns + 2_000_000_000)
+    assert row["kind"] == "no-hang"
+    assert "2.0 s before the dumps were written" in answer.verdict
+
+
+def test_parts_of_batches_stay_scheduled_in_a_healthy_job(tmp_path):
+    job = Job(Layout(batched=True), HangFault())
+    write_job(tmp_path, job, age_s=1e6)
+    entries = [e for r in range(16) for e in job.dump_of(r)["entries"]]
+    assert any(e["state"] == "scheduled" for e in entries)
+    assert first_row(tmp_path)[1]["kind"] == "no-hang"
+
+
+def test_one_lost_dump_is_named_and_no_proof_where_another_rank_is_proven(tmp_path):
+    write_job(tmp_path, Job(Layout(), HangFault("stuck", (3,), 4, 1)))
+    (tmp_path / "nccl_trace_rank_9.json").unlink()
+    assert first_row(tmp_path)[1]["ranks"] == [3]
+    (tmp_path / "nccl_trace_rank_3.json").unlink()
+    row = first_row(tmp_path)[1]
+    assert row["kind"] == "unknown"
+    assert 3 in row["ranks"]
+    write_job(tmp_path, Job(Layout(), HangFault("stuck", (3,), 4, 1)))
+    (tmp_path / "nccl_trace_rank_3.json").unlink()
+    answer, row = first_row(tmp_path)
+    assert (row["kind"], row["ranks"], row["confidence"]) == ("dead-rank", [3], 0.6)
+    assert "left nothing" in answer.verdict
+
+
+def test_ranks_of_a_host_that_left_nothing_are_all_named(tmp_path):
+    write_job(tmp_path, Job(Layout(), HangFault("host", tuple(range(8, 16)), 4, 1)))
+    (tmp_path / "job.log").unlink()
+    answer, row = first_row(tmp_path)
+    assert (row["kind"], row["ranks"]) == ("dead-rank", list(range(8, 16)))
+    assert "all ranks of a host" in answer.verdict
