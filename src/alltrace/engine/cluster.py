@@ -10,19 +10,15 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from alltrace.engine.outcome import Outcome
-from alltrace.engine.seen import host_names, mark_of
+from alltrace.engine.seen import Mark, host_names, mark_of
 from alltrace.trace.errors import AlltraceError, UsageError, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from alltrace.engine.seen import Mark
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")

@@ -6,15 +6,13 @@ import logging
 import shutil
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from alltrace.engine.cluster import LOST_S, ClusterEngine
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
 _CONNECT_S = 10.0
 _AGAIN_S = 1.0

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from distributed import get_worker
 from distributed.protocol import pickle
 
 from alltrace.engine.outcome import Outcome, attempt
-from alltrace.engine.seen import host_names, unseen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from alltrace.engine.seen import Mark
+from alltrace.engine.seen import Mark, host_names, unseen
 
 PATIENCE_S = 3.0
 """How late a new file may appear on a shared file system."""

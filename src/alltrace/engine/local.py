@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from alltrace.engine.outcome import Outcome, attempt
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")

@@ -12,9 +12,10 @@ import shutil
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeVar
 
 from loky import ProcessPoolExecutor
 from loky.backend import get_context
@@ -23,10 +24,6 @@ from loky.process_executor import BrokenProcessPool
 from alltrace.engine.outcome import Outcome, attempt
 from alltrace.trace.errors import AlltraceError, InputError
 from alltrace.trace.scratch import scratch_folder, use_scratch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")

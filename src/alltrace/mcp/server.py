@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 from alltrace import __version__
+from alltrace.mcp.tools import Reply, Tools
 from alltrace.trace.errors import AlltraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from alltrace.mcp.tools import Reply, Tools
 
 INSTRUCTIONS = (
     "alltrace reads profiler reports of distributed GPU jobs. Open a run, ask diagnose, then recipes or SQL for details. "

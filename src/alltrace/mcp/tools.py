@@ -5,19 +5,17 @@ from __future__ import annotations
 import glob
 import json
 import threading
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from alltrace.recipes.base import OptionValue  # noqa: TC001  the protocol's SDK looks at it
+from alltrace.api import OpenRun
+from alltrace.recipes.base import (
+    Answer,
+    OptionValue,
+)
 from alltrace.trace.errors import UsageError, encodable, printable
 from alltrace.ui.json_values import plain
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.api import OpenRun
-    from alltrace.recipes.base import Answer
 
 MOST_ROWS = 500
 MOST_BYTES = 60_000

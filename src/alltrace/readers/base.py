@@ -7,12 +7,10 @@ several reports into one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
-    import pyarrow as pa
+import pyarrow as pa
 
 ENVIRONMENT_ALLOWED = frozenset(
     """

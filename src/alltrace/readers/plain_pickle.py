@@ -11,12 +11,10 @@ from __future__ import annotations
 import pickletools
 import struct
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from alltrace.core.pickles import plain_data
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _LONGEST_NUMBER_BITS = 512
 _KEYS = (str, int, float, type(None))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from alltrace.readers.base import ReportProcess, ReportReader
 from alltrace.trace.errors import AlltraceError, InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from alltrace.readers.base import ReportProcess, ReportReader
 
 READERS = (
     "alltrace.readers.rocpd",  # before nsys, which takes any database called .db

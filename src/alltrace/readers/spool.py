@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from alltrace.trace.scratch import scratch_folder, writing_scratch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Spool:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, final
 
+from alltrace.readers.packed import Packed
 from alltrace.trace.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from alltrace.readers.packed import Packed
 
 BLOCK_BYTES = 4 << 20
 LONGEST_LINE = 1 << 20

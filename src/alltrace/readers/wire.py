@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from alltrace.trace.names import text_of_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 Value = int | float | memoryview
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.replay.graph import times
-from alltrace.replay.pace import work_factors
+from alltrace.replay.join import Replay
+from alltrace.replay.pace import Pace, work_factors
+from alltrace.replay.peers import Peers
+from alltrace.trace.arrays import Int64
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.replay.join import Replay
-    from alltrace.replay.pace import Pace
-    from alltrace.replay.peers import Peers
-    from alltrace.trace.arrays import Int64
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
 NEVER = -(1 << 60)

@@ -7,18 +7,15 @@ the maximum over its arcs of the time of the source plus the weight.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.core import graphs as core
+from alltrace.trace.arrays import Int64
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.trace.arrays import Int64
-
-    Int32 = NDArray[np.int32]
+Int32 = NDArray[np.int32]
 
 
 @dataclass(frozen=True)

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.replay.graph import Graph, make_graph, times
-from alltrace.replay.rank_graph import HOST, TRANSFER
-from alltrace.trace.arrays import integers
+from alltrace.replay.rank_graph import HOST, TRANSFER, RankGraph
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct, rows_by
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.replay.rank_graph import RankGraph
-    from alltrace.trace.arrays import Int64
 
 _NEVER = np.iinfo(np.int64).min
 _CLOSE_NS = 20_000

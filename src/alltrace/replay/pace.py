@@ -7,21 +7,17 @@ kernels, and as many, are compared by the mean of each; a rank that runs other k
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Collection
+from alltrace.replay.join import Replay
+from alltrace.trace.arrays import Int64
 
-    from numpy.typing import NDArray
-
-    from alltrace.replay.join import Replay
-    from alltrace.trace.arrays import Int64
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 _ALIKE = 0.02
 """Ranks are alike if their numbers of kernels of each name differ by at most this share of all."""

@@ -7,21 +7,17 @@ the last end, through a rank's own work to what it waited for, and at a collecti
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.replay.graph import longest_path, slack_ns
+from alltrace.replay.join import Replay
 from alltrace.replay.pace import work_factors
+from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import COMPUTE, COPY, OTHER, TRANSFER
+from alltrace.trace.arrays import Int64
 from alltrace.trace.distinct import rows_by
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.replay.join import Replay
-    from alltrace.replay.peers import Peers
-    from alltrace.trace.arrays import Int64
 
 CLASSES = ("compute", "transfer", "communication", "copy", "host", "gap", "idle")
 """What the path goes through: kernels; matched collectives after the last arrival; communication that no other rank's matches;

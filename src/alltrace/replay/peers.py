@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from alltrace.replay.join import Replay
 from alltrace.replay.pace import Pace, pace_of
 from alltrace.replay.rank_graph import HOST
-from alltrace.trace.arrays import coded, integers
+from alltrace.trace.arrays import Int64, coded, integers
 from alltrace.trace.distinct import rows_by
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.replay.join import Replay
-    from alltrace.trace.arrays import Int64
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 _MANY_RANKS = 64
 

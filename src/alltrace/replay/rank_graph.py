@@ -13,22 +13,18 @@ The host continues from one wait for a device to the next: launches are placed r
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.replay.work import COMPUTE, COPY, ELSEWHERE, EVERY, OTHER, TRANSFER, UNKNOWN, Waits, Work, read
-from alltrace.trace.arrays import integers
+from alltrace.run.clock import ClockMap
+from alltrace.run.rank import Rank
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.run.clock import ClockMap
-    from alltrace.run.rank import Rank
-    from alltrace.trace.arrays import Int64
-
-    Int32 = NDArray[np.int32]
+Int32 = NDArray[np.int32]
 
 __all__ = ["COMPUTE", "COPY", "HOST", "OTHER", "TRANSFER", "RankGraph", "rank_graph"]
 

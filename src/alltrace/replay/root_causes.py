@@ -8,18 +8,13 @@ this chain take beyond what their peers take for the same is to blame, until it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
+from alltrace.replay.join import Replay
 from alltrace.replay.path import excess_ns
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.replay.join import Replay
-    from alltrace.replay.peers import Peers
-    from alltrace.trace.arrays import Int64
+from alltrace.replay.peers import Peers
+from alltrace.trace.arrays import Int64
 
 _LEAST_SHARE = 0.1
 """Where less of a wait than this is explained, the rank that arrived last is to blame itself."""

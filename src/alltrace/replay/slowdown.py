@@ -7,12 +7,10 @@ S = T / T_ideal; S_x where only x keeps its own durations; M_x the share of the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 Evaluate = Callable[["NDArray[Any]"], float]
 """The time of the run under given durations."""

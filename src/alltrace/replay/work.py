@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 
-from alltrace.trace.arrays import coded, integers, is_true
+from alltrace.run.rank import Rank
+from alltrace.trace.arrays import Int64, coded, integers, is_true
 from alltrace.trace.distinct import distinct
 from alltrace.trace.kernel_rules import NOT_COMPUTE
-
-if TYPE_CHECKING:
-    from alltrace.run.rank import Rank
-    from alltrace.trace.arrays import Int64
-
 
 COMPUTE, COPY, TRANSFER, OTHER = 0, 1, 2, 3
 """Classes of device work: kernels and graphs, copies, matched collectives, communication that no other rank's matches."""

@@ -8,22 +8,18 @@ is odd but usable is counted, so that answers made from it have a note. Single r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.readers.base import ReportWarning
 from alltrace.trace.arrays import extremes, integers
 from alltrace.trace.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from alltrace.trace.schema import Table
+from alltrace.trace.schema import Table
 
 MOST_TIME_NS = 1 << 60
 """36 years: no event is farther from the zero of its report."""

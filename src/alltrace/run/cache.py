@@ -15,32 +15,27 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.engine.tasks import remote, run_tasks
 from alltrace.readers.registry import open_report
 from alltrace.run.derived import draft_of, locked, remove_drafts
 from alltrace.run.discover import find_reports, outdated
 from alltrace.run.host_paths import host_path
+from alltrace.run.import_progress import Watcher
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import MANIFEST, Manifest, is_run, read_manifest
-from alltrace.run.report_hash import Content, content_hash, file_stamps
+from alltrace.run.report_hash import Content, Stamps, content_hash, file_stamps
 from alltrace.run.shared_place import shared_place
-from alltrace.run.stated_ranks import stated_ranks
+from alltrace.run.stated_ranks import StatedRank, stated_ranks
 from alltrace.trace.cache_dir import default_folder, own_folder, unwritable
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from alltrace.run.import_progress import Watcher
-    from alltrace.run.report_hash import Stamps
-    from alltrace.run.stated_ranks import StatedRank
-    from alltrace.trace.kernel_rules import KernelRules
+from alltrace.trace.kernel_rules import KernelRules
 
 DEFAULT_SIZE_BYTES = 20 << 30
 _SIZE_VARIABLE = "ALLTRACE_CACHE_BYTES"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pyarrow as pa
 
 from alltrace.run.checksums import append_checksum, checked_content
 from alltrace.run.derived import draft_of
 from alltrace.trace.errors import DamageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _SIGNATURE = b"alltrace.signature"
 

@@ -8,18 +8,14 @@ checksums that Parquet has for the data of pages do not.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 from alltrace.run.json_files import REPAIR, read_json, write_json
-from alltrace.run.manifest import RANK_RECORD, plain
+from alltrace.run.manifest import RANK_RECORD, RankRecord, plain
 from alltrace.run.report_hash import content_hash
 from alltrace.trace.errors import DamageError, InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from alltrace.run.manifest import RankRecord
 
 LOGS = "logs"
 LOGS_RECORD = "logs.json"

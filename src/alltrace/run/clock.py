@@ -15,10 +15,9 @@ So drift is the relative rate error, and the rounding keeps times whole. The map
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from alltrace.run.manifest import Manifest, RankRecord
+from alltrace.run.manifest import Manifest, RankRecord
 
 
 class ClockMap(NamedTuple):

@@ -10,24 +10,18 @@ goes to another device. A communicator of one rank copies too, to itself and wit
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from alltrace.run.pieces import Piece
 from alltrace.run.writer import TableWriter
-from alltrace.trace.arrays import coded, integers, is_one_of
+from alltrace.trace.arrays import Int64, coded, integers, is_one_of
 from alltrace.trace.schema import TABLES
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.pieces import Piece
-    from alltrace.trace.arrays import Int64
-
-    Flags = NDArray[np.bool_]
+Flags = NDArray[np.bool_]
 
 _CALL = re.compile(r"^nccl(AllGather|AllToAll|AlltoAll|Gather|Scatter|GroupEnd|Put|PutSignal|Send|Recv|Broadcast|Bcast)\b")
 _BETWEEN_DEVICES = ("DtoD", "PtoP")

@@ -6,15 +6,12 @@ from a reader may have its own; a column that is null throughout has Arrow's nul
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.trace.schema import Table
+from alltrace.trace.schema import Table
 
 
 class HeldColumns:

@@ -11,16 +11,14 @@ import fcntl
 import json
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from alltrace.trace.cache_dir import default_folder, existing_folder, own_folder
 from alltrace.trace.errors import AlltraceError, InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _Value = TypeVar("_Value")
 

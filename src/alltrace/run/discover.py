@@ -5,22 +5,17 @@ from __future__ import annotations
 import glob
 import os
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alltrace.engine.tasks import run_tasks
 from alltrace.readers.registry import KNOWN, is_report
-from alltrace.run.host_paths import host_path, naming_host, on_host, reachable
+from alltrace.run.host_paths import HostPath, host_path, naming_host, on_host, reachable
 from alltrace.run.identity import natural_key
 from alltrace.run.manifest import is_run
 from alltrace.trace.errors import InputError, UsageError, printable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from alltrace.run.host_paths import HostPath
-
-    Fetch = Callable[[Sequence[str]], Sequence[Path]]
+Fetch = Callable[[Sequence[str]], Sequence[Path]]
 
 _EXPORTS = (".sqlite", "_pqtdir")
 TO_EXPORT = (".nsys-rep", ".qdrep", ".qdstrm")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from alltrace.engine.tasks import remote
 from alltrace.trace.errors import InputError, UsageError, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _HOSTED = re.compile(r"(?P<host>[A-Za-z0-9][A-Za-z0-9._-]*):(?P<path>/(?!/).*)", re.DOTALL)
 

@@ -6,12 +6,10 @@ another rank's table. A GPU is known across reports by its UUID, or else by its 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from alltrace.run.manifest import Manifest, RankRecord
+from alltrace.run.manifest import Manifest, RankRecord
 
 TABLE = "gpu_metrics"
 

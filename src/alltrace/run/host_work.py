@@ -9,28 +9,23 @@ data, and calls of the operating system that wait, are no work. Time off the CPU
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.trace import host_patterns as patterns
-from alltrace.trace.arrays import coded, integers, is_one_of, is_true
+from alltrace.trace.arrays import Int64, coded, integers, is_one_of, is_true
 from alltrace.trace.communication_kernels import COLLECTIVE, P2P
 from alltrace.trace.intervals import Merged, containing, difference, intersection, merge, union
 from alltrace.trace.kernel_rules import HOST
 from alltrace.trace.mpi_kinds import COLLECTIVES, exchanges, is_call
 from alltrace.trace.names import name_id
 from alltrace.trace.schema import TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.trace.arrays import Int64
 
 SILENCE_NS = 1_000_000
 """A time of this length without any record, such as a call, is a pause of a thread; shorter ones are the pace of the program."""

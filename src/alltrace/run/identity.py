@@ -12,18 +12,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from alltrace.readers.base import Report, ReportProcess
 from alltrace.run.stated_ranks import STATED
 from alltrace.trace.side_file_words import ROLE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from alltrace.readers.base import Report, ReportProcess
 
 _RANK_VARIABLES = (
     "RANK",

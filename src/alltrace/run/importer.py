@@ -12,18 +12,19 @@ import errno
 import fcntl
 import os
 import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
-from alltrace.readers.base import ReportWarning
+from alltrace.readers.base import Report, ReportReader, ReportWarning
 from alltrace.readers.registry import open_report
 from alltrace.run.checksums import CheckedFiles, checksum, files_of, write_rank_record
 from alltrace.run.derived import draft_of
-from alltrace.run.discover import TO_EXPORT, find_reports, outdated
+from alltrace.run.discover import TO_EXPORT, Fetch, find_reports, outdated
 from alltrace.run.host_paths import host_path, naming_host
 from alltrace.run.identity import Plan, RankPlan, natural_key
 from alltrace.run.import_progress import Watcher
@@ -59,12 +60,6 @@ from alltrace.trace.number_text import number_ranges
 from alltrace.trace.schema import EVENT_TABLES, TABLES
 from alltrace.trace.scratch import scratch_folder
 from alltrace.trace.side_file_words import ROLE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from alltrace.readers.base import Report, ReportReader
-    from alltrace.run.discover import Fetch
 
 _FULL = {
     errno.ENOSPC: "the disk is full",

@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from alltrace.run.log_files import read_files, short_host
+from alltrace.run.manifest import Manifest, RankRecord
 from alltrace.trace.errors import InputError, path_text
 from alltrace.trace.nccl_words import OPERATIONS
 from alltrace.trace.number_text import counted, number_ranges
 from alltrace.trace.schema import Column, Table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from alltrace.run.manifest import Manifest, RankRecord
 
 INSPECTOR = Table(
     "inspector",

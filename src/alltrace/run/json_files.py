@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from alltrace.run.derived import draft_of
 from alltrace.trace.errors import DamageError, InputError, printable
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 REPAIR = "import the reports again; `alltrace verify RUN` lists all damaged files"
 """What to do about a damaged file of a run."""

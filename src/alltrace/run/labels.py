@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from alltrace.run.manifest import Labels
 from alltrace.trace.errors import UsageError, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _JOB = ("SLURM_JOB_NAME", "PBS_JOBNAME", "LSB_JOBNAME")
 _REVISION = ("GITHUB_SHA", "CI_COMMIT_SHA")

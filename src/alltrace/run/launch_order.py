@@ -6,22 +6,17 @@ earlier time comes after a step of the clock.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from alltrace.trace.arrays import integers
+from alltrace.run.pieces import Piece
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct_rows
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.pieces import Piece
-    from alltrace.trace.arrays import Int64
-
-    Flags = NDArray[np.bool_]
+Flags = NDArray[np.bool_]
 
 _MANY = 50
 _SHARE_IN_ORDER = 0.9

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from math import isfinite
+from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from alltrace.readers.base import ReportWarning  # noqa: TC001  its fields are read from JSON by their types
+from alltrace.readers.base import ReportWarning
 from alltrace.run.json_files import read_json, read_unchecked, write_json
 from alltrace.trace.errors import DamageError, InputError, printable
 from alltrace.trace.schema import FORMAT_VERSION
 from alltrace.trace.side_file_words import ROLE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
 
 MANIFEST = "manifest.json"
 RANKS = "ranks"

@@ -12,25 +12,20 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.run.clock import clock_map
-from alltrace.run.manifest import MeetingKernel
+from alltrace.run.manifest import Manifest, MeetingKernel
 from alltrace.run.parquet import read_parquet, write_parquet
-from alltrace.trace.arrays import coded, integers, is_one_of, is_true
+from alltrace.run.pieces import Piece
+from alltrace.trace.arrays import Int64, coded, integers, is_one_of, is_true
 from alltrace.trace.kernel_rules import MEETING, UNCLASSIFIED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from alltrace.run.manifest import Manifest
-    from alltrace.run.pieces import Piece
-    from alltrace.trace.arrays import Int64
 
 UNKNOWN_KERNELS = "unknown_kernels.parquet"
 """In the folder of a rank that has kernels without a rule: `name`, `number` of all, `starts` and `ends` of the first ones."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from alltrace.trace.number_text import number_ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 _NAMED = re.compile(r"\b(ranks?) (\d+(?:-\d+)?(?:, \d+(?:-\d+)?)*)(?![\w=]|-\d|, \d|\.\d)", re.IGNORECASE)
 """How sentences name ranks: `rank 3`, `ranks 0-3, 7`."""

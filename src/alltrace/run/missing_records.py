@@ -12,25 +12,20 @@ of what the streams allow, and questions about idle devices leave that time out 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.readers.base import ReportWarning
 from alltrace.run.manifest import MissingRecords
-from alltrace.trace.arrays import integers
+from alltrace.run.pieces import Piece
+from alltrace.trace.arrays import Int64, integers
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.pieces import Piece
-    from alltrace.trace.arrays import Int64
-
-    Flags = NDArray[np.bool_]
+Flags = NDArray[np.bool_]
 
 KERNELS = "kernels"
 LAUNCHES = "launches"

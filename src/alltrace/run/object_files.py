@@ -7,18 +7,15 @@ the reader names and no others, and nothing in a file is executed.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.run.checked_arrow import read_signed, write_table
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 _TREE = b"alltrace.object"
 _SCHEMA = pa.schema([("dtype", pa.string()), ("shape", pa.list_(pa.int64())), ("values", pa.large_binary())])

@@ -6,24 +6,20 @@ How an alignment is made is the business of `alltrace.align`; a run only needs i
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from alltrace.run.checksums import CheckedFiles, RankFiles, files_of
 from alltrace.run.code_version import code_version
 from alltrace.run.gpu_logs import GPU_LOG
 from alltrace.run.inspector_logs import INSPECTOR
 from alltrace.run.json_files import read_json
-from alltrace.run.manifest import Clock, LogMatch, Manifest, plain
+from alltrace.run.manifest import Clock, LogMatch, Manifest, RankRecord, plain
 from alltrace.trace.errors import AlltraceError
 from alltrace.trace.schema import Column, Table
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from alltrace.run.manifest import RankRecord
 
 ALIGN = "align"
 FACTS = "alignment.json"

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.run.checksums import RankFiles
 from alltrace.run.json_files import read_json
-from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, rank_folder, rank_from_json, read_manifest
+from alltrace.run.manifest import NAMES, RANK_RECORD, RANKS, RankRecord, rank_folder, rank_from_json, read_manifest
 from alltrace.run.names import Names
-from alltrace.run.overlay import unaligned
+from alltrace.run.overlay import Overlay, unaligned
 from alltrace.run.store import Run
 from alltrace.trace.errors import AlltraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alltrace.run.manifest import RankRecord
-    from alltrace.run.overlay import Overlay
 
 
 class PartialRun(Run):

@@ -6,17 +6,15 @@ from all parts: like an import of all reports, but without opening one. So repor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
 
-from alltrace.readers.base import Report  # noqa: TC001  parts are read from JSON by the types of their fields
+from alltrace.readers.base import Report
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import ReportRecord, plain, record_from_json
 from alltrace.run.report_hash import Content, is_as_it_was
 from alltrace.trace.errors import AlltraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 PARTS = ".parts"
 """The folder, in a run directory, with a file for each report that was imported as a part."""

@@ -6,21 +6,16 @@ before a sort anyway.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from alltrace.trace.reusable_buffers import Blocks
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.columns import HeldColumns
-    from alltrace.trace.reusable_buffers import Block
+from alltrace.run.columns import HeldColumns
+from alltrace.trace.reusable_buffers import Block, Blocks
 
 _BLOCKS = Blocks(12 << 20)
 _SLACK_ROWS = 1 << 16  # the last batch goes past what is expected

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.readers.base import ReportWarning
 from alltrace.run.bounds import Bounds
 from alltrace.run.manifest import NAMES
 from alltrace.run.names import Names
 from alltrace.run.parquet import read_metadata, read_parquet, write_parquet
 from alltrace.run.writer import TableWriter
 from alltrace.trace.schema import TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from concurrent.futures import ThreadPoolExecutor
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
-
-    from alltrace.readers.base import ReportWarning
 
 _TOGETHER = ("ranges", "marks")
 """Tables that come from one table of a source and are read together: open ranges end with the last of either."""

@@ -27,37 +27,31 @@ A rank whose clock steps back, whose launches are not joined, or of which a part
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from alltrace.readers.base import ReportWarning
 from alltrace.run.bounds import MOST_TIME_NS, UNREACHABLE_TEXT
-from alltrace.run.launch_order import launch_order
+from alltrace.run.launch_order import LaunchOrder, launch_order
 from alltrace.run.manifest import RECORDED
 from alltrace.run.parquet import row_group_order
+from alltrace.run.pieces import Piece
 from alltrace.run.writer import TableWriter
-from alltrace.trace.arrays import integers, is_one_of
+from alltrace.trace.arrays import Int64, integers, is_one_of
 from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.errors import InputError
 from alltrace.trace.nesting import NestingSweep
 from alltrace.trace.schema import EVENT_TABLES, TABLES
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.launch_order import LaunchOrder
-    from alltrace.run.pieces import Piece
-    from alltrace.trace.arrays import Int64
-
-    Flags = NDArray[np.bool_]
+Flags = NDArray[np.bool_]
 
 FAR_NS = 1800 * 10**9
 _FEW_SHARE = 1000

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from threading import Semaphore, Thread
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 _T = TypeVar("_T")
 _Item = TypeVar("_Item")

@@ -9,16 +9,14 @@ so that the parent is found by bisection, and with nested ranges the frontier is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.trace.nesting import NestingSweep
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _INT64_MAX = np.iinfo(np.int64).max
 _DEPTH_MAX = np.iinfo(np.int16).max

@@ -6,19 +6,21 @@ import os
 import platform
 import shutil
 from collections import defaultdict
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 
-from alltrace.readers.base import ReportWarning
+from alltrace.readers.base import ReportProcess, ReportReader, ReportWarning
 from alltrace.readers.registry import open_report
 from alltrace.run.checksums import write_rank_record
 from alltrace.run.collective_copies import mark_collective_copies
 from alltrace.run.host_paths import host_path, naming_host
+from alltrace.run.identity import RankPlan
 from alltrace.run.manifest import RANKS, Device, RankRecord, ReportRecord, rank_folder
 from alltrace.run.meeting_kernels import keep_unknown_kernels
 from alltrace.run.missing_records import Missing, missing_records
@@ -28,15 +30,9 @@ from alltrace.run.prefetch import prefetched
 from alltrace.run.row_groups import one_thread
 from alltrace.run.windows import between, last_attempt, merged_spans, recorded_windows, windows_of
 from alltrace.trace.arrays import integers
+from alltrace.trace.communication_kernels import KernelRule
 from alltrace.trace.kernel_rules import KernelRules, built_in_rules
 from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-
-    from alltrace.readers.base import ReportProcess, ReportReader
-    from alltrace.run.identity import RankPlan
-    from alltrace.trace.communication_kernels import KernelRule
 
 _BUDGET_BYTES = 12 << 20
 _TELL_MISSING = ("kernels", "copies", "graphs", "api")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 from alltrace.trace.errors import InputError
-
-if TYPE_CHECKING:
-    import io
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _HASH_BLOCK, _LEAST_BLOCK = 1 << 20, 1 << 14
 

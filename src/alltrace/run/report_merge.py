@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 
@@ -12,10 +14,6 @@ from alltrace.run.parquet import read_parquet, row_group_order
 from alltrace.run.pieces import Piece, Sinks, grouped
 from alltrace.run.writer import DEFAULT_MEMORY_BYTES
 from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 _ROW_OF = {
     "process": "processes",

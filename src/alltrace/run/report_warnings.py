@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from alltrace.readers.base import ReportWarning
-    from alltrace.run.manifest import Manifest, RankRecord
+from alltrace.readers.base import ReportWarning
+from alltrace.run.manifest import Manifest, RankRecord
 
 
 class Warned(NamedTuple):

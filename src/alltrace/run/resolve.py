@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from alltrace.run.import_progress import Watcher
 from alltrace.run.manifest import is_run
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.run.import_progress import Watcher
-    from alltrace.trace.kernel_rules import KernelRules
+from alltrace.trace.kernel_rules import KernelRules
 
 
 def given_run(inputs: Sequence[str]) -> Path | None:

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from alltrace.run.columns import HeldColumns
 from alltrace.run.parquet import ORDER_KEY, quick_codec, read_metadata, read_row_group
 from alltrace.trace.arrays import extremes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from concurrent.futures import Future
-    from pathlib import Path
-
-    from alltrace.run.columns import HeldColumns
-    from alltrace.trace.schema import Table
+from alltrace.trace.schema import Table
 
 ROW_GROUP_ROWS = 65_536
 

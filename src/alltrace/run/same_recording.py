@@ -12,22 +12,18 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from pathlib import Path, PurePath
+from typing import Any, Protocol, TypeVar
 
+from alltrace.readers.base import Report
 from alltrace.run.identity import Plan, natural_key, plan_ranks, rank_in_name, report_stem, stated_rank
+from alltrace.run.manifest import ReportRecord
 from alltrace.run.stated_ranks import STATED, with_stated_ranks
 from alltrace.trace.errors import UsageError, path_text, printable
 from alltrace.trace.number_text import counted
 from alltrace.trace.side_file_words import ROLE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
-    from pathlib import Path
-
-    from alltrace.readers.base import Report
-    from alltrace.run.manifest import ReportRecord
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID")
 _APART_NS = 3600 * 10**9

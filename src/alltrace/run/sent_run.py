@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.run.manifest import MANIFEST
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from alltrace.run.store import Run
+from alltrace.run.store import Run
 
 
 class SentRun:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.engine.tasks import remote, sharing
 from alltrace.run.host_paths import host_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 _MOST_LOOKED_AT = 256
 

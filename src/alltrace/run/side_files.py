@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from alltrace.readers.base import ReportWarning
 from alltrace.trace.errors import printable
 from alltrace.trace.side_file_words import NUMBERED, SIDE_FILE, TABLES, VERSION_KEY
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _PROFILED = (".nsys-rep", ".ncu-rep")
 _EXPORTS = (".sqlite", "_pqtdir")

@@ -9,18 +9,14 @@ import bisect
 import os
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Iterable, Iterator
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
-
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 _MERGED_RECORDS = 150_000
 _LEAST_RECORDS = 256

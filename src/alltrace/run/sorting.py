@@ -7,27 +7,23 @@ codes is all there is to do.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from alltrace.run.columns import HeldColumns
 from alltrace.run.sorted_runs import DiskSorter, Form, KeptRuns, read_bytes
 from alltrace.trace.arrays import extremes
+from alltrace.trace.schema import Table
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.columns import HeldColumns
-    from alltrace.trace.schema import Table
-
-    Keys = list[NDArray[Any]]
-    _Block = tuple[pa.RecordBatch, Keys]
+Keys = list[NDArray[Any]]
+_Block = tuple[pa.RecordBatch, Keys]
 
 INT64_MAX = np.iinfo(np.int64).max
 BLOCK_BYTES = 512 * 1024

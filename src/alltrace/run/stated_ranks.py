@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import csv
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
+from alltrace.readers.base import Report
 from alltrace.trace.errors import InputError, UsageError
 from alltrace.trace.user_pattern import UserPattern
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from alltrace.readers.base import Report
 
 FILE = "ranks.csv"
 OPTION = "--rank-from"

@@ -5,23 +5,18 @@ GPU work that is looked up by its calls comes with the span of the calls: its ro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from alltrace.trace.arrays import integers
+from alltrace.run.rank import Piece, Rank
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.rank import Piece, Rank
-    from alltrace.trace.arrays import Int64
-
-    _Key = tuple[str, int, tuple[str, ...]]
+_Key = tuple[str, int, tuple[str, ...]]
 
 _SAMPLE_ROWS = 4096
 _LEAST_SHARE = 0.25

@@ -7,23 +7,19 @@ row groups, and only the order of the lanes is settled at the end. Rows of small
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.run.columns import HeldColumns
 from alltrace.run.row_groups import ROW_GROUP_ROWS, RowGroups
-from alltrace.run.sorting import key_at
+from alltrace.run.sorting import RowOrder, key_at
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alltrace.run.columns import HeldColumns
-    from alltrace.run.sorting import RowOrder
-
-    Track = tuple[int, ...]
+Track = tuple[int, ...]
 
 MIN_ROWS = 8192
 """A track with fewer rows in a buffer is not written ahead: small row groups are large and slow."""

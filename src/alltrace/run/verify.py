@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 from alltrace.run.checksums import LOGS, LOGS_RECORD, CheckedFiles, checked_content, recorded
 from alltrace.run.json_files import read_json
 from alltrace.run.manifest import MANIFEST, RANK_RECORD, RANKS, read_manifest
 from alltrace.run.overlay import ALIGN, FACTS
 from alltrace.trace.errors import DamageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 TILES = "tiles"
 """The folder of the page's levels of detail."""

@@ -9,22 +9,18 @@ has its host and its id, but counts its launches from the start and does its ste
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.run.pieces import Piece
 from alltrace.run.plausibility import times_of
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.intervals import clip, gaps, merge, union
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from alltrace.run.pieces import Piece
-    from alltrace.trace.arrays import Int64
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,15})$")
 _SWITCH = re.compile(r"(?:cuda|cu|hip)Profiler(?:Start|Stop)")

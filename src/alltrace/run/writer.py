@@ -8,7 +8,13 @@ buffer, or with tracks that each arrive in order of time, are written to disk on
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import pyarrow as pa
 
 from alltrace.run.columns import HeldColumns
 from alltrace.run.pending_rows import Rows
@@ -16,17 +22,7 @@ from alltrace.run.row_groups import RowGroups
 from alltrace.run.sorting import RowOrder, TableSorter
 from alltrace.run.track_row_groups import Lanes
 from alltrace.trace.arrays import extremes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from concurrent.futures import ThreadPoolExecutor
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
-
-    import pyarrow as pa
-
-    from alltrace.trace.schema import Table
+from alltrace.trace.schema import Table
 
 DEFAULT_MEMORY_BYTES = 48 * 1024 * 1024
 

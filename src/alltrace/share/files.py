@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from alltrace.capture.scrub import REPORTS, export_report, scrub
 from alltrace.readers import kineto, rocpd
@@ -19,10 +21,6 @@ from alltrace.share.words import Words
 from alltrace.trace.errors import InputError, UsageError, printable
 from alltrace.trace.number_text import counted
 from alltrace.trace.scratch import scratch_folder
-
-if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 KINDS = (
     "a report of nsys or its SQLite export, a trace of PyTorch's profiler, a flight recorder dump, a run directory, "

@@ -6,19 +6,16 @@ import codecs
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
-from typing import IO, TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, Any
 
 from alltrace.readers.kineto.fields import KEYS, WHOLE
 from alltrace.readers.kineto.text import Text
 from alltrace.readers.plain_pickle import PickleRefusedError, decode
+from alltrace.share.words import Words
 from alltrace.trace.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from alltrace.share.words import Words
 
 _TOP = frozenset("schemaVersion deviceProperties distributedInfo baseTimeNanoseconds displayTimeUnit trace_id host_name".split())
 _TOP |= {"with_stack", "profile_memory", "record_shapes", "with_flops", "with_modules", "otherData"}

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import IO, TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
 
 from alltrace.readers.nccl_log import grammar as g
 from alltrace.readers.text import TextLog
 from alltrace.readers.training_log.formats import parse, parse_list
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from alltrace.share.words import Words
+from alltrace.share.words import Words
 
 _TIME = re.compile(rb"\d\d:\d\d:\d\d|\d{10}")
 _PART_OF_CALL = re.compile(rb"(?:\S*\s){0,40}?(?:stream|comm|datatype|recvbuff) (?:0x[0-9a-f]+|\(nil\)|\d+)")

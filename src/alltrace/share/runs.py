@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,14 +16,9 @@ from alltrace.run.checksums import FILES, LOGS, LOGS_RECORD, CheckedFiles, check
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import MANIFEST, NAMES, RANK_RECORD, plain, read_manifest
 from alltrace.run.parquet import ORDER_KEY
+from alltrace.share.words import Words
 from alltrace.trace.names import name_id
 from alltrace.trace.schema import TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from alltrace.share.words import Words
 
 _SAYS_NOTHING: dict[str, Any] = {"job": None, "revision": None, "tags": []}
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from alltrace.readers.nccl_log.grammar import HEADER
 from alltrace.run.identity import natural_key
 from alltrace.run.log_files import short_host
 from alltrace.trace.names import text_of_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _HOST = re.compile(rb'(?:\b(?:HOSTNAME|SLURMD_NODENAME)=|"host_?name"\s*:\s*")([A-Za-z0-9][A-Za-z0-9_.-]{0,252})')
 _USER = re.compile(rb"(?:/home/|/Users/|\b(?:USER|LOGNAME|SLURM_JOB_USER)=)([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})")

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.synth.scenario import Scenario
+from alltrace.synth.scenario import Scenario
 
 JOB_START_UTC_NS = 1_767_272_400_000_000_000
 """UTC at true time 0 of every simulated job."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product, zip_longest
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _TYPES = ("float", "c10::BFloat16", "c10::Half", "double", "long", "bool")
 _FUNCTORS = (

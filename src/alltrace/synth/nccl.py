@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alltrace.synth.program import Collective, Group
-    from alltrace.synth.scenario import Environment, Layout, Links
+from alltrace.synth.program import Collective, Group
+from alltrace.synth.scenario import Environment, Layout, Links
 
 _STEP_NS = 120
 _MARGIN_NS = 100

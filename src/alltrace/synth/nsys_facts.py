@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
+from alltrace.synth.identity import Identity
 from alltrace.synth.nsys_schema import PRODUCTS
-from alltrace.synth.timeline import Names
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.synth.identity import Identity
-    from alltrace.synth.recording import Recording
-    from alltrace.synth.scenario import Environment, Scenario
-    from alltrace.synth.simulate import SimulatedRun
-    from alltrace.synth.timeline import Timeline
+from alltrace.synth.recording import Recording
+from alltrace.synth.scenario import Environment, Scenario
+from alltrace.synth.simulate import SimulatedRun
+from alltrace.synth.timeline import Names, Timeline
 
 _Facts: TypeAlias = "tuple[tuple[str, ...], list[tuple[object, ...]]]"
 

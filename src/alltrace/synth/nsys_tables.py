@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.synth.kernels import ALL_KERNELS, KERNELS
 from alltrace.synth.nsys_facts import Report, fact_tables
 from alltrace.synth.nsys_schema import enums
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.synth.timeline import Rows
+from alltrace.synth.timeline import Rows
 
 _PUSH_POP, _DOMAIN_CREATE = 59, 75
 _OS_RUNTIME = 27

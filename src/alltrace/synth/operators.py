@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from alltrace.synth.timeline import Timeline
+from alltrace.synth.timeline import Timeline
 
 _TOKENS, _WIDTH, _HEADS, _HEAD = 4096, 1024, 16, 64
 _BATCH, _SEQUENCE = 2, _TOKENS // 2

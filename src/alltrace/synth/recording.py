@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from alltrace.synth.faults.capture import CUPTI_TABLES
 from alltrace.synth.kernels import KERNELS
 from alltrace.synth.program import COMPUTE_STREAM
-from alltrace.synth.timeline import ALL_STREAMS
-
-if TYPE_CHECKING:
-    from alltrace.synth.scenario import Scenario
-    from alltrace.synth.simulate import SimulatedRun
-    from alltrace.synth.timeline import Timeline
+from alltrace.synth.scenario import Scenario
+from alltrace.synth.simulate import SimulatedRun
+from alltrace.synth.timeline import ALL_STREAMS, Timeline
 
 _SHORTEST_NS = 1_000
 

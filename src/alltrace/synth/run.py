@@ -6,28 +6,24 @@ import dataclasses
 import re
 import shutil
 import sqlite3
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.synth.identity import identities
 from alltrace.synth.nsys_facts import Report
 from alltrace.synth.nsys_tables import build_tables
 from alltrace.synth.operators import operator_truth
 from alltrace.synth.recording import record
+from alltrace.synth.scenario import Scenario
 from alltrace.synth.scenarios import scenario_named
-from alltrace.synth.simulate import simulate
+from alltrace.synth.simulate import SimulatedRun, simulate
 from alltrace.synth.truth import TRUTH_FILE, Truth, describe, write_collectives
 from alltrace.synth.write_kineto import file_name as kineto_name
 from alltrace.synth.write_kineto import write_kineto
 from alltrace.synth.write_logs import TRAINING_LOG, write_logs
 from alltrace.synth.write_nsys import write_parquetdir, write_sqlite
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from os import PathLike
-
-    from alltrace.synth.scenario import Scenario
-    from alltrace.synth.simulate import SimulatedRun
 
 FORMATS = {"sqlite": ".sqlite", "parquetdir": "_pqtdir", "kineto": ".pt.trace.json"}
 """How reports of each format are named at the end."""

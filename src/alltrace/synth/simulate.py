@@ -9,25 +9,21 @@ leaves between two kernels counts with the duration.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.synth import program as p
+from alltrace.synth.faults import Fault
 from alltrace.synth.kernels import nccl_kernel_index
 from alltrace.synth.layouts import LAYOUTS
 from alltrace.synth.nccl import host_ranges, launching_range, transfer_ns
 from alltrace.synth.scatter import Delays
+from alltrace.synth.scenario import Scenario
 from alltrace.synth.timeline import ALL_STREAMS, NO_VALUE, Timeline
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
-
-    from numpy.typing import NDArray
-
-    from alltrace.synth.faults import Fault
-    from alltrace.synth.scenario import Scenario
 
 _MARGIN_NS = 100
 _RANGE_MARGIN_NS = 400

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from alltrace.synth.identity import JOB_START_UTC_NS
+from alltrace.synth.faults import Fault
+from alltrace.synth.identity import JOB_START_UTC_NS, Identity
 from alltrace.synth.kernels import KERNELS
-from alltrace.synth.timeline import covered_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from alltrace.synth.faults import Fault
-    from alltrace.synth.identity import Identity
-    from alltrace.synth.recording import Recording
-    from alltrace.synth.simulate import SimulatedRun
-    from alltrace.synth.timeline import Timeline
+from alltrace.synth.recording import Recording
+from alltrace.synth.simulate import SimulatedRun
+from alltrace.synth.timeline import Timeline, covered_ns
 
 TRUTH_FILE = "truth.json"
 COLLECTIVES_FILE = "truth_collectives.parquet"

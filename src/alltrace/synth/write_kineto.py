@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.synth.kernels import ALL_KERNELS
-from alltrace.synth.nsys_facts import GPU_FACTS
+from alltrace.synth.nsys_facts import GPU_FACTS, Report
 from alltrace.synth.operators import operator_events
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from alltrace.synth.nsys_facts import Report
-    from alltrace.synth.program import Group
-    from alltrace.synth.timeline import Rows
+from alltrace.synth.program import Group
+from alltrace.synth.timeline import Rows
 
 _BASE_STEP_NS = 10**15  # the profiler's base changes every few days
 _CONTEXT = 1

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
-from alltrace.synth.identity import JOB_START_UTC_NS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from alltrace.synth.identity import Identity
-    from alltrace.synth.program import Group
-    from alltrace.synth.simulate import Instance, SimulatedRun
+from alltrace.synth.identity import JOB_START_UTC_NS, Identity
+from alltrace.synth.program import Group
+from alltrace.synth.simulate import Instance, SimulatedRun
 
 TRAINING_LOG = "train.log"
 TOGETHER = "job.log"

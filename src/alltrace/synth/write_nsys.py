@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Iterator, Mapping
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from alltrace.synth.nsys_schema import schema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from alltrace.synth.nsys_schema import Column
-    from alltrace.synth.nsys_tables import Table
+from alltrace.synth.nsys_schema import Column, schema
+from alltrace.synth.nsys_tables import Table
 
 _CHUNK_ROWS = 65_536
 # As the real exporter writes them.

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from alltrace.trace.errors import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 _SCALES: dict[str, tuple[tuple[float, str], ...]] = {

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Collection
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 Int64 = NDArray[np.int64]
 

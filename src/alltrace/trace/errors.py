@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from os import PathLike
+from collections.abc import Iterable
+from os import PathLike
 
 EXIT_DONE = 0
 EXIT_BREACH = 1

@@ -10,19 +10,15 @@ Nesting and look-ups in named ranges are in `alltrace.trace.nesting`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.core import intervals as core
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64
 
 INT64_MIN = -(1 << 63)
 INT64_MAX = (1 << 63) - 1

@@ -10,18 +10,15 @@ answer counts it as compute.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.trace.communication_kernels import COLLECTIVE, COMMUNICATION_KERNELS, EXCHANGE, P2P, KernelRule
 from alltrace.trace.errors import InputError, UsageError
 from alltrace.trace.kernel_families import FAMILIES
 from alltrace.trace.user_pattern import UserPattern
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 _MOST_KNOWN = 10_000
 _LONGEST_KNOWN = 1_000

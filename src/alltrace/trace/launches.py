@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.trace.kernel_code import Code
+from alltrace.trace.kernel_code import Code
 
 Metric = int | float | str
 Sizes = tuple[int, int, int]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.trace.arrays import integers, is_one_of
 from alltrace.trace.names import name_id
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from numpy.typing import NDArray
 
 MESSAGES, COLLECTIVES, WAITS = "p2p", "collective", "start-wait"
 """Kinds of calls that exchange data or wait for that, as in `kind` of the table `mpi`."""

@@ -9,14 +9,12 @@ and all that a rank sends in an all-to-all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.trace.names import name_id
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Count = Literal["one", "ranks", "others", "ranks above", "own and above", "ranks below", "own and below", "sum"]
 

@@ -6,10 +6,7 @@ runs use stems. Arrow and DuckDB have the same regular expressions (RE2, with ti
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any, NamedTuple
 
 
 class Cut(NamedTuple):

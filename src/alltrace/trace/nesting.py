@@ -10,16 +10,11 @@ Times beyond +-2**62 ns (146 years) are taken as that bound.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.core import intervals as core
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64
 
 _FAR = 1 << 62
 _ROOM = 1024

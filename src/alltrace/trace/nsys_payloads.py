@@ -8,10 +8,7 @@ from __future__ import annotations
 import re
 import subprocess
 from functools import lru_cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 _SWITCHES = ("--include-blobs", "--include-json")
 EXPORT = "nsys export -t sqlite --include-blobs=true --include-json=true"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
 
 from alltrace.trace.errors import UsageError, printable
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
 
 OptionValue = int | float | str | bool | None
 """The value of an option of a question as passed."""

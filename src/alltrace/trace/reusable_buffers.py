@@ -8,13 +8,10 @@ process has anyway: to look for one that fits would take longer than to use it.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from numpy.typing import NDArray
+import pyarrow as pa
+from numpy.typing import NDArray
 
 _LEAST_BYTES = 1 << 16  # of a block that waits to be lent again
 _MOST_FREE = 64  # all are searched for one that fits

@@ -14,13 +14,11 @@ Conventions, for every table:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from alltrace.trace.columns import Column as Column
 from alltrace.trace.columns import ColumnType, schema_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 FORMAT_VERSION = 9
 

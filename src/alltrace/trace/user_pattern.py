@@ -5,12 +5,10 @@ RE2 knows no lookaround and no references to groups.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from alltrace.trace.errors import UsageError, encodable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 LONGEST = 1000
 

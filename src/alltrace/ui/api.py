@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from alltrace.recipes.base import Answer
 from alltrace.tiles.cancel import CancelledError, Token
+from alltrace.tiles.matrix import Matrices
+from alltrace.tiles.notes import Notes
 from alltrace.trace.errors import AlltraceError, DamageError, InputError, UsageError, printable
 from alltrace.ui import facts
 from alltrace.ui.json_values import plain, plain_answer
+from alltrace.ui.kernels import KernelReports
 from alltrace.ui.recipe_process import Question, answer, comparison, kept
 from alltrace.ui.request_values import Asked
 from alltrace.ui.session import GoneError, NotReadyError, Session, alone, understandable
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from starlette.requests import Request
-
-    from alltrace.recipes.base import Answer
-    from alltrace.tiles.matrix import Matrices
-    from alltrace.tiles.notes import Notes
-    from alltrace.ui.kernels import KernelReports
-
-    Handler = Callable[[Session, Asked, Token], Any]  # a response, or what is sent as JSON
+Handler = Callable[[Session, Asked, Token], Any]  # a response, or what is sent as JSON
 
 SQL_SECONDS = 10.0
 SQL_MEMORY_BYTES = 512 << 20

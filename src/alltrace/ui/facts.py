@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.compute as pc
 
+from alltrace.align.aligned import Aligned
 from alltrace.align.parallel_grid import grid_of
 from alltrace.recipes.execution.availability import notes_on_damage
-from alltrace.tiles.cancel import WANTED
+from alltrace.tiles.cancel import WANTED, Token
 from alltrace.trace.errors import AlltraceError
 from alltrace.trace.schema import EVENT_TABLES
 from alltrace.ui.json_values import plain, plain_answer
 from alltrace.ui.recipe_process import Question, answer, stage_answer
+from alltrace.ui.session import Session, Shown
 from alltrace.ui.stages import FINDINGS, JOB_TIME
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from alltrace.align.aligned import Aligned
-    from alltrace.tiles.cancel import Token
-    from alltrace.ui.session import Session, Shown
 
 MOST_STEPS = 5000
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from alltrace.recipes.base import Answer, Chart
+from alltrace.run.manifest import Manifest
 from alltrace.ui.json_values import plain, plain_answer
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from alltrace.recipes.base import Answer, Chart
-    from alltrace.run.manifest import Manifest
 
 
 class HistoryFile:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from alltrace.recipes.base import Answer
+from alltrace.recipes.base import Answer
 
 EXACT = 1 << 53
 """Larger whole numbers are not exact in JavaScript; they go as text."""

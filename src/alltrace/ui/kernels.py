@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
+from alltrace.recipes.base import Answer
+from alltrace.recipes.ncu.tables import Profiled
 from alltrace.ui.json_values import plain, plain_answer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.recipes.base import Answer
-    from alltrace.recipes.ncu.tables import Profiled
 
 
 class KernelReports:

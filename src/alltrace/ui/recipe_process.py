@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.engine.pool import end_with_parent
+from alltrace.recipes.base import Answer
 from alltrace.run.store import Run
-from alltrace.tiles.cancel import WANTED
+from alltrace.tiles.cancel import WANTED, Token
 from alltrace.trace.errors import AlltraceError
 from alltrace.trace.scratch import scratch_folder, use_scratch
+from alltrace.ui.session import Session
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from alltrace.recipes.base import Answer
-    from alltrace.tiles.cancel import Token
-    from alltrace.ui.session import Session
-
-    _Function = Callable[[list[Run], "Question", Callable[[int], None] | None], Answer]
+_Function = Callable[[list[Run], "Question", Callable[[int], None] | None], Answer]
 
 _pools: set[Any] = set()
 _LOOK_SECONDS = 0.25

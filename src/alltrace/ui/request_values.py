@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
 
 from alltrace.trace.errors import UsageError, encodable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from starlette.requests import Request
 
 MOST_BODY_BYTES = 1 << 20
 _MOST_NUMBER = 1 << 62

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.trace.errors import AlltraceError, UsageError
 from alltrace.trace.scratch import scratch_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from alltrace.ui.history import HistoryFile
-    from alltrace.ui.kernels import KernelReports
+from alltrace.ui.history import HistoryFile
+from alltrace.ui.kernels import KernelReports
 
 
 def serve(

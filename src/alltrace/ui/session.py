@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from alltrace.align.aligned import Aligned
 from alltrace.align.store import aligned, has_alignment
 from alltrace.run.manifest import read_manifest
 from alltrace.run.partial import PartialRun
 from alltrace.run.store import Run
 from alltrace.tiles.build import kept_pyramid, pyramid
-from alltrace.tiles.cancel import WANTED
+from alltrace.tiles.cancel import WANTED, Token
 from alltrace.tiles.early_view import EarlyView
 from alltrace.tiles.view import View
 from alltrace.trace.errors import AlltraceError, InputError
+from alltrace.ui.history import HistoryFile
+from alltrace.ui.kernels import KernelReports
 from alltrace.ui.stages import CLOCKS, DOING, LEVELS, Stages
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from alltrace.align.aligned import Aligned
-    from alltrace.tiles.cancel import Token
-    from alltrace.ui.history import HistoryFile
-    from alltrace.ui.kernels import KernelReports
-
 
 _LOOK_SECONDS = 0.25
 

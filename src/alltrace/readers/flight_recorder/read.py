@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeGuard
 
 from alltrace.readers.nccl_inspector.records import looks_like
 from alltrace.readers.plain_pickle import PickleDamagedError, PickleRefusedError, decode
 from alltrace.readers.text import TextLog
 from alltrace.trace.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import TypeGuard
 
 _MOST_BYTES = 4 << 30
 _HEAD_BYTES = 1 << 16

@@ -10,26 +10,22 @@ The format is detected by the first line that is not empty:
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.readers.gpu_log.dcgm import DmonLines, ExporterLines
 from alltrace.readers.gpu_log.nvidia_smi import CsvLines
 from alltrace.readers.gpu_log.sample import VALUES, Gpu, Sample
 from alltrace.readers.text import TextLog
+from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import InputError
 from alltrace.trace.gpu_log_words import COMMAND
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from alltrace.trace.arrays import Int64
 
 _MOST_BAD = 0.5
 """A file with more lines than these that are not understood is not a log."""

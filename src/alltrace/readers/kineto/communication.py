@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.core.kineto import NOTHING
 from alltrace.readers.kineto import names
+from alltrace.readers.kineto.entities import Entities
+from alltrace.readers.kineto.events import Block
 from alltrace.readers.kineto.host_communication import HostCommunication
 from alltrace.readers.kineto.tables import whole
 from alltrace.readers.spool import record_batch
 from alltrace.trace.nccl_words import DATATYPES, standard_datatype
-
-if TYPE_CHECKING:
-    from alltrace.readers.kineto.entities import Entities
-    from alltrace.readers.kineto.events import Block
 
 CALL = "record_param_comms"
 _OPS = {

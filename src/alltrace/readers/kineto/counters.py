@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.core.kineto import NOTHING
+from alltrace.readers.kineto.entities import Entities
+from alltrace.readers.kineto.events import Block
+from alltrace.readers.kineto.names import Names
 from alltrace.readers.kineto.tables import whole
 from alltrace.readers.spool import record_batch
-
-if TYPE_CHECKING:
-    from alltrace.readers.kineto.entities import Entities
-    from alltrace.readers.kineto.events import Block
-    from alltrace.readers.kineto.names import Names
 
 _FIELDS = ("ts", "pid", "name", "arguments")
 _LAUNCH_FIELDS = ("ts", "pid", "tid", "correlation")

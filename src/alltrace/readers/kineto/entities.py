@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.core.kineto import NOTHING
+from alltrace.readers.kineto.events import Block
+from alltrace.readers.kineto.names import Names
 from alltrace.trace.schema import TABLES
-
-if TYPE_CHECKING:
-    from alltrace.readers.kineto.events import Block
-    from alltrace.readers.kineto.names import Names
 
 _MOST_ORDINALS = 1 << 20
 _MOST_DEVICES = 1 << 10

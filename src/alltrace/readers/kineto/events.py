@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from alltrace.core import kineto as core
 from alltrace.readers.kineto.fields import COLUMNS, KEYS, ROWS, WHOLE
-from alltrace.readers.kineto.text import PIECE
+from alltrace.readers.kineto.text import PIECE, Text
 from alltrace.trace.names import text_of_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alltrace.readers.kineto.text import Text
 
 _BLOCK = 32768  # events
 _MOST_OF_AN_EVENT = 16 << 20

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.core.kineto import NOTHING
+from alltrace.readers.kineto.entities import Entities
+from alltrace.readers.kineto.names import Names
 from alltrace.readers.spool import record_batch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from alltrace.readers.kineto.entities import Entities
-    from alltrace.readers.kineto.names import Names
 
 FIELDS = ("ts", "dur", "pid", "tid", "name", "dims", "types")
 _CALL = re.compile(r"(gloo|mpi|ucc):(\w+)", re.IGNORECASE)

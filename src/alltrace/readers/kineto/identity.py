@@ -7,8 +7,8 @@ import re
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePath
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from alltrace.readers.kineto import categories
 from alltrace.readers.kineto.events import Scan, Scanner, decoded
 from alltrace.readers.kineto.text import PIECE, Text
 from alltrace.trace.errors import InputError, printable
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 EXPECTED = "a PyTorch profiler trace (Kineto)"
 TABLES = ("kernels", "copies", "api", "syncs", "ranges", "frames", "collectives", "allocations", "kernel_counters", "overheads")

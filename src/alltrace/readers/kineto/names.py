@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +14,6 @@ from alltrace.readers.kineto import categories
 from alltrace.readers.kineto.events import decoded
 from alltrace.trace.kernel_rules import COMMUNICATION, built_in_rules
 from alltrace.trace.names import name_id
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 COPY_KINDS = ("memset", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP", "unknown")
 MEMORY_KINDS = ("pageable", "pinned", "device", "array", "managed", "device-static", "managed-static", "unknown")

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from alltrace.readers.base import ReportWarning
 from alltrace.readers.kineto.communication import Communication
 from alltrace.readers.kineto.counters import Counters
 from alltrace.readers.kineto.entities import Entities
 from alltrace.readers.kineto.events import Scanner
-from alltrace.readers.kineto.identity import TABLES
+from alltrace.readers.kineto.identity import TABLES, Facts
 from alltrace.readers.kineto.names import Names
 from alltrace.readers.kineto.tables import Tables
 from alltrace.readers.kineto.text import Text
 from alltrace.readers.spool import Spool, record_batch
 from alltrace.trace.errors import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from alltrace.readers.kineto.identity import Facts
 
 _MOST_CATEGORIES = 5
 

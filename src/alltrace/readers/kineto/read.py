@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from alltrace.readers.base import Report, ReportWarning
 from alltrace.readers.kineto.identity import EXPECTED, OF_CAPTURE, TABLES, is_of_capture, look_at_all, look_at_head, report_of
+from alltrace.readers.kineto.parsed import Parsed
 from alltrace.trace.errors import InputError
 from alltrace.trace.schema import EVENT_TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-    from pathlib import Path
-
-    from alltrace.readers.base import Report, ReportWarning
-    from alltrace.readers.kineto.parsed import Parsed
 
 _BYTES_OF_AN_EVENT = 250
 _PACKED = 15

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.core.kineto import NOTHING
 from alltrace.readers.kineto import categories, names
+from alltrace.readers.kineto.entities import Entities
+from alltrace.readers.kineto.events import Block
 from alltrace.readers.kineto.fields import COLUMNS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alltrace.readers.kineto.entities import Entities
-    from alltrace.readers.kineto.events import Block
 
 _VALUED = ("conv", "attention", "attn")
 """Parts of names of operators for which arguments other than tensors are kept: strides, groups, whether a mask is causal."""

@@ -7,23 +7,19 @@ the requests. The pickle is taken apart as data (`alltrace.readers.plain_pickle`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from alltrace.readers.base import Report, ReportProcess
+from alltrace.readers.base import Report, ReportProcess, ReportWarning
 from alltrace.readers.plain_pickle import PickleRefusedError, decode
 from alltrace.readers.spool import record_batch
 from alltrace.trace.errors import InputError
 from alltrace.trace.names import name_id
 from alltrace.trace.schema import TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-    from pathlib import Path
-
-    from alltrace.readers.base import ReportWarning
 
 EXPECTED = "a snapshot of PyTorch's allocator (torch.cuda.memory._dump_snapshot) with a history of version 2.1 or later"
 _EMPTY = "its history is empty (call torch.cuda.memory._record_memory_history before the part to record)"

@@ -6,7 +6,9 @@ the largest communicator of the process, which is the job's if the program makes
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,10 +18,6 @@ from alltrace.readers.spool import record_batch
 from alltrace.trace.errors import InputError
 from alltrace.trace.names import name_id
 from alltrace.trace.schema import TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-    from pathlib import Path
 
 _TABLE = "collectives"
 _SECOND_NS = 10**9

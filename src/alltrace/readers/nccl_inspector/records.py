@@ -10,15 +10,13 @@ the order in which each rank drained its buffers, which is not an order of the o
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from alltrace.readers.text import TextLog
 from alltrace.trace.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 EXPECTED = "a file of NCCL Inspector (lines of JSON with `header` and `coll_perf`, as NCCL_INSPECTOR_DUMP_DIR has them)"
 _SPELLED = {"All2All": "AllToAll"}

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from alltrace.core.nccl_log import ABSENT, FIELDS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.readers.nccl_log.records import CommunicatorEvent
+from alltrace.readers.nccl_log.records import CommunicatorEvent
 
 _LINE, _COMM, _NRANKS = FIELDS.index("line"), FIELDS.index("communicator"), FIELDS.index("nranks")
 

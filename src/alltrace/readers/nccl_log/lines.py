@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from alltrace.core.nccl_log import ABSENT, lead_hash, time_of, token_start
 from alltrace.readers.nccl_log import grammar as g
 from alltrace.readers.nccl_log import messages
 from alltrace.readers.nccl_log.fields import CUT, REJOINED, Coll, parse_call, parse_coll
 from alltrace.readers.nccl_log.records import Process, Records
+from alltrace.readers.nccl_log.stamps import Stamp
 from alltrace.trace.names import text_of_bytes
 from alltrace.trace.nccl_words import OPERATIONS
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Callable
-
-    from alltrace.readers.nccl_log.stamps import Stamp
 
 _MOST_PENDING = 64
 _LEARNED = 3

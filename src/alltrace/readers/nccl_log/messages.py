@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import re
+from collections.abc import Callable
+from typing import Protocol
 
 from alltrace.readers.nccl_log import grammar as g
 from alltrace.readers.nccl_log.fields import signed
-from alltrace.readers.nccl_log.records import MOST_ENTRIES, CommunicatorEvent
+from alltrace.readers.nccl_log.records import MOST_ENTRIES, CommunicatorEvent, Records
 from alltrace.trace.names import text_of_bytes
 from alltrace.trace.nccl_words import ALGORITHMS, PROTOCOLS
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Callable
-
-    from alltrace.readers.nccl_log.records import Records
 
 _ALGORITHM_NUMBERS, _PROTOCOL_NUMBERS = ({str(n) for n in range(len(words))} for words in (ALGORITHMS, PROTOCOLS))
 

@@ -5,9 +5,10 @@ The calls go to an Arrow file, or are counted by size as they come; everything e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +18,6 @@ from alltrace.readers.nccl_log.lines import CarefulPath
 from alltrace.readers.nccl_log.records import Records
 from alltrace.readers.text import TextLog
 from alltrace.trace.nccl_words import OPERATIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _LEADS = 1 << 16
 _CAREFUL_AT_ONCE = 1024

@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from alltrace.readers.text import TextLog
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 _UNIT = re.compile(rb"\s*\([^)\n]*\)")
 _HEADER = re.compile(rb"(?:^|[\s#\"])(size\"?(?P<gap>[\s,;\"]+)count\b[^\n]*?\b(?:cpu)?time[\s,;\"]+algbw[\s,;\"]+busbw.*)")

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from alltrace.readers.ncu.line_program import LineRow, rows_of_units
 from alltrace.readers.wire import WireError
 from alltrace.trace.names import text_of_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MAGIC = b"\x7fELF"
 _HEADER = struct.Struct("<16x2HI3QI6H")

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.readers.wire import WireError, fields, message, number_of, text, whole
 from alltrace.trace.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from alltrace.trace.launches import Instance, Metric
+from alltrace.trace.launches import Instance, Metric
 
 EXPECTED = "a report of Nsight Compute (.ncu-rep)"
 _LONG, _DOUBLE = 9, 3 << 3 | 1

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
 
 from alltrace.readers.ncu.cubin import Cubin, line_at, read_cubin
+from alltrace.readers.ncu.disassembly import Word
 from alltrace.readers.wire import WireError
-from alltrace.trace.kernel_code import Instruction, Listing, Place
+from alltrace.trace.kernel_code import Code, Instruction, Listing, Place
+from alltrace.trace.launches import Launch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from alltrace.readers.ncu.disassembly import Word
-    from alltrace.trace.kernel_code import Code
-    from alltrace.trace.launches import Launch
-
-    Disassembler = Callable[[bytes], dict[str, list[Word]]]
+Disassembler = Callable[[bytes], dict[str, list[Word]]]
 
 _MAJOR, _VOLTA = "device__attribute_compute_capability_major", 7
 """From Volta on an instruction has 16 bytes, before it had 8."""

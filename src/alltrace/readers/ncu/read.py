@@ -8,7 +8,7 @@ from `ProfilerReport.proto`, which Nsight Compute has in `extras/FileFormat`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.readers.ncu.code import code_of, merged
 from alltrace.readers.ncu.compressed import SUFFIX, printed_by_ncu
@@ -16,12 +16,8 @@ from alltrace.readers.ncu.instances import EXPECTED, Instances, value_of
 from alltrace.readers.ncu.sections import rule_of, section_of
 from alltrace.readers.wire import WireError, fields, message, number_of, text, whole
 from alltrace.trace.errors import InputError
+from alltrace.trace.kernel_code import Code
 from alltrace.trace.launches import Launch, Metric, NcuReport, Rule, Section
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from alltrace.trace.kernel_code import Code
 
 MAGIC = b"NVR\x00"
 """How a report begins."""

@@ -6,15 +6,10 @@ Field numbers are from `ProfilerSection.proto` and `RuleResults.proto`, which Ns
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from alltrace.readers.wire import fields, first, message, number_of, text, whole
+from alltrace.readers.wire import Value, fields, first, message, number_of, text, whole
 from alltrace.trace.launches import Rule, RuleMessage, Section, SectionMetric
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alltrace.readers.wire import Value
 
 _KINDS = {0: "none", 1: "ok", 2: "warning", 3: "error", 4: "optimization"}
 _SPEEDUPS = {1: "local", 2: "global"}

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.readers.ncu.details import metric_of
 from alltrace.readers.ncu.units import base_factor
 from alltrace.trace.errors import InputError
 from alltrace.trace.launches import Launch, Metric, NcuReport, Rule, RuleMessage, Sizes, short_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
 _EXPECTED = "a report of Nsight Compute (.ncu-rep), or the output of `ncu --page raw` or `--page details`"
 _FACTS = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream", "Block Size",

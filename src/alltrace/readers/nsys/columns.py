@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.readers.nsys.entities import Entities
+from alltrace.readers.nsys.mapping import Field, Source
 from alltrace.readers.nsys.small import raw_type
+from alltrace.readers.nsys.source import RawSource
+from alltrace.readers.nsys.strings import Strings
 from alltrace.trace.arrays import either, unpacked
 from alltrace.trace.schema import TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from alltrace.readers.nsys.entities import Entities
-    from alltrace.readers.nsys.mapping import Field, Source
-    from alltrace.readers.nsys.source import RawSource
-    from alltrace.readers.nsys.strings import Strings
 
 _INVALID = 0xFFFF_FFFF
 _ORDER = {"thread": 0, "process": 1, "device": 2}

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from alltrace.readers.nsys.environment import environment
 from alltrace.readers.nsys.small import small_rows, whole
+from alltrace.readers.nsys.source import RawSource
+from alltrace.readers.nsys.strings import Strings
 from alltrace.trace.schema import TABLES
-
-if TYPE_CHECKING:
-    from alltrace.readers.nsys.source import RawSource
-    from alltrace.readers.nsys.strings import Strings
 
 _NUMBERS = {
     "sm_count": ("smCount", "numMultiprocessors"),

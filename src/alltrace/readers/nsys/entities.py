@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +11,10 @@ import pyarrow as pa
 from alltrace.readers.nsys.dense import DenseRows
 from alltrace.readers.nsys.devices import Devices
 from alltrace.readers.nsys.small import small_rows, whole
+from alltrace.readers.nsys.source import RawSource
+from alltrace.readers.nsys.strings import Strings
 from alltrace.trace.arrays import either, unpacked
 from alltrace.trace.schema import TABLES
-
-if TYPE_CHECKING:
-    from alltrace.readers.nsys.source import RawSource
-    from alltrace.readers.nsys.strings import Strings
 
 TID_BITS = 24
 TID_MASK = (1 << TID_BITS) - 1

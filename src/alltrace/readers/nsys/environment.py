@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from alltrace.readers.base import ENVIRONMENT_ALLOWED
 from alltrace.readers.nsys.small import small_rows
-
-if TYPE_CHECKING:
-    from alltrace.readers.nsys.source import RawSource
+from alltrace.readers.nsys.source import RawSource
 
 _LONGEST_VALUE = 200
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)

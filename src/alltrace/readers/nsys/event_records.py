@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.readers.nsys.columns import as_integers, record_batch
+from alltrace.readers.nsys.entities import Entities
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type
+from alltrace.readers.nsys.source import RawSource
 from alltrace.trace.arrays import integers
-
-if TYPE_CHECKING:
-    from alltrace.readers.nsys.entities import Entities
-    from alltrace.readers.nsys.source import RawSource
 
 _COLUMNS = ("globalPid", "eventId", "correlationId", "streamId")
 _NONE = -1

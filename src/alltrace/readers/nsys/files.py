@@ -6,24 +6,20 @@ while all other tables hold global ones, of which the rest is taken from the lis
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.readers.nsys.columns import as_integers, record_batch, timed, words_array
-from alltrace.readers.nsys.entities import TID_BITS, TID_MASK, pid_of
+from alltrace.readers.nsys.entities import TID_BITS, TID_MASK, Entities, pid_of
 from alltrace.readers.nsys.mapping import find_table, missing_columns
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
+from alltrace.readers.nsys.source import RawSource
+from alltrace.readers.nsys.strings import Strings
 from alltrace.trace.arrays import either, unpacked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alltrace.readers.nsys.entities import Entities
-    from alltrace.readers.nsys.source import RawSource
-    from alltrace.readers.nsys.strings import Strings
 
 KINDS = ("read", "write", "open", "close", "other")
 _EVENTS, _DESCRIPTORS, _TYPES = "OSRT_FILE_ACCESS_EVENTS", "OSRT_FILE_ACCESS_DESCRIPTORS", "ENUM_OSRT_FILE_ACCESS_EVENT_TYPE"

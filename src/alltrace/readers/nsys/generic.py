@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +18,9 @@ from alltrace.readers.nsys.columns import as_integers, record_batch
 from alltrace.readers.nsys.dense import unique_pairs
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
+from alltrace.readers.nsys.source import RawSource
+from alltrace.readers.nsys.strings import Strings
 from alltrace.trace.arrays import unpacked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alltrace.readers.nsys.source import RawSource
-    from alltrace.readers.nsys.strings import Strings
 
 _TABLE = "generic_metrics"
 _GPU_SOURCE = "GpuMetrics"  # has its own table

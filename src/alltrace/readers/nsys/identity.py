@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from alltrace.readers.base import ReportProcess, ReportWarning
 from alltrace.readers.nsys.columns import as_integers
-from alltrace.readers.nsys.entities import TID_BITS, TID_MASK, pid_of
+from alltrace.readers.nsys.entities import TID_BITS, TID_MASK, Entities, pid_of
 from alltrace.readers.nsys.mapping import find_table, unread, unreadable
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
+from alltrace.readers.nsys.source import RawSource
+from alltrace.readers.nsys.strings import Strings
 from alltrace.trace.arrays import unpacked
 from alltrace.trace.errors import printable
 from alltrace.trace.nsys_payloads import EXPORT
 from alltrace.trace.schema import EVENT_TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from alltrace.readers.nsys.entities import Entities
-    from alltrace.readers.nsys.source import RawSource
-    from alltrace.readers.nsys.strings import Strings
 
 NEWEST_SCHEMA = (3, 30)
 _GPU_WORK = (

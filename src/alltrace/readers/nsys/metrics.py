@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.readers.nsys.columns import as_integers, nulls, record_batch, timed
+from alltrace.readers.nsys.entities import Entities
 from alltrace.readers.nsys.generic import Generic
 from alltrace.readers.nsys.mapping import find_table, missing_columns
 from alltrace.readers.nsys.small import raw_type, small_rows, whole
+from alltrace.readers.nsys.source import RawSource
+from alltrace.readers.nsys.strings import Strings
 from alltrace.trace.arrays import unpacked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alltrace.readers.nsys.entities import Entities
-    from alltrace.readers.nsys.source import RawSource
-    from alltrace.readers.nsys.strings import Strings
 
 
 class Metrics:

@@ -9,23 +9,20 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.readers.nsys.columns import record_batch
-from alltrace.readers.nsys.entities import TID_BITS
+from alltrace.readers.nsys.entities import TID_BITS, Entities
 from alltrace.readers.nsys.small import small_rows, whole
+from alltrace.readers.nsys.source import RawSource
 from alltrace.trace.arrays import integers
 from alltrace.trace.mpi_sizes import message_bytes
 from alltrace.trace.names import name_id
 from alltrace.trace.schema import TABLES
-
-if TYPE_CHECKING:
-    from alltrace.readers.nsys.entities import Entities
-    from alltrace.readers.nsys.source import RawSource
 
 _COLUMNS = (
     "rank", "timestamp", "commHandle", "parentHandle", "localRank", "size", "groupRoot", "groupRootUid", "commUid", "members",

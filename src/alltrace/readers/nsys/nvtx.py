@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,18 +11,14 @@ import pyarrow.compute as pc
 
 from alltrace.readers.nsys.columns import as_integers, record_batch, timed, words_array
 from alltrace.readers.nsys.dense import unique_pairs
+from alltrace.readers.nsys.entities import Entities
 from alltrace.readers.nsys.mapping import find_table, missing_columns
 from alltrace.readers.nsys.payload import Payloads, payload_texts
 from alltrace.readers.nsys.small import raw_type, whole
+from alltrace.readers.nsys.source import RawSource
+from alltrace.readers.nsys.strings import Strings
 from alltrace.trace.arrays import either, unpacked
 from alltrace.trace.names import name_id, text_of_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from alltrace.readers.nsys.entities import Entities
-    from alltrace.readers.nsys.source import RawSource
-    from alltrace.readers.nsys.strings import Strings
 
 _NCCL_CALLS = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "Send", "Recv", "AlltoAll", "Gather", "Scatter")
 RANGE_KINDS = ("pushpop", "startend")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,10 +12,6 @@ import pyarrow.compute as pc
 from alltrace.readers.nsys.small import rows_of_batches
 from alltrace.readers.nsys.source import rows_per_batch
 from alltrace.trace.errors import InputError, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
 _SUFFIX = ".parquet"
 

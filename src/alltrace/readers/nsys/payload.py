@@ -10,17 +10,15 @@ from __future__ import annotations
 import json
 import math
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.readers.nsys.columns import as_integers
 from alltrace.readers.nsys.small import small_rows, whole
-
-if TYPE_CHECKING:
-    from alltrace.readers.nsys.source import RawSource
-    from alltrace.readers.nsys.strings import Strings
+from alltrace.readers.nsys.source import RawSource
+from alltrace.readers.nsys.strings import Strings
 
 _HEADER = struct.Struct("<QQQQ")
 _FORMATS = {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from alltrace.readers.base import Report, ReportWarning
+from alltrace.readers.base import Report, ReportProcess, ReportWarning
 from alltrace.readers.nsys import identity
 from alltrace.readers.nsys.columns import Columns
 from alltrace.readers.nsys.dictionaries import stream_table
@@ -18,17 +20,11 @@ from alltrace.readers.nsys.metrics import Metrics
 from alltrace.readers.nsys.mpi import Communicators
 from alltrace.readers.nsys.nvtx import Nvtx
 from alltrace.readers.nsys.small import small_rows, whole
+from alltrace.readers.nsys.source import RawSource
 from alltrace.readers.nsys.strings import Strings
+from alltrace.readers.nsys.tool import Exported
 from alltrace.trace.errors import InputError, printable
 from alltrace.trace.schema import EVENT_TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-    from pathlib import Path
-
-    from alltrace.readers.base import ReportProcess
-    from alltrace.readers.nsys.source import RawSource
-    from alltrace.readers.nsys.tool import Exported
 
 _LATEST_NS = 1 << 62
 """The year 2116; later values are not times, and the difference of two of them would not fit 64 bits."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from alltrace.readers.nsys.mapping import find_table
+from alltrace.readers.nsys.source import RawSource
 from alltrace.trace.names import text_of_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from alltrace.readers.nsys.source import RawSource
 
 
 def small_rows(source: RawSource, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:

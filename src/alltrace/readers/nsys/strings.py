@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,10 +10,8 @@ import pyarrow.compute as pc
 
 from alltrace.readers.nsys.mapping import find_table
 from alltrace.readers.nsys.small import raw_type
+from alltrace.readers.nsys.source import RawSource
 from alltrace.trace.names import name_id, text_of_bytes
-
-if TYPE_CHECKING:
-    from alltrace.readers.nsys.source import RawSource
 
 _MOST_RECENT = 1 << 16  # inline texts with cached ids
 _DENSE_SLACK = 1 << 20  # ids up to this far above the number of strings are looked up in a plain array

@@ -12,14 +12,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alltrace.trace.errors import InputError, printable
 from alltrace.trace.nsys_payloads import EXPORT, payload_switches
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 TOOL_VARIABLE = "ALLTRACE_NSYS"
 _PLACES = (

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.readers.base import Report, ReportProcess, ReportWarning
 from alltrace.readers.paraver import labels as ev
 from alltrace.readers.paraver.header import Header, parse_header
 from alltrace.readers.paraver.parsing import head_lines
 from alltrace.trace.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 EXPECTED = "a .prv or .prv.gz that `alltrace export paraver` wrote"
 _READ_BACK = "read from a Paraver trace: names are as shown there, and samples and allocations are missing"

@@ -6,14 +6,11 @@ Numbers of well-known types are from Extrae 5.1 or nsys2prv 0.5.8, the states an
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.trace.errors import InputError, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 IDLE, RUNNING, SYNCHRONISATION, GROUP, MEMORY = 0, 1, 5, 13, 17
 """States, except those of MPI."""

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.core import paraver as core
 from alltrace.readers.paraver import labels as ev
-from alltrace.readers.paraver.identity import beside
-from alltrace.readers.paraver.parsing import read_lines
-from alltrace.readers.paraver.slots import CALL_SLOT, KEPT, LAST_WORK, slots_of
+from alltrace.readers.paraver.identity import Facts, beside
+from alltrace.readers.paraver.parsing import Lines, read_lines
+from alltrace.readers.paraver.slots import CALL_SLOT, KEPT, LAST_WORK, Slot, slots_of
 from alltrace.readers.spool import Spool, record_batch
+from alltrace.trace.arrays import Int64
 from alltrace.trace.mpi_sizes import message_of_buffers
 from alltrace.trace.names import name_id
 from alltrace.trace.schema import TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from alltrace.readers.paraver.identity import Facts
-    from alltrace.readers.paraver.parsing import Lines
-    from alltrace.readers.paraver.slots import Slot
-    from alltrace.trace.arrays import Int64
 
 _OPEN = 1 << 12
 _GPU = ("kernels", "copies", "graphs")

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.core.paraver import parse_lines
+from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from alltrace.trace.arrays import Int64
 
 _BLOCK = 4 << 20
 _LONGEST_LINE = 64 << 20

@@ -7,17 +7,14 @@ not state which call launched which.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
 
+from alltrace.readers.base import Report, ReportWarning
 from alltrace.readers.paraver.identity import TABLES, look_at, report_of
+from alltrace.readers.paraver.parsed import Parsed
 from alltrace.trace.schema import EVENT_TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-    from pathlib import Path
-
-    from alltrace.readers.base import Report, ReportWarning
-    from alltrace.readers.paraver.parsed import Parsed
 
 _BYTES_OF_AN_EVENT = 130
 _PACKED = 6

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.core.paraver import CHANGES, PUNCTUAL
 from alltrace.readers.paraver import labels as ev
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-
-    from alltrace.readers.paraver.labels import EventType
+from alltrace.readers.paraver.labels import EventType
 
 CALL_SLOT, LAST_WORK = 0, 4
 KEPT = {

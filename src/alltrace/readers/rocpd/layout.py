@@ -8,12 +8,10 @@ the row itself, or by number in `rocpd_timestamp` and `rocpd_track`.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from alltrace.readers.nsys.sqlite.database import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _DISPATCHES = re.compile(rb"rocpd_kernel_dispatch(\w*)")
 _TRACK = ("nid", "pid", "tid", "agent_id", "queue_id", "stream_id")

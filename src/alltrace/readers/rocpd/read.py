@@ -6,26 +6,22 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from alltrace.readers.base import ENVIRONMENT_ALLOWED, Report, ReportProcess, ReportWarning
 from alltrace.readers.nsys.sqlite.database import Watch, connection, plan_access, quoted
 from alltrace.readers.nsys.sqlite.detect import open_file, read_header
 from alltrace.readers.rocpd import JSON_SUFFIX
-from alltrace.readers.rocpd.layout import table_sets
+from alltrace.readers.rocpd.layout import TableSet, table_sets
 from alltrace.readers.spool import record_batch
 from alltrace.trace.errors import InputError
 from alltrace.trace.launches import short_name
 from alltrace.trace.names import name_id, text_of_bytes
 from alltrace.trace.schema import EVENT_TABLES, TABLES
 from alltrace.trace.scratch import scratch_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-    from tempfile import TemporaryDirectory
-
-    from alltrace.readers.rocpd.layout import TableSet
 
 EXPECTED = "a database (rocpd, .db) or JSON of rocprofv3"
 FILLED = ("kernels", "copies", "api", "ranges", "memory", "kernel_counters")

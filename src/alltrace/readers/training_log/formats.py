@@ -11,16 +11,13 @@ megatron/logging.py, composer/loggers/console_logger.py, verl/utils/logger/aggre
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import isfinite
-from typing import TYPE_CHECKING
 
 from alltrace.trace.errors import UsageError
 from alltrace.trace.user_pattern import UserPattern
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _LONGEST = 20_000
 _NUMBER = r"[-+]?(?:[0-9][0-9,]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alltrace.readers.text import TextLog
 from alltrace.readers.training_log.formats import Step, own_pattern, parse, parse_list, stamp_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _HINTS = (b"iteration", b"step", b"%|", b"{'", b"samples/sec", b"iter ", b"batch=", b"Train ")
 _MOST_STEPS = 20_000_000

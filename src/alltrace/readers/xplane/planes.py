@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from alltrace.readers.wire import fields, first, message, number_of, text, whole
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Stat = int | float | str
 _SIGN = 1 << 63

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from alltrace.readers.base import Report, ReportProcess, ReportWarning
 from alltrace.readers.wire import WireError
-from alltrace.readers.xplane.planes import hosts_of, planes_of
+from alltrace.readers.xplane.planes import Event, Line, Plane, Stat, hosts_of, planes_of
 from alltrace.trace.errors import InputError
 from alltrace.trace.launches import short_name
 from alltrace.trace.names import name_id
 from alltrace.trace.schema import EVENT_TABLES, TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-    from pathlib import Path
-
-    from alltrace.readers.xplane.planes import Event, Line, Plane, Stat
 
 EXPECTED = "a trace of XProf (.xplane.pb), as jax.profiler writes it"
 _EXPERIMENTAL = "the reader of XProf traces is experimental: it was tested with traces of few JAX versions"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from alltrace.recipes.base import Answer, Option, Part, Question, alignment_of
+from alltrace.recipes.base import Answer, Option, Part, Question, RunFacts, alignment_of
 from alltrace.recipes.execution.availability import (
     able_ranks,
     check_imported,
@@ -15,21 +16,16 @@ from alltrace.recipes.execution.availability import (
     notes_on_missing,
 )
 from alltrace.recipes.execution.by_devices import chosen_members, in_processes, judged
+from alltrace.recipes.execution.kept_parts import PlacedParts, RankParts
 from alltrace.recipes.execution.part_store import PartFiles
 from alltrace.recipes.execution.window import RankWindow, Selection, Window, select, window_of
 from alltrace.recipes.registry import find
 from alltrace.recipes.row_stream import StreamedRank
+from alltrace.run.manifest import RankRecord
+from alltrace.run.rank import Rank
 from alltrace.run.sent_run import SentRun
+from alltrace.run.store import Run
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from alltrace.recipes.base import RunFacts
-    from alltrace.recipes.execution.kept_parts import PlacedParts, RankParts
-    from alltrace.run.manifest import RankRecord
-    from alltrace.run.rank import Rank
-    from alltrace.run.store import Run
 
 
 class Asked(NamedTuple):

@@ -7,14 +7,13 @@ that run, which mean nothing to a reader: each becomes the process and, next to 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from alltrace.recipes.base import Answer, AnswerTable, Question, of
 from alltrace.run.members import Members
 from alltrace.run.store import Run
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 SENTENCES = ("advice", "loss_note")
 """Columns of answers with sentences about ranks."""

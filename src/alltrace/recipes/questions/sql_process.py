@@ -14,19 +14,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from alltrace.recipes.base import Answer
+from alltrace.recipes.questions.sql import Limits
+from alltrace.run.store import Run
 from alltrace.trace.errors import AlltraceError, InputError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from alltrace.recipes.base import Answer
-    from alltrace.recipes.questions.sql import Limits
-    from alltrace.run.store import Run
 
 MEMORY_VARIABLE = "ALLTRACE_SQL_MEMORY_GB"
 """The environment variable of the most memory that the process may address, in GiB."""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
+
+from alltrace.synth.program import Collective, Compute, Group, Op
+from alltrace.synth.scenario import Layout, Scenario
+from alltrace.synth.timeline import Timeline
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    import numpy as np
-
-    from alltrace.synth.program import Collective, Compute, Group, Op
-    from alltrace.synth.scenario import Layout, Scenario
-    from alltrace.synth.timeline import Timeline
 
 _LARGEST = 1e15
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.synth.faults.base import Fault, bounded
-from alltrace.synth.program import Compute
+from alltrace.synth.program import Compute, Op
+from alltrace.synth.scenario import Scenario
+from alltrace.synth.timeline import Rows, Timeline
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from alltrace.synth.program import Op
-    from alltrace.synth.scenario import Scenario
-    from alltrace.synth.timeline import Rows, Timeline
 
 CUPTI_TABLES = ("kernels", "copies", "memsets", "graphs", "api", "syncs")
 """The tables that CUPTI's records fill."""

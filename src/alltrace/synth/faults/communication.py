@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import numpy as np
 
 from alltrace.synth.faults.base import Fault, bounded
-from alltrace.synth.program import COMPUTE_STREAM, DATA_STREAM_OF_NCCL, Collective, StreamWait
+from alltrace.synth.program import COMPUTE_STREAM, DATA_STREAM_OF_NCCL, Collective, Group, Op, StreamWait
+from alltrace.synth.scenario import Layout, Scenario
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from alltrace.synth.program import Group, Op
-    from alltrace.synth.scenario import Layout, Scenario
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from alltrace.synth.faults.base import Fault, bounded
-from alltrace.synth.program import Compute
+from alltrace.synth.program import Compute, Group, Op
+from alltrace.synth.scenario import Layout, Scenario
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from alltrace.synth.program import Group, Op
-    from alltrace.synth.scenario import Layout, Scenario
 
 
 def _stretched(ops: list[Op], factor: float) -> list[Op]:

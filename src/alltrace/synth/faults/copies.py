@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import numpy as np
 
 from alltrace.synth.faults.base import Fault, around, bounded
-from alltrace.synth.program import MAIN_THREAD, Copy, HostWork
+from alltrace.synth.program import MAIN_THREAD, Collective, Compute, Copy, Group, HostWork, Op
+from alltrace.synth.scenario import Scenario
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from alltrace.synth.program import Collective, Compute, Group, Op
-    from alltrace.synth.scenario import Scenario
 
 _TO_DEVICE, _TO_HOST = 1, 2
 _DIRECTIONS = {"to-device": _TO_DEVICE, "to-host": _TO_HOST, "link": None}

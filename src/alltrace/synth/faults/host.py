@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from alltrace.synth.faults.base import Fault, around, bounded
-from alltrace.synth.program import COMPUTE_STREAM, Call, Compute, DeviceGap, HostWork, Synchronize
-
-if TYPE_CHECKING:
-    from alltrace.synth.program import Op
+from alltrace.synth.program import COMPUTE_STREAM, Call, Compute, DeviceGap, HostWork, Op, Synchronize
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from alltrace.synth.faults import FAULTS
+from alltrace.synth.faults import FAULTS, Fault
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from alltrace.synth.faults import Fault
 
 
 def parse_fault(text: str) -> Fault:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.synth import kernels
 from alltrace.synth.program import (
@@ -28,14 +29,7 @@ from alltrace.synth.program import (
     StreamWait,
     Synchronize,
 )
-from alltrace.synth.scenario import STEP_NAMES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.synth.scenario import Scenario
+from alltrace.synth.scenario import STEP_NAMES, Scenario
 
 _WARMUP_MALLOC_NS = 200_000
 _SIDE_SHARES = (0.8, 0.12)

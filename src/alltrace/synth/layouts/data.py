@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from alltrace.synth import kernels
@@ -19,9 +17,7 @@ from alltrace.synth.program import (
     Push,
     StreamWait,
 )
-
-if TYPE_CHECKING:
-    from alltrace.synth.scenario import Scenario
+from alltrace.synth.scenario import Scenario
 
 
 class DataParallel(Frame):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
 
 from alltrace.synth import kernels
 from alltrace.synth.layouts.base import Frame
@@ -18,11 +18,7 @@ from alltrace.synth.program import (
     Push,
     StreamWait,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from alltrace.synth.scenario import Scenario
+from alltrace.synth.scenario import Scenario
 
 
 class ExpertParallel(Frame):

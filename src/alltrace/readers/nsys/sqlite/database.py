@@ -6,16 +6,14 @@ import os
 import shutil
 import sqlite3
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote_from_bytes
 
 from alltrace.readers.nsys.sqlite.detect import AGAIN, COPY, Header, error_text
 from alltrace.trace.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _LOCK_WAIT_S = 1.0
 _STALL_S = 60.0  # a view that yields no row for this time is interrupted

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from alltrace.trace.errors import InputError, printable
 from alltrace.trace.nsys_payloads import EXPORT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from os import PathLike
 
 MAGIC = b"SQLite format 3\x00"
 HEADER_BYTES = 100

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import sqlite3
+from typing import NamedTuple
 
-from alltrace.readers.nsys.sqlite.database import connection, quoted
-
-if TYPE_CHECKING:
-    import sqlite3
-
-    from alltrace.readers.nsys.sqlite.database import Access
+from alltrace.readers.nsys.sqlite.database import Access, connection, quoted
 
 _ROWID_NAMES = ("rowid", "_rowid_", "oid")
 
