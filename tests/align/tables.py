@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from alltrace.align.matching import Matching, match
+from alltrace.align.placed_ranks import PlacedRank
 from alltrace.align.related_clocks import Placing
 from alltrace.align.timelines import MOST_IN_MEMORY, Timelines
 from alltrace.run.overlay import MEMBERS
@@ -47,4 +48,5 @@ def match_tables(
 ) -> Matched:
     """Match the operations of all ranks, whose stamps and hosts are known where they are given."""
     placing = placing or Placing(dict(shifts_ns or {}), {}, dict(hosts or {}))
-    return Matched(match(timelines_of(tables, texts, most), placing))
+    ranks = [PlacedRank(r, placing.hosts.get(r, f"host of {r}"), r, placing.shift(r)) for r in sorted(tables)]
+    return Matched(match(timelines_of(tables, texts, most), placing, ranks))

@@ -135,6 +135,7 @@ def test_communicators_that_never_connect_are_components_at_their_stamps():
     solution = solve(evidence(rows), ranks_on("a", "b", "c", "d"))
     assert [c.component for c in solution.clocks] == [0, 0, 1, 1]
     assert [c.offset_ns for c in solution.clocks] == [0, 300_000, 0, -40_000]
+    assert [c.error_ns is None for c in solution.clocks] == [False, False, True, True]  # against the first host nothing is known
     assert [n for n in solution.notes if "a, b; c, d" in n]
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from tests.align.grids import Grid, execute
 from tests.align.tables import timelines_of
 
-from alltrace.align.communicators_by_order import communicators_by_order
+from alltrace.align.communicators_by_order import _in_pairs, _Verdict, communicators_by_order
 from alltrace.align.related_clocks import placing_of, related_clocks
 
 
@@ -33,3 +34,19 @@ def test_a_rank_alone_has_no_communicator():
     _, found = inferred(Grid(tensor=2, data=1, hosts=1, world=False))
     assert set(found.of(0).tolist()) == {0}
     assert np.array_equal(found.of(0), found.of(1))
+
+
+@pytest.mark.parametrize(
+    ("groups", "known", "one_by_one"),
+    [
+        ([[(0, 1), (0, 1), (2, 3), (2, 3)]], [], False),  # two stages, twice
+        ([[(0, 1), (0, 1), (2, 3), (2, 3)]], [{(0, 1), (2, 3)}], True),  # members of a smaller group run in step
+        ([[(0, 1), (0, 1), (2, 3), (2, 3)]], [{(0, 1, 2, 3)}], False),  # all are in the group of all
+        ([[(0, 1), (0, 1), (), ()]], [], True),  # some meet nobody
+        ([[(0, 1), (0, 1), (2, 3), (2, 3)], [(0, 2), (1, 3), (0, 2), (1, 3)]], [], True),  # now with one, now with another
+        ([[(0, 1, 2, 3)] * 4], [], False),  # experts
+    ],
+)
+def test_messages_are_paired_one_by_one_where_members_only_seem_to_meet(groups, known, one_by_one):
+    verdict = _Verdict(np.arange(len(groups)), groups, [0.9] * len(groups))
+    assert _in_pairs(verdict, [frozenset(its) for its in known], 4) is one_by_one

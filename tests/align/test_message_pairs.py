@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from alltrace.align.message_pairs import Lane, message_pairs
+from alltrace.align.message_pairs import message_pairs
+from alltrace.align.message_partners import Lane
 
 
 def lane(rank, ends):

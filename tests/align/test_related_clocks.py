@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.align.collectives import quality
 from tests.align.grids import Grid, execute
-from tests.align.tables import timelines_of
+from tests.align.tables import match_tables, timelines_of
 
+from alltrace.align.clocks import Solution
+from alltrace.align.pair_clocks import Ends, relate_partly
 from alltrace.align.placed_ranks import PlacedRank
-from alltrace.align.related_clocks import Placing, placing_of, related_clocks
+from alltrace.align.related_clocks import Placing, fitted_clocks, placing_of, related_clocks
+from alltrace.run.manifest import Clock
 
 
 def clocks_of(executed, placing):
@@ -53,3 +57,47 @@ def test_reports_that_state_their_hosts_clock_share_it():
     assert placing.shifts_ns == {0: 40 + 62, 1: 98 + 62, 2: 5}
     assert placing.same_rate(0, 1)
     assert not placing.same_rate(0, 2)
+
+
+def test_fitted_clocks_are_those_of_the_solution():
+    executed = execute(Grid(tensor=2, data=2, hosts=2, offset_s=0.0, stamp_ms=0.0)).anonymous()
+    timelines = timelines_of(executed.made.tables, executed.made.texts)
+    ranks = [PlacedRank(r, "ab"[r // 2], r, 1_000 * r) for r in range(4)]
+    ahead = {0: 0, 1: 40, 2: 7_000_000, 3: 7_000_000}
+    hosts = (Clock("a", 0, 0.0, 1, 9, 0, 0), Clock("b", 7_000_000, 25.0, 1, 9, 0, 300))
+    solution = Solution(hosts, {}, ahead, dict.fromkeys(range(4), 0), {}, {0: 0, 1: 0, 2: 300, 3: None})
+    before = related_clocks(timelines)
+    clocks = fitted_clocks(timelines, before, solution, ranks)
+    second = 1_000_000_000
+
+    def common(rank, true_ns):
+        """The common time of a true time, which a clock that is ahead by its offset and rate has stamped."""
+        rate = 25e-6 if rank > 1 else 0.0
+        return clocks[rank].common(true_ns / (1 - rate) + ahead[rank] - 1_000 * rank)
+
+    for true_ns in (0.0, second, 60.0 * second):
+        assert [common(r, true_ns) - common(0, true_ns) for r in (1, 2, 3)] == pytest.approx([0.0] * 3, abs=1.0)
+    assert [clocks[r].scale_ns for r in range(4)] == [0.0, 0.0, 300.0, before[3].scale_ns]
+    assert [clocks[r].certainty for r in range(4)] == [1.0, 1.0, 1.0, before[3].certainty]
+
+
+def test_operations_without_names_are_matched_again_by_fitted_clocks_until_nothing_changes():
+    grid = Grid(tensor=2, data=4, hosts=4, late_ns=20e3, causal=True, stamp_ms=0.0, seed=2)
+    executed = execute(grid).anonymous()
+    found = match_tables(executed.made.tables, executed.made.texts, placing=placing_of(executed.placed))
+    assert quality(found, executed.made) == (1.0, 1.0)
+    solution = found.matching.solution
+    assert solution is not None
+    assert {m: c.component for m, c in found.clocks.items()} == solution.components
+    scales = {m: c.scale_ns for m, c in found.clocks.items()}
+    assert scales == {m: float(error) for m, error in solution.errors_ns.items()}
+
+
+def test_stages_are_related_by_the_half_of_their_ends_that_they_share():
+    rng = np.random.default_rng(3)
+    shared = np.cumsum(rng.uniform(5e6, 9e6, 60))
+    own, others = (np.sort(np.concatenate((shared + rng.normal(0, 2_000.0, 60), rng.uniform(0, 4e8, 60)))) for _ in range(2))
+    none, key = np.full(120, -1), np.zeros(120, np.int64)
+    line = relate_partly(Ends(own, key, none), Ends(others - 1.7e9, key, none), rate=False)
+    assert line is not None
+    assert line.offset_ns == pytest.approx(1.7e9, abs=2_000.0)

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from alltrace.align.constants import WRONG_SHARE
-from alltrace.align.message_pairs import CLEAR, EVIDENCE, FLOOR_NS, LEAST_SCORE, Lane, message_pairs
+from alltrace.align.message_pairs import message_pairs
+from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS, LEAST_SCORE, Lane
 from alltrace.align.order_matching import Member, positions
 from alltrace.align.timelines import PART
 from alltrace.trace.distinct import rows_by
@@ -117,11 +118,15 @@ def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClo
 
     rest: list[Lane] = []
     known: dict[_Partition, set[int]] = {}  # with the operations that they explain
+    kinds = timelines.kinds
+    exchanges = set(kinds.op[kinds.all_to_all | kinds.exchanging].tolist())
     for kind, alike in enumerate(_classes(timelines, clocks)):
-        verdict = _judged(alike, known) if len(alike.lanes) > 1 else None
+        # members of a class of sends or receives all send, or all receive
+        one_way = any(lane.direction is not None and lane.direction.any() for lane in alike.lanes)
+        verdict = _judged(alike, known, exchanges) if len(alike.lanes) > 1 and not one_way else None
         if verdict is not None and len(own := _partitions_of(verdict)) > 1:
             # one stream has several, which may lie across each other
-            verdict = _judged(alike, {**{p: set() for p in own}, **known})
+            verdict = _judged(alike, {**{p: set() for p in own}, **known}, exchanges)
         exchanging = all(lane.messages for lane in alike.lanes)
         if verdict is None or (exchanging and _in_pairs(verdict, known, len(timelines.extents))):
             rest += [lane for lane in alike.lanes if lane.exchanging]
@@ -144,7 +149,6 @@ def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClo
             for rank, place in places:
                 labels.setdefault(rank, []).append((place, np.full(len(place), number + part * PART)))
 
-    kinds = timelines.kinds
     rooted = (kinds.communicator < 0) & ~kinds.synchronising & ~kinds.exchanging & (kinds.paired == 0)
 
     def of(rank: int) -> Numbers:
@@ -197,7 +201,8 @@ def _between(label: Numbers, row: Numbers) -> Numbers:
 def _lanes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator[Lane]:
     """The streams with operations that nothing names."""
     kinds = timelines.kinds
-    nameless = (kinds.synchronising | kinds.exchanging) & (kinds.communicator < 0)
+    message = kinds.exchanging | (kinds.paired != 0)
+    nameless = (kinds.synchronising | message) & (kinds.communicator < 0)
     for rank in np.unique(kinds.member[nameless]).tolist():
         its = timelines.of(rank)
         rows = np.flatnonzero(nameless[its.kind])
@@ -214,8 +219,10 @@ def _lanes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator
                 kinds.op[kind],
                 start[mine],
                 end[mine],
-                bool(kinds.exchanging[kind].any()),
-                bool(kinds.exchanging[kind].all()),
+                bool(message[kind].any()),
+                bool(message[kind].all()),
+                clock.scale_ns,
+                kinds.paired[kind],
             )
 
 
@@ -348,12 +355,13 @@ def _group_stays(stay: Floats, label: Numbers) -> tuple[Floats, Floats]:
     return apart, mean
 
 
-def _judged(alike: _Class, known: Mapping[_Partition, set[int]]) -> _Verdict | None:
+def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[int]) -> _Verdict | None:
     """Who meets in the operations of a class; None if no partition explains them.
 
     Args:
         alike: The class.
         known: Partitions that explain other streams, with the numbers of their operations.
+        exchanges: Operations of which the communicators lie within others, as those of experts, and make no grid with them.
     """
     most = min(max(_SAMPLE // alike.end.shape[1], 64), _MOST_ROWS)
     ranks = [lane.rank for lane in alike.lanes]
@@ -375,7 +383,8 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]]) -> _Verdict | N
     of_labels = [_groups(ranks, one.label) for one in evidence]
     ops = set(alike.op.tolist())
     other = [partition for partition, its in known.items() if not ops & its]  # each communicator has one stream
-    distance = np.array([_distance(frozenset(g for g in its if g), other, known, len(ranks)) for its in of_labels])
+    across = [partition for partition, its in known.items() if not its or its - exchanges]
+    distance = np.array([_distance(frozenset(g for g in its if g), other, across, len(ranks)) for its in of_labels])
     sizes = np.array([len(one.groups) for one in evidence])
     observations = np.asarray(many * len(ranks) * EVIDENCE, np.float64)
     for at, score in _few(np.array(costs), observations, distance, sizes):

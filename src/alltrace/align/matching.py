@@ -8,19 +8,20 @@ n-th operation of one member is the n-th of every other (`alltrace.align.order_m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from alltrace.align.clocks import solve
 from alltrace.align.communicators_by_order import communicators_by_order
 from alltrace.align.constants import WRONG_SHARE
 from alltrace.align.matching_score import Explained, connected, lacking, reason_of
 from alltrace.align.members import Evidence
 from alltrace.align.order_matching import Member, matched
-from alltrace.align.related_clocks import related_clocks
+from alltrace.align.related_clocks import fitted_clocks, related_clocks
 from alltrace.align.schema import Group
 from alltrace.align.timelines import message_keys
 from alltrace.run.overlay import MEMBERS
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from alltrace.align.clocks import Solution
+    from alltrace.align.communicators_by_order import Inferred
+    from alltrace.align.placed_ranks import PlacedRank
     from alltrace.align.related_clocks import Placing, RankClock
     from alltrace.align.timelines import AnyTimelines, Kinds, Timelines
     from alltrace.trace.arrays import Int64
@@ -69,6 +73,7 @@ class Matching:
         notes: What a reader must know, each one sentence.
         score: How sure it is which ranks communicate, from 0 to 1; None if there is no communication.
         reason: One sentence why the score is too low to rely on; None if it is not.
+        solution: The clocks of the run, if they were fitted to this matching.
     """
 
     timelines: AnyTimelines
@@ -82,6 +87,7 @@ class Matching:
     notes: tuple[str, ...]
     score: float | None = None
     reason: str | None = None
+    solution: Solution | None = None
 
     @cached_property
     def members(self) -> int:
@@ -162,38 +168,50 @@ class Matching:
         return Evidence(*(column[order] for column in columns))
 
 
-def match(operations: Timelines, placing: Placing | None = None) -> Matching:
+def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence[PlacedRank] = ()) -> Matching:
     """Match the operations of all ranks.
+
+    Operations that nothing names are matched again by the clocks that are fitted to them, until nothing changes.
 
     Args:
         operations: The operations.
         placing: What stamps and hosts say of the ranks' clocks; None for nothing.
+        ranks: The ranks, as their clocks are fitted; without them operations are matched once.
 
     Returns:
         The matching. An instance has at least two members, each member once.
     """
-    unmatched = dict.fromkeys(sorted(operations.rows), 0)
     if not operations.extents:
         none = np.zeros(0, np.int64)
-        return Matching(operations, {}, {}, {}, none, none, (), unmatched, _notes(operations.calls_only, 0, {}))
+        unmatched = dict.fromkeys(sorted(operations.rows), 0)
+        return Matching(operations, {}, {}, {}, none, none, (), unmatched, _notes(operations.calls_only, 0, 0, {}))
     clocks = related_clocks(operations, placing)
     inferred = communicators_by_order(operations, clocks)
-    for _ in range(_ROUNDS):
-        if not inferred.scores:
+    matching = _matched(operations, clocks, inferred)
+    for _ in range(_ROUNDS if ranks and inferred.scores else 0):
+        solution = solve(matching.evidence(), ranks)
+        clocks = fitted_clocks(operations, matching.clocks, solution, ranks)
+        if _components(clocks) > _components(matching.clocks):
             break
-        # with communicators, the clocks use all shared operations, and more precise clocks distinguish more communicators
-        again = related_clocks(operations.named(inferred.of, len(inferred.scores)), placing)
-        if _components(again) > _components(clocks):
-            break
-        clocks, before = again, inferred
-        inferred = communicators_by_order(operations, clocks)
-        if len(inferred.scores) == len(before.scores) and all((inferred.of(m) == before.of(m)).all() for m in operations.extents):
-            break
+        before, inferred = inferred, communicators_by_order(operations, clocks)
+        again = _matched(operations, clocks, inferred)
+        if _equal(inferred, before, operations) and all((again.instance[m] == i).all() for m, i in matching.instance.items()):
+            return replace(again, solution=solution)
+        matching = again
+    return matching
+
+
+def _equal(one: Inferred, other: Inferred, operations: Timelines) -> bool:
+    """Whether the same communicators are inferred."""
+    return len(one.scores) == len(other.scores) and all((one.of(m) == other.of(m)).all() for m in operations.extents)
+
+
+def _matched(operations: Timelines, clocks: Mapping[int, RankClock], inferred: Inferred) -> Matching:
+    """The matching by clocks and communicators."""
     timelines: AnyTimelines = operations.named(inferred.of, len(inferred.scores)) if inferred.scores else operations
     named = operations.first_inferred
     certainty = np.concatenate((np.ones(named), _INFERRED * np.array(inferred.scores), [1.0]))  # the last: of none
-    instances = _instances(timelines, clocks)
-    return _result(timelines, clocks, instances, certainty, named, unmatched)
+    return _result(timelines, clocks, _instances(timelines, clocks), certainty, named)
 
 
 def _components(clocks: Mapping[int, RankClock]) -> int:
@@ -221,7 +239,8 @@ def _instances(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> _Ins
     messages = message_keys(kinds)
     own = kinds.peer == kinds.group_rank
     ordered = distinct_rows(kinds.communicator, kinds.part)[1]
-    key = np.where((kinds.communicator >= 0) & (kinds.paired == 0) & (messages < 0), ordered, -1)
+    inferred = kinds.communicator >= timelines.first_inferred  # whose sends and receives are in order too
+    key = np.where((kinds.communicator >= 0) & ((kinds.paired == 0) | inferred) & (messages < 0), ordered, -1)
     key = np.where((messages >= 0) & ~own, len(kinds) + messages, key)
     sequences: dict[int, _Sequence] = {}
     together = distinct_rows(key, kinds.member)[0]
@@ -292,7 +311,6 @@ def _result(
     instances: _Instances,
     certainty: Floats,
     named: int,
-    unmatched: dict[int, int],
 ) -> Matching:
     """The matching, with instances in the order of their first end, and how well it explains the operations.
 
@@ -302,8 +320,8 @@ def _result(
         instances: The instances.
         certainty: How sure each communicator is, and last 1 for operations without one.
         named: The number of communicators that were not inferred.
-        unmatched: Where the operations of each rank that found no partner are counted.
     """
+    unmatched = dict.fromkeys(sorted(timelines.rows), 0)
     count = len(instances.communicator)
     size, first_end = np.zeros(count, np.int64), np.full(count, np.inf)
     best, second = np.zeros(count), np.zeros(count)
@@ -346,7 +364,10 @@ def _result(
     score = explained.score(share)
     groups = tuple(_group(timelines, explained, n, group, share, inferred=group >= named) for n, group in enumerate(used.tolist()))
     by_rank = {timelines.rank_of(m): c.certainty for m, c in clocks.items()}
-    guessed = len(np.unique(timelines.kinds.communicator[timelines.kinds.communicator >= named]))
+    kinds = timelines.kinds
+    guessed = len(np.unique(kinds.communicator[kinds.communicator >= named]))
+    messages = (kinds.exchanging | (kinds.paired != 0)) & (kinds.communicator < 0)
+    withheld = int(kinds.count[messages].sum()) if guessed else 0
     return Matching(
         timelines=timelines,
         clocks=clocks,
@@ -356,7 +377,7 @@ def _result(
         ordinal=ordinal,
         groups=groups,
         unmatched=unmatched,
-        notes=_notes(timelines.calls_only, guessed, lacking(timelines, clocks, alone)),
+        notes=_notes(timelines.calls_only, guessed, withheld, lacking(timelines, clocks, alone)),
         score=score,
         reason=reason_of(score, explained.unnamed, by_rank, apart),
     )
@@ -396,12 +417,13 @@ def _all_to_all(kinds: Kinds, mine: Int64, whole: float, size: int) -> bool:
     return bool(np.average(exchanges, weights=kinds.count[mine]) > 1 / 2)
 
 
-def _notes(calls_only: int, inferred: int, alone: Mapping[int, float]) -> tuple[str, ...]:
+def _notes(calls_only: int, inferred: int, withheld: int, alone: Mapping[int, float]) -> tuple[str, ...]:
     """What a reader of matches must know.
 
     Args:
         calls_only: The number of operations known by their call alone.
         inferred: The number of communicators that were inferred.
+        withheld: The number of sends and receives whose partners were not.
         alone: For ranks with more than a few operations while all ranks were captured, the share of these without a partner.
     """
     notes = []
@@ -413,6 +435,8 @@ def _notes(calls_only: int, inferred: int, alone: Mapping[int, float]) -> tuple[
             f"{counted(inferred, 'communicator is', 'communicators are')} inferred from times, because the reports do not name "
             f"{'it' if inferred == 1 else 'them'}; groups that work in lockstep can be mistaken for one"
         )
+    if withheld:
+        notes.append(f"{withheld} sends and receives are not matched, because their times fit several partners, or none")
     without = [r for r, share in alone.items() if share > _MANY_UNMATCHED]
     if without:
         notes.append(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from alltrace.align.disjoint_sets import DisjointSets
+from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS, LEAST_SCORE, Lane, partners
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -17,34 +18,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Members = tuple[int, ...]
 
-_LEAST, _ROUNDS = 3, 8
+_LEAST = 3
 _LEAST_SHARE = 0.7
 """Of the messages that fit."""
 _UNMATCHED = 4.0
-FLOOR_NS = 500.0
-EVIDENCE, CLEAR, LEAST_SCORE = 0.5, 4.0, 0.4
-"""The independent observations in one operation of a stream, how much likelier (logarithm) is clear, and the least certainty."""
-
-
-class Lane(NamedTuple):
-    """The operations of one stream of a rank that no communicator is known of, by their start.
-
-    Attributes:
-        rank: The rank.
-        place: Their places in the rank's timeline.
-        op: Number of the operation.
-        start: Start on the common clock, ns; likewise `end`.
-        exchanging: Whether there are sends, receives or both among them.
-        messages: Whether there is nothing else.
-    """
-
-    rank: int
-    place: Numbers
-    op: Numbers
-    start: Floats
-    end: Floats
-    exchanging: bool
-    messages: bool = True
 
 
 def message_pairs(
@@ -80,22 +57,23 @@ def message_pairs(
     sure = 1.0 - float(np.exp((best.cost - rival) * total * EVIDENCE / CLEAR))
     if sure < LEAST_SCORE:
         return
-    streams = {n: _joined([lane]) for n, lane in enumerate(lanes)}
-    start, end = {n: t.start for n, t in streams.items()}, {n: t.end for n, t in streams.items()}
-    nearest = _Nearest(start, end)
-    exact = _pattern(list(streams), _stream_mates(best, lanes, nearest, end), start, end, nearest)
-    if exact is None:
-        return
-    exact = _completed(exact, start, end)
     of_pairs: dict[tuple[int, int], list[list[tuple[int, Numbers]]]] = {}
-    for low in streams:
-        for high in np.unique(exact.mate[low][exact.mate[low] > low]).tolist():
-            rows = np.flatnonzero(exact.mate[low] == high)
-            its = [(rank_of[low], streams[low].place[rows]), (rank_of[high], streams[high].place[np.sort(exact.other[low][rows])])]
-            of_pairs.setdefault((min(r for r, _ in its), max(r for r, _ in its)), []).append(its)
+    paired = 0
+    for low, high, rows, others in partners(lanes, _mates(best)):
+        its = [(lanes[low].rank, lanes[low].place[rows]), (lanes[high].rank, lanes[high].place[np.sort(others)])]
+        of_pairs.setdefault((min(r for r, _ in its), max(r for r, _ in its)), []).append(its)
+        paired += 2 * len(rows)
     for pair, of_pair in sorted(of_pairs.items()):
         if sum(len(place) for part in of_pair for _, place in part) >= 2 * _LEAST:
-            yield pair, min(sure, 0.99) * exact.share, of_pair
+            yield pair, min(sure, 0.99) * paired / total, of_pair
+
+
+def _mates(pattern: _Pattern) -> Iterator[tuple[int, int]]:
+    """The pairs of ranks that exchange messages in a pattern."""
+    for rank, mate in pattern.mate.items():
+        others, many = np.unique(mate[mate > rank], return_counts=True)
+        for other in others[many >= _LEAST].tolist():
+            yield rank, other
 
 
 def _parts(ranks: Sequence[int], groups: Collection[Members], pattern: _Pattern | None = None) -> int:
@@ -122,34 +100,6 @@ def _joined(lanes: Sequence[Lane]) -> _Times:
     place, start, end = (np.concatenate([getattr(lane, name) for lane in lanes]) for name in ("place", "start", "end"))
     order = np.argsort(end, kind="stable")
     return _Times(place[order], start[order], end[order])
-
-
-def _stream_mates(pattern: _Pattern, lanes: Sequence[Lane], nearest: _Nearest, end: dict[int, Floats]) -> dict[int, list[int]]:
-    """The streams that the messages of each stream go to or come from: one on each rank that it exchanges with.
-
-    Messages on two streams can end at once, but over the run more of a stream's have a counterpart on one stream than on another.
-    """
-    numbers: dict[int, list[int]] = {}
-    for number, lane in enumerate(lanes):
-        numbers.setdefault(lane.rank, []).append(number)
-    mates: dict[int, list[int]] = {number: [] for number in range(len(lanes))}
-    for low, mate in pattern.mate.items():
-        for high in np.unique(mate[mate > low]).tolist():
-            fits: list[tuple[float, int, int]] = []
-            for one in numbers[low]:
-                for two in numbers[high]:
-                    at = nearest[one, two]
-                    mine = np.flatnonzero(at >= 0)
-                    mine = mine[nearest[two, one][at[mine]] == mine]
-                    apart = np.abs(end[one][mine] - end[two][at[mine]])
-                    fits.append((-float((FLOOR_NS / (FLOOR_NS + apart)).sum()) - len(mine), one, two))
-            taken: set[int] = set()
-            for _, one, two in sorted(f for f in fits if f[0] < 0.0):
-                if not taken & {one, two}:
-                    taken |= {one, two}
-                    mates[one].append(two)
-                    mates[two].append(one)
-    return mates
 
 
 class _Pattern(NamedTuple):
@@ -197,30 +147,6 @@ def _pattern(
     scatter, variation = (float(np.median(v) + v.mean()) / 2.0 for v in (distances, away))
     cost = float(np.log(scatter + FLOOR_NS) + np.log(variation + FLOOR_NS)) / 2.0
     return _Pattern(mate, partner, share, cost + _UNMATCHED * (1.0 - share))
-
-
-def _completed(pattern: _Pattern, start: dict[int, Floats], end: dict[int, Floats]) -> _Pattern:
-    """A pattern in which messages that are left over are paired with each other, round by round."""
-    mate, partner = ({r: m.copy() for r, m in of.items()} for of in (pattern.mate, pattern.other))
-    mates = {r: np.unique(m[m >= 0]).tolist() for r, m in mate.items()}
-    for _ in range(_ROUNDS):
-        left = {r: np.flatnonzero(m < 0) for r, m in mate.items()}
-        starts, ends = ({r: times[r][rows] for r, rows in left.items()} for times in (start, end))
-        nearest = _Nearest(starts, ends)
-        best = {r: _best(r, mates[r], nearest, ends) for r in mate}
-        paired = 0
-        for r in mate:
-            own, other = best[r]
-            for q in mates[r]:
-                mine = np.flatnonzero(own == q)
-                back = mine[(best[q][0][other[mine]] == r) & (best[q][1][other[mine]] == mine)]
-                mate[r][left[r][back]] = q
-                partner[r][left[r][back]] = left[q][other[back]]
-                paired += len(back)
-        if not paired:
-            break
-    share = float(sum((m >= 0).sum() for m in mate.values()) / sum(len(m) for m in mate.values()))
-    return _Pattern(mate, partner, share, pattern.cost)
 
 
 def _strides(ranks: Sequence[int]) -> Iterator[tuple[int, dict[int, list[int]]]]:

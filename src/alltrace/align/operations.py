@@ -19,7 +19,6 @@ MATCHED_COLUMNS = (
 """The columns of `collectives` by which operations are matched."""
 
 _WITH_SEQUENCE = ("trace", "log")
-_CALLED = ("nvtx+kernel", "nvtx+kernel+log")
 _HOST = "mpi"
 
 
@@ -32,7 +31,6 @@ class OperationTimes(NamedTuple):
         matchable: Whether both are known and the operation has a name and a communicator of more than one rank, bool.
         calls_only: The number of operations known by their call alone, which cannot be members.
         sequence: The profiler's sequence number, -1 without one.
-        called: Whether it was made from the calls that launched its kernel, bool.
     """
 
     start: NDArray[np.int64]
@@ -40,7 +38,6 @@ class OperationTimes(NamedTuple):
     matchable: NDArray[np.bool_]
     calls_only: int
     sequence: NDArray[np.int64]
-    called: NDArray[np.bool_]
 
 
 def operation_times(table: Any) -> OperationTimes:
@@ -56,8 +53,7 @@ def operation_times(table: Any) -> OperationTimes:
     named: NDArray[np.bool_] = pc.is_valid(table.column("op")).to_numpy()
     start, end = either("start", "api_start"), either("end", "api_end")
     sequence = np.where(_chosen(words.to_pylist(), evidence, _WITH_SEQUENCE), integers(table.column("sequence"), -1), -1)
-    called = _chosen(words.to_pylist(), evidence, _CALLED)
-    return OperationTimes(start, end, timed & several & named, int((~timed & several).sum()), sequence, called)
+    return OperationTimes(start, end, timed & several & named, int((~timed & several).sum()), sequence)
 
 
 def _chosen(words: list[str | None], codes: NDArray[np.int64], wanted: tuple[str, ...]) -> NDArray[np.bool_]:

@@ -31,6 +31,8 @@ _CERTAIN_COUNT = 16
 """A line through fewer ends is less certain."""
 _PLACES, _LINES = 8, 4
 """The places of a piece that are tried, and the lines through them."""
+_SHARED, _SOME, _OTHERS = 0.4, 256, 1024
+"""The share of ends that two stages of a pipeline have in common at least, and of how many of each rank coincidences are sought."""
 _CHUNK = 8192
 """Ends that a piece is compared with at once, so that the sums of squares keep their digits."""
 _FASTEST = 3e-4
@@ -48,7 +50,7 @@ _NEARER = 1e-3
 """Of lines that fit equally, the one nearest to the stamps is tried first: the share that the farthest costs."""
 _CLEARLY = 4.0
 """How much farther ends scatter at any other place where the order alone relates them."""
-_LEAST_RATIO = 0.5
+_LEAST_RATIO = 1 / 2
 """Von Neumann's ratio: 1.5 and more in simulated runs with any scatter, 0.1 and less between two runs of one program."""
 
 
@@ -193,7 +195,7 @@ def relate_partly(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine 
 
 def _related(first: Ends, second: Ends, *, rate: bool) -> tuple[float, ClockLine] | None:
     """The line that explains ends of equal keys best, and its cost."""
-    lines = _lines(first, second, rate=rate)
+    lines = [*_lines(first, second, rate=rate), *_coincidences(first, second)]
     fitted = [_refined(first, second, *line, rate=rate) for line in lines]
     ranked = sorted(
         ((_cost(line, first, second), i, line) for i, line in enumerate(fitted) if line is not None), key=lambda r: r[:2]
@@ -290,6 +292,29 @@ def _sets(first: Ends, second: Ends) -> Iterator[tuple[Ends, Ends, int, int]]:
         some, others = first.of(most), second.of(most)
         if min(len(some.time), len(others.time)) > _SHORT_PIECE:
             yield some, others, _PIECES, _SHORT_PIECE
+
+
+def _coincidences(first: Ends, second: Ends) -> list[tuple[float, float, float]]:
+    """Lines at which most ends coincide, whatever lies between them: of stages of a pipeline each has other neighbours too."""
+    some, others = (_around_the_middle(ends, most) for ends, most in ((first, _SOME), (second, _OTHERS)))
+    many = int(_SHARED * min(len(some.time), len(others.time)))
+    if many < _FEWEST_OF_PART:
+        return []
+    apart = np.sort((some.time[:, None] - others.time)[some.key[:, None] == others.key])
+    if len(apart) <= many:
+        return []
+    width = apart[many - 1 :] - apart[: len(apart) - many + 1]
+    best = np.argpartition(width, min(_SOME, len(width) - 1))[:_SOME]
+    best = best[np.argsort(width[best], kind="stable")]
+    middle = float(others.time.mean())
+    lines = [(offset, 0.0, middle) for offset in apart[best + many // 2].tolist()]
+    return _distinct([lines], _spacing(second) / 2)
+
+
+def _around_the_middle(ends: Ends, most: int) -> Ends:
+    begin = max((len(ends.time) - most) // 2, 0)
+    here = slice(begin, begin + most)
+    return Ends(ends.time[here], ends.key[here], ends.number[here])
 
 
 def _weight(sharpness: Floats, piece: Int64) -> float:

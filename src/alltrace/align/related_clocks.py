@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from alltrace.align.clocks import Solution
     from alltrace.align.placed_ranks import PlacedRank
     from alltrace.align.timelines import AnyTimelines, Kinds
     from alltrace.trace.arrays import Int64
@@ -86,6 +87,30 @@ def _clock(shift_ns: float, line: ClockLine | None, component: int) -> RankClock
         return RankClock(shift_ns, 0.0, 0.0, 1.0, component)
     ahead = (line.offset_ns - line.slope * line.middle_ns) / (1.0 + line.slope)
     return RankClock(shift_ns + ahead, -line.slope, line.scale_ns, line.certainty, component)
+
+
+def fitted_clocks(
+    timelines: AnyTimelines, clocks: Mapping[int, RankClock], solution: Solution, ranks: Sequence[PlacedRank]
+) -> dict[int, RankClock]:
+    """The clock of each member as it was fitted; how far it may be off is its scale.
+
+    Args:
+        timelines: The operations of all ranks.
+        clocks: The clocks that these were matched by.
+        solution: The fitted clocks.
+        ranks: All ranks.
+    """
+    rate_of = {clock.host: clock.drift_ppm / 1e6 for clock in solution.clocks}
+    ahead = {p.rank: (p.shift_ns - solution.ahead_ns[p.rank], rate_of.get(p.host, 0.0)) for p in ranks}
+    of_member = {m: timelines.rank_of(m) for m in clocks}
+    zero = min(timelines.extents[m][0] + ahead[r][0] for m, r in of_member.items()) - _MARGIN_NS
+    result = {}
+    for member, rank in of_member.items():
+        (shift, rate), error = ahead[rank], solution.errors_ns.get(rank)
+        before = clocks[member]
+        scale, certainty = (before.scale_ns, before.certainty) if error is None else (float(error), 1.0)
+        result[member] = RankClock(shift - zero / (1.0 - rate), rate, scale, certainty, solution.components[rank])
+    return result
 
 
 class Placing(NamedTuple):
@@ -235,7 +260,8 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float]) -> Iterator[Ite
             couples = _pairs(kinds.communicator[chosen], kinds.member[chosen], kinds.count[chosen])
             yield (_Edge(first, second, ends) for first, second in couples)
     # if an inferred communicator is wrong, the pattern of all operations still relates its members
-    chosen = (kinds.synchronising | kinds.exchanging) & (~known | (kinds.communicator >= timelines.first_inferred))
+    chosen = kinds.synchronising | kinds.exchanging | (kinds.paired != 0)
+    chosen &= ~known | (kinds.communicator >= timelines.first_inferred)
     if chosen.any():
         ends = _ends(timelines, shift, chosen, _stream_keys(kinds, chosen))
         yield (_Edge(first, second, ends, partly=True) for first, second in _guesses(np.unique(kinds.member[chosen]).tolist()))
@@ -248,7 +274,8 @@ def _stream_keys(kinds: Kinds, chosen: NDArray[np.bool_]) -> Int64:
     """
     place = np.zeros(len(kinds), np.int64)
     rows = np.flatnonzero(chosen)
-    pairs, of = distinct_rows(kinds.member[rows], kinds.op[rows], kinds.stream[rows])
+    op = np.where(kinds.exchanging | (kinds.paired != 0), -1, kinds.op)  # what one member sends another receives
+    pairs, of = distinct_rows(kinds.member[rows], op[rows], kinds.stream[rows])
     many = np.bincount(of, kinds.count[rows], pairs.shape[1])
     for streams in rows_by(distinct_rows(pairs[0], pairs[1])[1]).values():
         order = streams[np.argsort(-many[streams], kind="stable")]
@@ -256,7 +283,7 @@ def _stream_keys(kinds: Kinds, chosen: NDArray[np.bool_]) -> Int64:
         place_of = np.concatenate(([0], np.cumsum(less)))
         for stream, number in zip(order.tolist(), place_of.tolist(), strict=True):
             place[rows[of == stream]] = number
-    return distinct_rows(kinds.op, place)[1]
+    return distinct_rows(op, place)[1]
 
 
 def _pairs(communicators: Int64, members: Int64, many: Int64) -> Iterator[tuple[int, int]]:

@@ -102,9 +102,8 @@ def match_run(
         def table_of(rank: int) -> pa.Table:
             return read_parquet(file_of(rank), MATCHED_COLUMNS, ["evidence"])
 
-        return match(
-            Timelines([r.rank for r in run.ranks if r.rank not in doubted], table_of, names.texts, MOST_IN_MEMORY), placing
-        )
+        timelines = Timelines([r.rank for r in run.ranks if r.rank not in doubted], table_of, names.texts, MOST_IN_MEMORY)
+        return match(timelines, placing, ranks)
 
     def matched_best() -> Matching:
         from alltrace.align.rank_parts import part_file
@@ -117,13 +116,12 @@ def match_run(
     if (more := doubted_ranks(matching, ranks, doubted)) != doubted:
         doubted = more
         matching = matched_best()
-    evidence = matching.evidence()
-    solution = solve(evidence, ranks)
+    solution = matching.solution or solve(matching.evidence(), ranks)
     with pq.ParquetWriter(draft / _MEMBERS, MEMBERS.arrow_schema(), compression=quick_codec()) as writer:
         _write(writer, matching.tables(), row_group_rows)
     if progress is not None:
         progress(len(run.ranks))
-    if not len(evidence.rank):
+    if not matching.members:
         reason = _NO_MEMBERS if len(ranks) > 1 else NOTHING_TO_ALIGN
         solution = replace(solution, clocks=(), stamp_errors_ns={}, notes=(reason,))
     result = RunMatching(

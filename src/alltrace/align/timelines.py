@@ -71,7 +71,6 @@ class Kinds:
         synchronising: Whether no member can leave before the last has arrived, bool.
         paired: 1 for a send, -1 for a receive, 0 else.
         exchanging: Whether it is a kernel that sends or receives or both, bool. One of a known communicator has one peer.
-            One without names is not known from calls, which may have several.
         all_to_all: Whether every member sends something to every other, bool.
         directed: Whether not all members wait for all others, bool.
         count: The operations of the kind.
@@ -152,7 +151,7 @@ class Timelines:
             first = np.zeros(kinds.shape[1], np.int64)
             first[code[::-1]] = np.arange(len(code))[::-1]
             chosen = table.select(_ALIKE).take(pa.array(decoded.row[first]))
-            others = {"bytes": kinds[1], "rank": np.full(len(first), rank), "called": kinds[-1]}
+            others = {"bytes": kinds[1], "rank": np.full(len(first), rank)}
             for name, values in others.items():
                 chosen = chosen.append_column(name, pa.array(values))
             tables.append(chosen)
@@ -256,7 +255,7 @@ class _Decoded(NamedTuple):
     sequence: Int64
     row: Int64
     alike: list[Int64]
-    """Device, size, the columns of `_ALIKE`, and whether calls show it."""
+    """Device, size, and the columns of `_ALIKE`."""
     calls_only: int
 
 
@@ -271,7 +270,7 @@ def _decoded(table: pa.Table, coarse: Callable[[Int64], Int64]) -> _Decoded:
     device = numbers("device") if "device" in table.column_names else np.zeros(len(row), np.int64)
     known = np.unique(device[device >= 0])
     place = np.maximum(np.searchsorted(known, device), 0)  # calls of the host are the first device's
-    alike = [place, coarse(numbers("bytes")), *(numbers(name) for name in _ALIKE), times.called[row].astype(np.int64)]
+    alike = [place, coarse(numbers("bytes")), *(numbers(name) for name in _ALIKE)]
     return _Decoded(times.start[row], times.end[row], times.sequence[row], row, alike, times.calls_only)
 
 
@@ -310,7 +309,7 @@ def _kinds(
     ops, op = numbered("op")
     member = numbers("rank") * most_devices + np.concatenate(devices)
     size, peer = numbers("group_size"), numbers("peer")
-    shown = np.where(communicator >= 0, peer >= 0, numbers("called") != 1)  # calls without names may have several peers
+    shown = (communicator < 0) | (peer >= 0)
     return Kinds(
         member=member,
         communicator=communicator,

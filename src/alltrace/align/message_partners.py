@@ -1,0 +1,286 @@
+"""Which operations are the two ends of one message, on streams of ranks that exchange messages.
+
+A stage of a pipeline sends to its neighbours in turn, often on one stream, and runs in step with other pipelines. What shows the
+right partner is regularity: how far the two ends of a message are apart, and how long both are there together, is alike each
+time, in one or a few modes, while a stranger is there by chance. So distances are learned from messages that can have only one
+partner, others take the partners of which the distances are likeliest, and those stay alone to whom another fits nearly as well.
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from alltrace.align.disjoint_sets import DisjointSets
+from alltrace.trace.distinct import rows_by
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+    Flags = NDArray[np.bool_]
+
+_ROUNDS = 8
+FLOOR_NS = 500.0
+EVIDENCE, CLEAR, LEAST_SCORE = 0.5, 4.0, 0.4
+"""The independent observations in one operation of a stream, how much likelier (logarithm) is clear, and the least certainty."""
+
+
+class Lane(NamedTuple):
+    """The operations of one stream of a rank that no communicator is known of, by their start.
+
+    Attributes:
+        rank: The rank.
+        place: Their places in the rank's timeline.
+        op: Number of the operation.
+        start: Start on the common clock, ns; likewise `end`.
+        exchanging: Whether there are sends, receives or both among them.
+        messages: Whether there is nothing else.
+        error_ns: How far the common clock may be off.
+        direction: 1 for a send, -1 for a receive, 0 for either or both; None for 0 everywhere.
+    """
+
+    rank: int
+    place: Numbers
+    op: Numbers
+    start: Floats
+    end: Floats
+    exchanging: bool
+    messages: bool = True
+    error_ns: float = 0.0
+    direction: Numbers | None = None
+
+
+class _Edges(NamedTuple):
+    """Pairs of operations that can be one message; arrays of n.
+
+    Attributes:
+        one: Number of the first, over all lanes; likewise `other`, of a later lane.
+        lanes: Number of the two lanes.
+        apart: How far their ends are apart, ns.
+        together: How long both are there.
+        room: The usual distance of successive ends in these lanes: as far are ends apart by chance.
+    """
+
+    one: Numbers
+    other: Numbers
+    lanes: Numbers
+    apart: Floats
+    together: Floats
+    room: Floats
+
+
+def partners(lanes: Sequence[Lane], mates: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, Numbers, Numbers]]:
+    """For each two streams that exchange messages their places among `lanes`, and the operations that are partners.
+
+    Args:
+        lanes: Streams with messages.
+        mates: Pairs of ranks that exchange some.
+    """
+    of_rank: dict[int, list[int]] = {}
+    for number, lane in enumerate(lanes):
+        of_rank.setdefault(lane.rank, []).append(number)
+    pairs = list(mates)
+    numbers = {rank: n for n, rank in enumerate(of_rank)}
+    sets = DisjointSets(len(numbers))
+    for one, other in pairs:
+        sets.join(numbers[one], numbers[other])
+    for part in rows_by(np.array([sets.of(numbers[one]) for one, _ in pairs], np.int64)).values():  # such as one pipeline
+        yield from _partners(lanes, of_rank, [pairs[n] for n in part.tolist()])
+
+
+def _partners(
+    lanes: Sequence[Lane], of_rank: dict[int, list[int]], mates: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int, Numbers, Numbers]]:
+    own = sorted({n for pair in mates for rank in pair for n in of_rank[rank]})
+    begins = dict(zip(own, np.cumsum([0, *(len(lanes[n].end) for n in own)]).tolist(), strict=False))
+    count = begins[own[-1]] + len(lanes[own[-1]].end)
+    of_lanes: list[tuple[int, int]] = []
+    parts: list[_Edges] = []
+    for one, other in mates:
+        candidates: list[tuple[float, int, int, _Edges]] = []
+        for low in of_rank[one]:
+            for high in of_rank[other]:
+                edges = _edges(lanes[low], lanes[high], len(of_lanes) + len(candidates))
+                candidates.append((_fit(edges, len(lanes[low].end), len(lanes[high].end)), low, high, edges))
+        taken: set[int] = set()
+        for fit, low, high, edges in sorted(candidates, key=lambda c: c[:3]):
+            if len(edges.one) and fit < 0.0 and not taken & {low, high}:
+                taken |= {low, high}
+                parts.append(
+                    edges._replace(
+                        one=edges.one + begins[low], other=edges.other + begins[high], lanes=np.full(len(edges.one), len(of_lanes))
+                    )
+                )
+                of_lanes.append((low, high))
+    if not parts:
+        return
+    edges = _Edges(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    chosen = _chosen(edges, count)
+    for number, (low, high) in enumerate(of_lanes):
+        mine = chosen[edges.lanes[chosen] == number]
+        if len(mine):
+            yield low, high, edges.one[mine] - begins[low], edges.other[mine] - begins[high]
+
+
+def _edges(low: Lane, high: Lane, number: int) -> _Edges:
+    """The operations of two lanes that are there at once by clocks that may be off."""
+    slack = low.error_ns + high.error_ns
+    first = np.searchsorted(np.maximum.accumulate(high.end), low.start - slack)
+    many = np.maximum(np.searchsorted(high.start, low.end + slack, "right") - first, 0)
+    one = np.repeat(np.arange(len(low.end)), many)
+    other = np.arange(len(one)) - np.repeat(np.cumsum(many) - many - first, many)
+    if low.direction is not None and high.direction is not None:
+        fits = low.direction[one] + high.direction[other] == 0
+        one, other = one[fits], other[fits]
+    apart = low.end[one] - high.end[other]
+    together = np.minimum(low.end[one], high.end[other]) - np.maximum(low.start[one], high.start[other])
+    room = max(np.ptp(lane.end) / len(lane.end) for lane in (low, high))
+    return _Edges(one, other, np.full(len(one), number), apart, together, np.full(len(one), room))
+
+
+def _fit(edges: _Edges, ones: int, others: int) -> float:
+    """How well the operations of two lanes fit each other: the lower, the better; 0 if they do not."""
+    nearest = _greedy(edges, -np.abs(edges.apart), ones, ones + others)
+    return -float(np.maximum(_likelihood(edges, nearest)[nearest], 0.0).sum())
+
+
+def _greedy(edges: _Edges, score: Floats, shift: int, count: int) -> Numbers:
+    """The edges that are the best of both of their ends, then of what these leave, and so on."""
+    left = np.argsort(-score, kind="stable")
+    result = []
+    while len(left):
+        place, best = np.arange(len(left)), np.full(count, len(left))
+        one, other = edges.one[left], edges.other[left] + shift
+        np.minimum.at(best, one, place)
+        np.minimum.at(best, other, place)
+        both = (best[one] == place) & (best[other] == place)
+        result.append(left[both])
+        taken = np.zeros(count, np.bool_)
+        taken[one[both]] = taken[other[both]] = True
+        left = left[~taken[one] & ~taken[other]]
+    return np.concatenate(result) if result else left
+
+
+def _likelihood(edges: _Edges, chosen: Numbers) -> Floats:
+    """The logarithm of how much likelier the distances of each edge are by those of the chosen ones than by chance."""
+    score = np.full(len(edges.one), -np.inf)
+    of_chosen = rows_by(edges.lanes[chosen])
+    is_chosen = np.zeros(len(edges.one), np.bool_)
+    is_chosen[chosen] = True
+    for number, rows in rows_by(edges.lanes).items():
+        sample = chosen[of_chosen[number]] if number in of_chosen else chosen[:0]
+        score[rows] = sum(
+            _log_density(np.sort(values[sample]), values[rows], is_chosen[rows], float(edges.room[rows[0]]))
+            for values in (edges.apart, edges.together)
+        )
+    return score
+
+
+def _log_density(sample: Floats, at: Floats, own: Flags, wide: float) -> Floats:
+    """The logarithm of the density of a sample at some values, by the distance to the nearest ones, over that of equal chance.
+
+    Args:
+        sample: Values, ascending.
+        at: Where.
+        own: Which of these are in the sample, and count without themselves.
+        wide: The width of what is possible, ns.
+    """
+    near = max(isqrt(len(sample)), 1)
+    if len(sample) <= near + 1:
+        return np.zeros(len(at))
+    first = np.searchsorted(sample, at) - near - 1
+    places = first[:, None] + np.arange(2 * (near + 1) + 1)
+    inside = (places >= 0) & (places < len(sample))
+    distance = np.where(inside, np.abs(sample[np.clip(places, 0, len(sample) - 1)] - at[:, None]), np.inf)
+    nearest = np.sort(distance, axis=1)[np.arange(len(at)), near - 1 + own]
+    density = near / (2.0 * (nearest + FLOOR_NS) * (len(sample) - own))
+    return np.asarray(np.log(density * max(wide, FLOOR_NS)), np.float64)
+
+
+def _chosen(edges: _Edges, count: int) -> Numbers:
+    """The edges that are messages."""
+    choices = np.bincount(edges.one, minlength=count) + np.bincount(edges.other, minlength=count)
+    alone = np.flatnonzero((choices[edges.one] == 1) & (choices[edges.other] == 1))
+    lanes = int(edges.lanes.max()) + 1
+    enough = np.bincount(edges.lanes[alone], minlength=lanes) >= np.bincount(edges.lanes, minlength=lanes) // _ROUNDS
+    nearest = _greedy(edges, -np.abs(edges.apart), 0, count)
+    sample = np.concatenate((alone[enough[edges.lanes[alone]]], nearest[~enough[edges.lanes[nearest]]]))
+    score, chosen = np.zeros(len(edges.one)), sample
+    for _ in range(_ROUNDS):
+        score = _likelihood(edges, sample)
+        chosen = _improved(edges, score, _greedy(edges, score, 0, count), count)
+        if len(chosen) == len(sample) and (np.sort(chosen) == np.sort(sample)).all():
+            break
+        sample = chosen
+    gain, _, first, second = _exchanges(edges, score, chosen, count)
+    doubtful = np.zeros(len(edges.one), np.bool_)
+    close = gain > -CLEAR
+    doubtful[first[close]] = True
+    doubtful[second[close & (second >= 0)]] = True
+    return np.sort(chosen[~doubtful[chosen] & (score[chosen] > 0.0)])
+
+
+def _improved(edges: _Edges, score: Floats, chosen: Numbers, count: int) -> Numbers:
+    """The chosen edges after those were exchanged that make all together likelier."""
+    for _ in range(_ROUNDS):
+        gain, new, first, second = _exchanges(edges, score, chosen, count)
+        better = np.flatnonzero(gain > 0.0)
+        if not len(better):
+            break
+        taken = np.zeros(count, np.bool_)
+        kept = np.zeros(len(edges.one), np.bool_)
+        kept[chosen] = True
+        for n in better[np.argsort(-gain[better], kind="stable")].tolist():
+            old, fresh = [e for e in (first[n], second[n]) if e >= 0], [e for e in new[n] if e >= 0]
+            touched = np.unique(np.concatenate([[edges.one[e], edges.other[e]] for e in (*old, *fresh)]))
+            if not taken[touched].any():
+                taken[touched] = True
+                kept[old], kept[fresh] = False, True
+        chosen = np.flatnonzero(kept)
+    return chosen
+
+
+def _exchanges(edges: _Edges, score: Floats, chosen: Numbers, count: int) -> tuple[Floats, Numbers, Numbers, Numbers]:
+    """For each edge that is not chosen what it would gain, with what it brings in (n, 2), and the one or two that it takes out.
+
+    It brings in the edge between those that lose their partners, if there is one.
+    """
+    at = np.full(count, -1)  # the chosen edge of each operation
+    at[edges.one[chosen]] = at[edges.other[chosen]] = chosen
+    key = edges.one * count + edges.other
+    order = np.argsort(key, kind="stable")
+    out = np.flatnonzero((at[edges.one] >= 0) | (at[edges.other] >= 0))
+    out = out[(at[edges.one[out]] != out) & np.isfinite(score[out])]
+    first, second = at[edges.one[out]], at[edges.other[out]]
+
+    def left_by(edge: Numbers, operation: Numbers) -> Numbers:
+        """The other operation of an edge, -1 without an edge."""
+        return np.where(edge >= 0, edges.one[edge] + edges.other[edge] - operation, -1)
+
+    lonely, mate = left_by(first, edges.one[out]), left_by(second, edges.other[out])
+    both = (lonely >= 0) & (mate >= 0)
+    wanted = np.where(both, np.minimum(lonely, mate) * count + np.maximum(lonely, mate), -1)
+    place = np.minimum(np.searchsorted(key[order], wanted), len(order) - 1)
+    back = np.where(both & (key[order[place]] == wanted), order[place], -1)
+    # one that loses its partner where the other end had none takes the best of those without
+    free = np.flatnonzero((at[edges.one] < 0) ^ (at[edges.other] < 0))
+    best = np.full(count, -1)
+    rising = free[np.argsort(score[free], kind="stable")]
+    best[np.where(at[edges.one[rising]] < 0, edges.other[rising], edges.one[rising])] = rising
+    widow = np.where(both, -1, np.maximum(lonely, mate))
+    again = np.where(widow >= 0, best[widow], -1)
+    again = np.where((again >= 0) & (edges.one[again] != edges.one[out]) & (edges.other[again] != edges.other[out]), again, -1)
+    back = np.where(both, back, again)
+
+    def worth(edge: Numbers) -> Floats:
+        return np.where(edge >= 0, np.maximum(score[edge], 0.0), 0.0)
+
+    gain = score[out] + worth(back) - worth(first) - worth(second)
+    swap = first < 0
+    return gain, np.stack((out, back), axis=1), np.where(swap, second, first), np.where(swap, -1, second)
