@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from alltrace.run.manifest import NAMES
 from alltrace.run.pieces import Piece, Sinks
 from alltrace.run.plausibility import FAR_NS, set_aside
 from alltrace.trace.errors import InputError
@@ -43,7 +44,7 @@ def calls(count=40, first=S, correlation=100):
 def looked_at(tmp_path, **tables):
     """A piece with these rows after it was looked through: its tables, the rows of `suspects`, and tables as they were."""
     piece = Piece(tmp_path / "piece")
-    piece.folder.mkdir()
+    piece.folder.mkdir(exist_ok=True)
     for name, rows in tables.items():
         with Sinks({0: piece}, tmp_path, 1 << 20) as sinks:
             sinks.append(name, 0, pa.RecordBatch.from_pylist(rows, TABLES[name].arrow_schema()))
@@ -328,6 +329,19 @@ def test_ranges_that_cross(tmp_path, changes, believed, unsure):
     assert len(tables["ranges"]) == len(rows)
     assert len(recorded["ranges"]) == len(rows) * bool(believed)
     assert [w.number for w in piece.row_warnings if "either may be wrong" in w.text] == [unsure] * bool(unsure)
+
+
+def test_steps_of_the_profiler_may_end_within_a_range(tmp_path):
+    """`step` of PyTorch's profiler is called in the ranges of a program, which begin in one step and end in the next."""
+    rows = nested()
+    for n in (30, 60):
+        rows[n] |= {"name": 4, "end": rows[n]["end"] + 10 * US}
+        rows.append(pushed(rows[n]["end"] - US - 500, rows[n]["end"] + 10 * US))
+    (tmp_path / "piece").mkdir()
+    pq.write_table(pa.table({"id": [3, 4], "value": ["step 3", "ProfilerStep#3"]}), tmp_path / "piece" / NAMES)
+    piece, _, suspects, _ = looked_at(tmp_path, ranges=rows)
+    assert suspects == []
+    assert piece.row_warnings == ()
 
 
 @pytest.mark.parametrize("wrong", [9, None])

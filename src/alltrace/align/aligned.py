@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from alltrace.align.capture_slowdown import CaptureSlowdown
 from alltrace.align.schema import Group
+from alltrace.run.manifest import Clock
 from alltrace.run.overlay import MEMBERS, STEPS
 from alltrace.run.parquet import read_parquet
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import pyarrow as pa
-
-    from alltrace.align.capture_slowdown import CaptureSlowdown
-    from alltrace.run.manifest import Clock
-    from alltrace.run.store import Run
+from alltrace.run.store import Run
 
 
 def clock_error_ns(

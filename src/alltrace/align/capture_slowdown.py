@@ -8,20 +8,16 @@ steps within and outside of the capture too (`slowdown_by_recorder`).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.align.constants import MAD_TO_SIGMA
+from alltrace.align.recorded_steps import RecordedSteps
 from alltrace.trace.step_time_mark import PREFIX, StepTimeMark, parse_mark
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.align.recorded_steps import RecordedSteps
 
 LOG, PROGRAM, RECORDER = "the training log", "alltrace.instrument.steps", "the flight recorder"
 _FEWEST_INSIDE, _FEWEST_OUTSIDE = 3, 5

@@ -8,24 +8,18 @@ the law allows: no member of a synchronising operation ends before the last one 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from alltrace.align.clock_fit import Sums, levels, robust_levels
+from alltrace.align.clock_fit import Cells, Clocks, Ends, Floats, Sums, levels, robust_levels
+from alltrace.align.clock_sharing import Units
 from alltrace.align.constants import COVERAGE, OUTLIER_SIGMAS
 from alltrace.align.disjoint_sets import DisjointSets
+from alltrace.trace.arrays import Int64
 from alltrace.trace.distinct import distinct, distinct_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from alltrace.align.clock_fit import Cells, Clocks, Ends, Floats
-    from alltrace.align.clock_sharing import Units
-    from alltrace.trace.arrays import Int64
 
 _DRAWS, _DRAWS_AT_ONCE, _DRAWS_OF_STUDENT = 128, 16, 1 << 16
 _ASSUMED = 4

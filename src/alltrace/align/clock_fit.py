@@ -13,21 +13,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.align.constants import MAD_TO_SIGMA as MAD_TO_SIGMA
 from alltrace.align.constants import OUTLIER_SIGMAS
 from alltrace.core import fits as core
+from alltrace.trace.arrays import Int64
 from alltrace.trace.distinct import distinct_rows
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.trace.arrays import Int64
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 _BATCHES = 16
 """Parts of a run, by time, whose means tell noise that changes slowly from a cell's own lateness."""

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from alltrace.align.clock_fit import late_ends, medians
+from alltrace.align.clock_fit import Clocks, Ends, Floats, late_ends, medians
 from alltrace.align.constants import MAD_TO_SIGMA, OUTLIER_SIGMAS
+from alltrace.trace.arrays import Int64
 from alltrace.trace.distinct import rows_by
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from numpy.typing import NDArray
-
-    from alltrace.align.clock_fit import Clocks, Ends, Floats
-    from alltrace.trace.arrays import Int64
 
 _LEAST_BINS, _BINS, _LEAST_OF_BIN, _OF_BIN = 8, 64, 4, 16
 """Of fewer ends in a bin half are sometimes outliers, so that bins are as long as there are enough of them."""

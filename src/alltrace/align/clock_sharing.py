@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from alltrace.align.clock_fit import robust_levels
+from alltrace.align.clock_fit import Cells, Clocks, Ends, Floats, robust_levels
 from alltrace.align.constants import FEW, OUTLIER_SIGMAS, WRONG_SHARE
 from alltrace.align.disjoint_sets import DisjointSets
+from alltrace.align.placed_ranks import PlacedRank
+from alltrace.trace.arrays import Int64
 from alltrace.trace.distinct import distinct, distinct_rows, rows_by
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.align.clock_fit import Cells, Clocks, Ends, Floats
-    from alltrace.align.placed_ranks import PlacedRank
-    from alltrace.trace.arrays import Int64
 
 _APART, _BY_STAMPS, _MONOTONIC = 0, 1, 2
 

@@ -8,35 +8,38 @@ receives, and ranks without any connection stay at their UTC stamps, with a note
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from alltrace.align.clock_errors import edges, lateness, limits, offset_errors, rate_errors
-from alltrace.align.clock_fit import SETTLED_NS, Clocks, Sums, ends_of, late_ends, measured, medians, over, robust_levels
-from alltrace.align.clock_jumps import find_jump
-from alltrace.align.clock_sharing import Sharing
+from alltrace.align.clock_errors import Lateness, Limits, edges, lateness, limits, offset_errors, rate_errors
+from alltrace.align.clock_fit import (
+    SETTLED_NS,
+    Cells,
+    Clocks,
+    Ends,
+    Floats,
+    Sums,
+    ends_of,
+    late_ends,
+    measured,
+    medians,
+    over,
+    robust_levels,
+)
+from alltrace.align.clock_jumps import Jump, find_jump
+from alltrace.align.clock_sharing import Sharing, Units
 from alltrace.align.constants import FEW, MAD_TO_SIGMA, MOST_RATE, OTHER_RECORDING_NS, OUTLIER_SIGMAS, SHORTEST_NS
 from alltrace.align.disjoint_sets import DisjointSets
-from alltrace.align.members import EXCHANGE
+from alltrace.align.members import EXCHANGE, Evidence
 from alltrace.align.message_bounds import bounds_between
+from alltrace.align.placed_ranks import PlacedRank
 from alltrace.run.manifest import Clock
+from alltrace.trace.arrays import Int64
 from alltrace.trace.distinct import distinct, distinct_rows, rows_by
 from alltrace.trace.number_text import number_ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.align.clock_errors import Lateness, Limits
-    from alltrace.align.clock_fit import Cells, Ends, Floats
-    from alltrace.align.clock_jumps import Jump
-    from alltrace.align.clock_sharing import Units
-    from alltrace.align.members import Evidence
-    from alltrace.align.placed_ranks import PlacedRank
-    from alltrace.trace.arrays import Int64
 
 _PASSES = 32
 _MOST_JUMPS = 4

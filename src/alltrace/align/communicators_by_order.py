@@ -18,29 +18,24 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.align.constants import WRONG_SHARE
 from alltrace.align.message_pairs import message_pairs
 from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS, LEAST_SCORE, Lane
 from alltrace.align.order_matching import Member, positions
-from alltrace.align.timelines import PART
+from alltrace.align.related_clocks import RankClock
+from alltrace.align.timelines import PART, AnyTimelines
 from alltrace.trace.distinct import rows_by
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.align.related_clocks import RankClock
-    from alltrace.align.timelines import AnyTimelines
-
-    Floats = NDArray[np.float64]
-    Numbers = NDArray[np.int64]
-    Members = tuple[int, ...]
-    _Partition = frozenset[Members]
+Floats = NDArray[np.float64]
+Numbers = NDArray[np.int64]
+Members = tuple[int, ...]
+_Partition = frozenset[Members]
 
 _ALIKE = 0.7
 """The least share of operations with a counterpart for streams of one class."""

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.align.constants import LEAST_LAUNCHED, LEAST_WORK
 from alltrace.align.evidence import collect
@@ -29,27 +31,18 @@ from alltrace.run.derived import derived, draft_of, remove
 from alltrace.run.gpu_logs import FILE as GPU_LOG_FILE
 from alltrace.run.gpu_logs import GPU_LOG
 from alltrace.run.json_files import read_json, write_json
-from alltrace.run.manifest import NAMES, RANKS, RankRecord, plain, rank_folder, write_manifest
+from alltrace.run.manifest import NAMES, RANKS, Device, RankRecord, plain, rank_folder, write_manifest
 from alltrace.run.members import Member, Members
 from alltrace.run.overlay import rank_signature, signature
 from alltrace.run.parquet import read_parquet, write_parquet
+from alltrace.run.rank import Rank
 from alltrace.run.run_logs import PRINTED_FILE
 from alltrace.run.store import Run
 from alltrace.run.verify import DEVICES, OPERATIONS
 from alltrace.run.writer import TableWriter
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.manifest import Device
-    from alltrace.run.rank import Rank
-    from alltrace.trace.arrays import Int64
 
 _MEMBERS = "members.json"
 _LOGS = ("training", "gpu")

@@ -7,19 +7,15 @@ are constant but for a drift. Where all ranks of a host step, the host's clock w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from alltrace.align.clock_fit import Floats
 from alltrace.align.clock_jumps import step_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from alltrace.align.clock_fit import Floats
-    from alltrace.align.matching import Matching
-    from alltrace.align.placed_ranks import PlacedRank
-    from alltrace.trace.arrays import Int64
+from alltrace.align.matching import Matching
+from alltrace.align.placed_ranks import PlacedRank
+from alltrace.trace.arrays import Int64
 
 _LEAST_STEP_NS = 1_000_000
 _LEAST_RATE = 0.01

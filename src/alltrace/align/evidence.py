@@ -7,7 +7,7 @@ which are operations of the host.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -18,11 +18,9 @@ from alltrace.align.nccl_join import join
 from alltrace.align.nccl_kernels import read_kernels
 from alltrace.align.nccl_names import POINT_TO_POINT, operation_of
 from alltrace.align.nccl_trace import read_trace
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import coded, integers
 from alltrace.trace.schema import TABLES
-
-if TYPE_CHECKING:
-    from alltrace.run.rank import Rank
 
 _NAMES = TABLES["collectives"].name_columns()
 _MPI_COLUMNS = ["start", "end", "process", "thread", "name", "kind", "bytes", "communicator", "root"]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.align.nccl_names import ALL_TO_ALL, RECV, SEND, SEND_RECV
 from alltrace.trace.arrays import coded, integers, is_one_of
 from alltrace.trace.distinct import distinct_rows
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _MOST = 2.0**63
 _KERNEL = "kernel"

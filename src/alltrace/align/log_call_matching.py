@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.core import sequences
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64
 
 BAND = 96
 _PIECE = 16_384

@@ -8,38 +8,32 @@ same instance on other ranks. A log that does not fit fills in nothing. The oper
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from alltrace.align.log_call_matching import CallMatch, LoggedCalls, TracedOps, match_calls
 from alltrace.align.logged_units import Units, units_of
 from alltrace.align.nccl_names import POINT_TO_POINT
 from alltrace.align.rank_parts import part_file
-from alltrace.align.schema import Joined
+from alltrace.align.schema import Group, Joined
 from alltrace.run.manifest import LogMatch
+from alltrace.run.manifest import RankRecord as Rank
 from alltrace.run.overlay import collectives_file
 from alltrace.run.parquet import read_parquet, write_quickly
 from alltrace.run.run_logs import found_by, logged_calls
-from alltrace.trace.arrays import coded, integers
+from alltrace.run.store import Run
+from alltrace.trace.arrays import Int64, coded, integers
 from alltrace.trace.distinct import distinct_rows, rows_by
 from alltrace.trace.names import name_id
 from alltrace.trace.number_text import number_ranges
 from alltrace.trace.schema import TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from alltrace.align.schema import Group
-    from alltrace.run.manifest import RankRecord as Rank
-    from alltrace.run.store import Run
-    from alltrace.trace.arrays import Int64
 
 LEAST_SHARE = 0.8
 """A log of which less fits is of another run, or of another part of it."""

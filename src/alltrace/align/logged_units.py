@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.align.nccl_names import ALL_TO_ALL, NUMBERED_TYPES, RECV, SEND, SEND_RECV, operation_of
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.names import name_id
 from alltrace.trace.nccl_words import OPERATIONS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.trace.arrays import Int64
 
 _NUMBERS = ("bytes", "count", "root", "peer", "group_rank", "group_size")
 

@@ -8,39 +8,31 @@ n-th operation of one member is the n-th of every other (`alltrace.align.order_m
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from alltrace.align.clocks import solve
-from alltrace.align.communicators_by_order import communicators_by_order
+from alltrace.align.clocks import Solution, solve
+from alltrace.align.communicators_by_order import Inferred, communicators_by_order
 from alltrace.align.constants import WRONG_SHARE
 from alltrace.align.matching_score import Explained, connected, lacking, reason_of
 from alltrace.align.members import Evidence
 from alltrace.align.order_matching import Member, matched
-from alltrace.align.related_clocks import fitted_clocks, related_clocks
+from alltrace.align.placed_ranks import PlacedRank
+from alltrace.align.related_clocks import Placing, RankClock, fitted_clocks, related_clocks
 from alltrace.align.schema import Group
-from alltrace.align.timelines import message_keys
+from alltrace.align.timelines import AnyTimelines, Kinds, Timelines, message_keys
 from alltrace.run.overlay import MEMBERS
+from alltrace.trace.arrays import Int64
 from alltrace.trace.distinct import distinct_rows, rows_by
 from alltrace.trace.number_text import counted, number_ranges
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.align.clocks import Solution
-    from alltrace.align.communicators_by_order import Inferred
-    from alltrace.align.placed_ranks import PlacedRank
-    from alltrace.align.related_clocks import Placing, RankClock
-    from alltrace.align.timelines import AnyTimelines, Kinds, Timelines
-    from alltrace.trace.arrays import Int64
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 MOST_EVIDENCE = 500_000
 """The most members of instances that the clocks are fitted to."""

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.align.disjoint_sets import DisjointSets
+from alltrace.align.related_clocks import RankClock
 from alltrace.align.schema import LEAST_MATCHING_SCORE
-from alltrace.align.timelines import message_keys
+from alltrace.align.timelines import AnyTimelines, message_keys
+from alltrace.trace.arrays import Int64
 from alltrace.trace.distinct import distinct_rows, rows_by
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from alltrace.align.related_clocks import RankClock
-    from alltrace.align.timelines import AnyTimelines
-    from alltrace.trace.arrays import Int64
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 FEW = 10
 """Of so few operations a share says nothing."""

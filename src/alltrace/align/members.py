@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.align.nccl_names import BROADCAST, GATHER, REDUCE, SCATTER
 from alltrace.trace.arrays import coded, integers
 from alltrace.trace.distinct import rows_by
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
 
 _SYNCHRONISING = re.compile(r"all.?reduce|all.?gather|reduce.?scatter|all.?to.?all|barrier", re.IGNORECASE)
 _SEND, _RECEIVE = re.compile(r"i?send", re.IGNORECASE), re.compile(r"i?recv|i?receive", re.IGNORECASE)

@@ -7,14 +7,11 @@ For a message from A to B, by true time, the send ends no later than the receive
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.align.constants import WRONG_SHARE
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS, LEAST_SCORE, Lane, partners
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[np.int64]
-    Floats = NDArray[np.float64]
-    Members = tuple[int, ...]
+Numbers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Members = tuple[int, ...]
 
 _LEAST = 3
 _LEAST_SHARE = 0.7

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from alltrace.align.nccl_kernels import NOT_KNOWN
+from alltrace.align.nccl_calls import Calls, Contexts
+from alltrace.align.nccl_kernels import NOT_KNOWN, Kernels
 from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, SENT
+from alltrace.align.nccl_trace import Traced
 from alltrace.trace.communication_kernels import EXCHANGE
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.align.nccl_calls import Calls, Contexts
-    from alltrace.align.nccl_kernels import Kernels
-    from alltrace.align.nccl_trace import Traced
 
 _KERNEL, _CALL, _BOTH, _COPIES, _EXCHANGE, _TRACE = range(6)
 _WORDS = ("kernel", "nvtx", "nvtx+kernel", "nvtx+copy", EXCHANGE, "trace")

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.align.nccl_names import datatype_of_kernel, operation_of_kernel
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import coded, integers, is_one_of, is_true
 from alltrace.trace.communication_kernels import EXCHANGE
 from alltrace.trace.kernel_rules import COMMUNICATION
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.run.rank import Rank
 
 _COLUMNS = ["start", "end", "process", "device", "stream", "correlation"]
 NOT_KNOWN = np.iinfo(np.int64).min

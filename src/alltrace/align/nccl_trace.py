@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from alltrace.align.nccl_calls import Calls
-from alltrace.align.nccl_kernels import NOT_KNOWN
+from alltrace.align.nccl_calls import Calls, Contexts
+from alltrace.align.nccl_kernels import NOT_KNOWN, Kernels
 from alltrace.align.nccl_names import NOTHING, SEND_RECV, SENT, operation_of, parse_payload
-from alltrace.trace.arrays import coded, integers
+from alltrace.trace.arrays import Int64, coded, integers
 from alltrace.trace.distinct import distinct_rows
-
-if TYPE_CHECKING:
-    from alltrace.align.nccl_calls import Contexts
-    from alltrace.align.nccl_kernels import Kernels
-    from alltrace.trace.arrays import Int64
 
 
 class Traced(NamedTuple):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.trace.arrays import coded, integers
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MATCHED_COLUMNS = (
     "start", "end", "api_start", "api_end", "device", "stream", "communicator", "op", "datatype", "bytes", "peer", "group_rank",

@@ -8,23 +8,19 @@ it leaves. What finds no place there is laid along each other in turn.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.align.constants import SHORTEST_NS, WRONG_SHARE
 from alltrace.core import sequences
+from alltrace.trace.arrays import Int64
 from alltrace.trace.distinct import distinct_rows, rows_by
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.trace.arrays import Int64
-
-    Floats = NDArray[np.float64]
-    Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 _SHIFTS = 32
 _ALONE, _LATE, _CHANGE = 4.0, 3.0, 6.0

@@ -9,21 +9,17 @@ differences and never assumed.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.align.clock_fit import MAD_TO_SIGMA
+from alltrace.trace.arrays import Int64
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.trace.arrays import Int64
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 _PIECE, _SHORT_PIECE = 16, 8
 _PIECES = 16

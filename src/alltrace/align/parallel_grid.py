@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from alltrace.align.schema import Group
+from alltrace.align.schema import Group
 
 
 class ParallelGrid(NamedTuple):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from alltrace.run.manifest import Manifest
+from alltrace.run.manifest import Manifest
 
 
 @dataclass(frozen=True)

@@ -6,22 +6,19 @@ sequence of step times that fits at several places about as well numbers nothing
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.align.log_call_matching import QUARTER_NS, ZONES
 from alltrace.run.clock import clock_map
 from alltrace.run.overlay import STEPS
 from alltrace.run.run_logs import printed_steps
+from alltrace.run.store import Run
+from alltrace.trace.arrays import Int64
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from alltrace.run.store import Run
-    from alltrace.trace.arrays import Int64
-
-    Float64 = NDArray[np.float64]
+Float64 = NDArray[np.float64]
 
 _COARSE_NS = 4e9
 _MOST_AGREE = 0.8

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import shutil
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,15 +17,11 @@ import pyarrow as pa
 from alltrace.align.steps import RankSteps
 from alltrace.run.checksums import FILES, CheckedFiles, checksum, files_of
 from alltrace.run.json_files import read_json, write_json
+from alltrace.run.manifest import Manifest
 from alltrace.run.parquet import write_quickly
 from alltrace.run.verify import PART_RECORD
 from alltrace.trace.errors import AlltraceError
 from alltrace.trace.schema import TABLES
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from alltrace.run.manifest import Manifest
 
 _FILE = "collectives.parquet"
 _TIMES = ("starts", "ends", "device", "took", "copied", "computed")

@@ -11,20 +11,16 @@ steps lie within the capture.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
+from alltrace.run.store import Run
+from alltrace.trace.arrays import Int64
 from alltrace.trace.distinct import rows_by
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
-    from alltrace.run.store import Run
-    from alltrace.trace.arrays import Int64
 
 _MOST_PERIOD = 4096
 _ALIKE = 0.9

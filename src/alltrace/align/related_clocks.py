@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from alltrace.align.clocks import Solution
 from alltrace.align.constants import OTHER_RECORDING_NS
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.pair_clocks import ClockLine, Ends, relate, relate_partly
-from alltrace.align.timelines import message_keys
+from alltrace.align.placed_ranks import PlacedRank
+from alltrace.align.timelines import AnyTimelines, Kinds, message_keys
+from alltrace.trace.arrays import Int64
 from alltrace.trace.distinct import distinct_rows, rows_by
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.align.clocks import Solution
-    from alltrace.align.placed_ranks import PlacedRank
-    from alltrace.align.timelines import AnyTimelines, Kinds
-    from alltrace.trace.arrays import Int64
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 _MARGIN_NS = 10**12
 _HUBS = 4

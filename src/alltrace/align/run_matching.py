@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from alltrace.align.clocks import solve
+from alltrace.align.clocks import Solution, solve
 from alltrace.align.doubted_ranks import doubted_ranks
-from alltrace.align.matching import match
+from alltrace.align.matching import Matching, match
 from alltrace.align.operations import MATCHED_COLUMNS
 from alltrace.align.placed_ranks import place_ranks
 from alltrace.align.related_clocks import placing_of
-from alltrace.align.schema import NEARLY_ALL, NOTHING_TO_ALIGN
+from alltrace.align.schema import NEARLY_ALL, NOTHING_TO_ALIGN, Group, Joined
 from alltrace.align.timelines import MOST_IN_MEMORY, Timelines
-from alltrace.run.manifest import NAMES
+from alltrace.run.manifest import NAMES, LogMatch
 from alltrace.run.names import Names
 from alltrace.run.overlay import MEMBERS, collectives_file
 from alltrace.run.parquet import quick_codec, read_parquet, write_quickly
+from alltrace.run.store import Run
 from alltrace.trace.names import intern
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
-    from alltrace.align.clocks import Solution
-    from alltrace.align.matching import Matching
-    from alltrace.align.schema import Group, Joined
-    from alltrace.run.manifest import LogMatch
-    from alltrace.run.store import Run
 
 _NO_MEMBERS = "no collective was found on more than one rank, so clocks are aligned by UTC stamps, which are off by milliseconds"
 _MEMBERS = "members.parquet"

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from alltrace.align.constants import WRONG_SHARE
-
-if TYPE_CHECKING:
-    from alltrace.run.manifest import Clock, LogMatch
+from alltrace.run.manifest import Clock, LogMatch
 
 SOURCES = ("kernels", "api", "ranges", "marks", "collectives", "mpi")
 """The event tables that an alignment is made from."""

@@ -9,28 +9,23 @@ Greyhound, ATC'25, for NCCL calls).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.align.schema import NEARLY_ALL
 from alltrace.align.step_names import CHECKPOINT, LONGEST_NAME, step_name
 from alltrace.engine.tasks import remote, run_tasks
 from alltrace.run.overlay import STEPS
+from alltrace.run.rank import Rank
 from alltrace.run.sent_run import SentRun
-from alltrace.trace.arrays import coded, integers, is_one_of
+from alltrace.run.store import Run
+from alltrace.trace.arrays import Int64, coded, integers, is_one_of
 from alltrace.trace.kernel_rules import NOT_COMPUTE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.run.rank import Rank
-    from alltrace.run.store import Run
-    from alltrace.trace.arrays import Int64
 
 _SLOW = 1.2
 """A step at the beginning that takes this many times the median is a warm-up, if it also exceeds the usual variation of steps."""

@@ -8,14 +8,17 @@ was computed from other ranks or reports is computed again. The parts of each ra
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from alltrace.align.aligned import Aligned
 from alltrace.align.schema import NOTHING_TO_ALIGN, SOURCES, Alignment
-from alltrace.engine.tasks import default_jobs, remote, run_tasks
+from alltrace.align.steps import RankSteps
+from alltrace.engine.tasks import Outcome, default_jobs, remote, run_tasks
 from alltrace.run.checksums import FILES, checksum, checksums
 from alltrace.run.derived import derived, draft_of, place_of, remove
 from alltrace.run.json_files import write_json
@@ -32,12 +35,6 @@ from alltrace.trace.schema import TABLES
 
 # what works an alignment out is loaded where it is used: most commands find one that is kept
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from alltrace.align.steps import RankSteps
-    from alltrace.engine.tasks import Outcome
 
 _ROWS_WORTH_A_PROCESS = 4_000_000
 _READ = {

@@ -8,26 +8,21 @@ and the others are read again from the ranks' tables when they are needed.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.align.members import DIRECTED
 from alltrace.align.nccl_names import ALL_TO_ALL, RECV, SEND, SEND_RECV, SYNCHRONISING
 from alltrace.align.operations import operation_times
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct, distinct_rows
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from numpy.typing import NDArray
-
-    from alltrace.trace.arrays import Int64
-
-    Flags = NDArray[np.bool_]
+Flags = NDArray[np.bool_]
 
 PART = 1 << 32
 """More than the number of a communicator."""

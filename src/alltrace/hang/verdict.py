@@ -410,10 +410,10 @@ class _Case:
         notes = [f"read {read}, of these {counted(dumps, 'dump')} of {ranks}"]
         cut = [r for r, recording in evidence.recordings.items() if recording.damage and not self.by_watchdogs]
         if cut:
-            notes.append(f"the dumps of ranks {number_ranges(cut)} are damaged or end early; what came before was read")
+            notes.append(f"dumps of {who(cut).lower()} are damaged or end early; what came before was read")
         lost = [r for r in self.all_ranks if r not in evidence.recordings]
         if lost and evidence.recordings:
-            notes.append(f"no dump of ranks {number_ranges(lost)} can be read")
+            notes.append(f"no dump of {who(lost).lower()} can be read")
         if evidence.unread:
             notes.append(
                 f"not read: {'; '.join(evidence.unread[:4])}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -87,6 +88,14 @@ class Piece:
             if pa.types.is_dictionary(field.type) and field.name not in dictionaries:
                 table = table.set_column(at, field.name, table.column(at).cast(pa.string()))
         return table
+
+    def named(self, name: str, pattern: re.Pattern[str]) -> dict[int, str]:
+        """The names of the rows of a table that match a pattern, by id."""
+        if not self.rows.get(name):
+            return {}
+        ids = pc.unique(self.read(name, ["name"]).column("name")).drop_null()
+        texts = self.names.texts(ids).to_pylist()
+        return {i: text for i, text in zip(ids.to_pylist(), texts, strict=True) if text and pattern.match(text)}
 
     def nulls(self, name: str, column: str) -> int:
         """How many rows of a table have no value in a column; it is not read if its file says that it has none."""

@@ -13,8 +13,8 @@ A row is suspect if
 * it overruns: it ends more than 1 us after the third later piece of work of its stream has begun. Work on a stream is serial.
   Kernels of graphs are not, and neither is a stream in which one in twenty rows overruns; nearby ones may overlap (dependent
   launches, 230 ns of noise between clocks of a device);
-* it crosses others of its thread and domain, which ranges that are pushed and popped do not, and they cross fewer or would lose ten
-  times as much if they ended before they crossed;
+* it crosses others of its thread and domain, which ranges that are pushed and popped do not (but steps of PyTorch's profiler), and
+  they cross fewer or would lose ten times as much if they ended before they crossed;
 * it is on another device than most of its context, which has one;
 * it is a copy of a negative size, or of over 64 kB at over 20 TB/s, ten times what any device's memory has.
 
@@ -27,6 +27,7 @@ A rank whose clock steps back, whose launches are not joined, or of which a part
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -98,6 +99,9 @@ _LAUNCHED = ("kernels", "copies", "graphs", "syncs", "api")
 _SHORTEST_CALL_NS, _SHORT_KERNEL_NS = 25, 1000
 """No CUDA call takes less under a profiler, as a median of many; in us, and so 1 ms, many kernels take less than 1000."""
 _MANY = 50
+
+PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,15})$")
+"""A step of PyTorch's profiler: it ends where the program calls `step`, which may be within a range."""
 
 _CROSSING_SHARE = 0.01
 """Where more of the ranges cross, they are not pushed and popped."""
@@ -425,11 +429,13 @@ def _devices_of_contexts(piece: Piece, name: str) -> Int64:
 
 def _crossing(piece: Piece, times: RowTimes, why: NDArray[np.int8] | None) -> tuple[Flags, Int64]:
     """The ranges that are wrong where ranges cross, as the others can be known, and the believed ends of all ranges."""
-    read = piece.read("ranges", ["kind", "thread", "domain", "end"], ["kind"])
+    read = piece.read("ranges", ["kind", "thread", "domain", "name", "end"], ["kind"])
     is_open = np.asarray(read.column("end").is_null())
     end = np.where(is_open, piece.open_end_ns or times.end, times.end)
     thread = integers(read.column("thread"), -1)
     nests = is_one_of(read.column("kind"), ("pushpop",)) & (thread >= 0) & (why is None or why == 0)
+    steps = pa.array(piece.named("ranges", PROFILER_STEP), pa.int64())
+    nests &= ~np.asarray(pc.is_in(read.column("name"), value_set=steps), np.bool_)
     track = distinct_rows(thread, integers(read.column("domain"), 0))[1]
     rows = np.flatnonzero(nests)
     rows = rows[np.lexsort((-end[rows], times.start[rows], track[rows]))]

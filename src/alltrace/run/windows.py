@@ -18,11 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.run.pieces import Piece
-from alltrace.run.plausibility import times_of
+from alltrace.run.plausibility import PROFILER_STEP, times_of
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.intervals import clip, gaps, merge, union
 
-_STEP = re.compile(r"ProfilerStep#(\d{1,15})$")
 _SWITCH = re.compile(r"(?:cuda|cu|hip)Profiler(?:Start|Stop)")
 _OFF = re.compile(r"(?:cuda|cu|hip)ProfilerStop")
 _LEAST_NS = 1_000_000
@@ -97,17 +96,8 @@ def _correlations(piece: Piece) -> _Counted | None:
 
 
 def _steps(piece: Piece) -> _Counted | None:
-    numbers = [int(m[1]) for text in _named(piece, "ranges", _STEP).values() if (m := _STEP.match(text))]
+    numbers = [int(m[1]) for text in piece.named("ranges", PROFILER_STEP).values() if (m := PROFILER_STEP.match(text))]
     return _Counted(min(numbers), max(numbers)) if numbers else None
-
-
-def _named(piece: Piece, table: str, pattern: re.Pattern[str]) -> dict[int, str]:
-    """The names of the rows of a table that match a pattern, by id."""
-    if not piece.rows.get(table):
-        return {}
-    ids = pc.unique(piece.read(table, ["name"]).column("name")).drop_null()
-    texts = piece.names.texts(ids).to_pylist()
-    return {i: text for i, text in zip(ids.to_pylist(), texts, strict=True) if text and pattern.match(text)}
 
 
 def _times_named(piece: Piece, table: str, names: Iterable[int]) -> tuple[Int64, Int64]:
@@ -120,7 +110,7 @@ def _times_named(piece: Piece, table: str, names: Iterable[int]) -> tuple[Int64,
 
 def _off_between_steps(piece: Piece) -> Iterator[tuple[int, int, int]]:
     """The times between steps, and how long nothing has to be in each; steps follow each other at once."""
-    names = _named(piece, "ranges", _STEP)
+    names = piece.named("ranges", PROFILER_STEP)
     if len(names) > 1:
         starts, ends = _times_named(piece, "ranges", names)
         least_ns = max(_LEAST_NS, int(np.median(ends - starts)))
@@ -130,7 +120,7 @@ def _off_between_steps(piece: Piece) -> Iterator[tuple[int, int, int]]:
 
 def _off_between_calls(piece: Piece) -> Iterator[tuple[int, int, int]]:
     """The times between the program's calls to stop the profiler and to start it, likewise."""
-    names = _named(piece, "api", _SWITCH)
+    names = piece.named("api", _SWITCH)
     stop = [i for i, name in names.items() if _OFF.match(name)]
     if stop:
         _, stopped = _times_named(piece, "api", stop)

@@ -18,7 +18,7 @@ HOSTS = {rank: f"node{rank // 8}" for rank in range(16)}
 
 
 MS = 1_000_000
-OPPORTUNITIES = ("precision", "attention", "fusion", "shapes", "small-kernels")
+OPPORTUNITIES = ("precision", "attention", "fusion", "shapes", "small-kernels", "slow-operator")
 
 
 def row(kind, ranks=(11,), **given) -> dict[str, Any]:
