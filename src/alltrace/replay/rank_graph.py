@@ -451,12 +451,13 @@ class _Builder:
         for others, binds in ((self._binding, True), (self._told_by, False)):
             other = others[whole]
             has = other >= 0
-            begin = (w.start[whole[has]] - self._end[other[has]]) if binds else 0
+            begin = w.start[whole[has]] - self._end[other[has]] if binds else np.zeros(np.count_nonzero(has), np.int64)
+            late = np.maximum(begin - _LATE_WAKE_NS, 0)
             self._arcs.add(
                 end_of[other[has]],
                 enters[has],
-                fixed=begin + left_pause[whole[has]],
-                idle=left_odd[whole[has]],
+                fixed=begin - late + left_pause[whole[has]],
+                idle=late + left_odd[whole[has]],
                 work=left_work[whole[has]],
             )
         self._launch_arcs(segment, first, last, enters, left_work, left_pause, left_odd)

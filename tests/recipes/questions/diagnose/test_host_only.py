@@ -17,7 +17,7 @@ THREADS = {"threads": [{"thread": n, "process": 0, "tid": 4001 + n, "name": f"th
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
-def program(work=None, load=None, pause=None):
+def program(work=None, load=None, pause=None, late_return=None):
     """Ranks that load a batch, compute, and reduce with Gloo; each cause is what one rank, 2, takes more in each step."""
     tables = {rank: {**THREADS, "ranges": [], "collectives": []} for rank in range(RANKS)}
     begin = 0
@@ -25,16 +25,17 @@ def program(work=None, load=None, pause=None):
         done = {}
         for rank in range(RANKS):
             late = rank == 2
-            loaded = begin + LOAD_NS + (load or 0) * late
+            loading = begin + (late_return or 0) * late  # from what it communicated, which nothing on the main thread follows
+            loaded = loading + LOAD_NS + (load or 0) * late
             started = loaded + (pause or 0) * late
             computed = started + WORK_NS + (work or 0) * late
-            done[rank] = (loaded, started, computed)
-        end = max(computed for _, _, computed in done.values()) + OPERATION_NS
-        for rank, (loaded, started, computed) in done.items():
+            done[rank] = (loading, loaded, started, computed)
+        end = max(its[-1] for its in done.values()) + OPERATION_NS
+        for rank, (loading, loaded, started, computed) in done.items():
             named = [
-                ("cpu_op", LOADER, begin, loaded),
+                ("cpu_op", LOADER, loading, loaded),
                 ("cpu_op", "aten::mm", started, computed),
-                ("cpu_op", "aten::add_", end, end + MS),
+                *([("cpu_op", "aten::add_", end, end + MS)] if late_return is None else []),
             ]
             rows = [{"start": s, "end": e, "name": n, "domain": d, "kind": "pushpop"} for d, n, s, e in named]
             tables[rank]["ranges"] += [{"start": begin, "end": end + MS, "name": f"ProfilerStep#{step}", "kind": "pushpop"}, *rows]
@@ -47,7 +48,8 @@ def program(work=None, load=None, pause=None):
 
 
 @pytest.mark.parametrize(
-    ("cause", "kinds"), [("load", {"data-stall"}), ("work", {"imbalance", "straggler"}), ("pause", {"host-pause"})]
+    ("cause", "kinds"),
+    [("load", {"data-stall"}), ("work", {"imbalance", "straggler"}), ("pause", {"host-pause"}), ("late_return", {"host-pause"})],
 )
 def test_the_rank_and_what_its_delay_costs(tmp_path, cause, kinds):
     run = make_run(tmp_path / "run", program(**{cause: 8 * MS}))
@@ -56,6 +58,7 @@ def test_the_rank_and_what_its_delay_costs(tmp_path, cause, kinds):
     assert first["kind"] in kinds
     assert first["ranks"] == [2]
     assert first["severity"] == "high"
+    assert first["evidence"]["basis"] == "replay"
     # a loader's finding costs all loading, also what every rank has to load
     expected = 8 * MS + (LOAD_NS if cause == "load" else 0)
     assert first["lost_share"] == pytest.approx(expected / step, abs=0.04)

@@ -196,6 +196,8 @@ def test_names_with_arguments_match_nothing():
         ({"ranges": [row(MS, 4 * MS, "save_checkpoint")]}, "save_checkpoint"),
         ({"ranges": [row(MS, 2 * MS, "log")]}, ""),  # a quarter of the pause
         ({"ranges": [row(MS, 2 * MS, "log")], "osrt": [row(2 * MS, 5 * MS - 100, "nanosleep")]}, "nanosleep"),
+        # of one within another the inner one
+        ({"ranges": [row(MS, 4 * MS, "save"), row(MS, 4 * MS - 1000, "write_state")]}, "write_state"),
         ({"ranges": [row(MS, 4 * MS, "write_state")], "osrt": [row(MS, 4 * MS, "write")]}, "write_state"),
         # the step's own range holds all launches
         ({"ranges": [row(-3000, 6 * MS, "step 1")]}, ""),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from alltrace.core import sqlite as core
-from alltrace.trace.arrays import Int64
 from alltrace.trace.names import text_of_bytes
 from alltrace.trace.reusable_buffers import Blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from alltrace.trace.arrays import Int64
 
 _BLOCKS = Blocks(8 << 20)
 _ALIGN = 64

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
 from alltrace.core import sqlite as core
 from alltrace.readers.nsys.sqlite.columns import Columns
-from alltrace.readers.nsys.sqlite.pages import PROBLEMS, TreePages
-from alltrace.readers.nsys.sqlite.schema import Table
+from alltrace.readers.nsys.sqlite.pages import PROBLEMS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from alltrace.readers.nsys.sqlite.pages import TreePages
+    from alltrace.readers.nsys.sqlite.schema import Table
 
 _FLUSH_BYTES = 64 << 20  # of text in a batch, or of long rows at a time
 _FEW_ROWS_OF_A_PAGE = 8

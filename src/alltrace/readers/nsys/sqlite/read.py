@@ -6,19 +6,22 @@ import os
 import shutil
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from alltrace.readers.nsys.source import rows_per_batch
 from alltrace.readers.nsys.sqlite.database import Access, changed, plan_access
 from alltrace.readers.nsys.sqlite.detect import Header, check_export, open_file, read_header
-from alltrace.readers.nsys.sqlite.pages import TreePages
 from alltrace.readers.nsys.sqlite.schema import Table, read_schema
 from alltrace.trace.errors import InputError, UsageError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from os import PathLike
+
+    from alltrace.readers.nsys.sqlite.pages import TreePages
 
 _ENGINES = ("auto", "fast", "sqlite3")
 _LEAF = 0x0D

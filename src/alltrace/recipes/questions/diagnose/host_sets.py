@@ -237,7 +237,8 @@ class _Named:
     def within(self, pauses: Merged) -> str:
         """The range, else the call of the operating system, of launching threads that fills half of the pauses; empty if none does.
 
-        Ranges of a name with a large part of all launches, such as those of steps, say nothing of a pause.
+        Of several, such as one within another, the one that lasts the shortest in all. Ranges of a name that last twice as long as
+        the pauses in them, or have a large part of all launches, such as those of steps, say nothing of a pause.
         """
         for table in ("ranges", "osrt"):
             start, end, thread, codes, texts = self._read(table)
@@ -247,8 +248,10 @@ class _Named:
                 continue
             rows &= ~np.isin(codes, self._holding_launches(start[rows], end[rows], codes[rows]))
             named_ns = np.bincount(codes[rows], overlap_ns(start[rows], end[rows], pauses), len(texts))
-            if 2 * named_ns.max(initial=0) >= pauses.total_ns > 0:
-                return texts[int(named_ns.argmax())]
+            lasting_ns = np.bincount(codes[rows], (end - start)[rows], len(texts))
+            filling = np.flatnonzero(2 * named_ns >= np.maximum(lasting_ns, max(pauses.total_ns, 1)))
+            if len(filling):
+                return texts[int(filling[lasting_ns[filling].argmin()])]
         return ""
 
     def compilation(self) -> tuple[Merged, str, int]:
