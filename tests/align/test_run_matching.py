@@ -198,8 +198,8 @@ def test_what_logs_filled_does_not_count_if_far_fewer_find_a_partner(tmp_path, m
     expected = instances(whole)
     real, attempts = run_matching.match, []
 
-    def poor(timelines, placing):
-        attempts.append(real(timelines, placing))
+    def poor(timelines, placing, ranks):
+        attempts.append(real(timelines, placing, ranks))
         found = attempts[-1]
         if len(attempts) == 1:
             found.instance = {m: np.full_like(n, -1) for m, n in found.instance.items()}

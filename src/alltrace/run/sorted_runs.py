@@ -191,10 +191,9 @@ class DiskSorter:
 
 
 class RunFile:
-    """A file of sorted runs."""
+    """A file of sorted runs, in a folder that is there: a task that ends late makes none that was removed."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.path: Path = path
         self.file: int = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)  # its descriptor
         self.runs: list[tuple[Any, list[Any]]] = []  # for each run its first key and the places of its blocks

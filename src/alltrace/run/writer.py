@@ -166,6 +166,7 @@ class TableWriter:
                     return
                 self._lanes.open = False  # a lane could overtake the spilled rows
                 rows = self._sorted_buffer()
+        self._spill_folder.mkdir(parents=True, exist_ok=True)
         self._sorter.add(rows)
 
     def _look_at_rest(self) -> None:
