@@ -255,6 +255,16 @@ def test_other_files_are_skipped_and_counted_in_one_sentence(tmp_path):
     ]
 
 
+def test_a_dump_of_noise_is_a_dump_that_cannot_be_read(tmp_path):
+    write_job(tmp_path, Job(Layout(), HangFault("stuck", (2,), 4, 1)))
+    dump = next(p for p in tmp_path.iterdir() if p.name == "nccl_trace_rank_3.json")
+    dump.unlink()
+    (tmp_path / "nccl_trace_rank_3").write_bytes(bytes(range(256)))
+    answer = verdict_of(tmp_path)
+    assert answer.table.column("ranks").to_pylist()[0] == [2]
+    assert any("nccl_trace_rank_3: neither a pickle nor JSON" in note for note in answer.notes)
+
+
 def test_a_folder_without_anything_is_an_error(tmp_path):
     (tmp_path / "README.md").write_text("nothing\n")
     with pytest.raises(InputError, match="no file in it says how a job ended"):

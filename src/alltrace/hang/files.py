@@ -78,6 +78,10 @@ def _read(path: Path, evidence: Evidence, inspectors: list[InspectorFile]) -> bo
     if _is_dump(head, named=named):
         return _dump(path, evidence)
     if b"\0" in head[:4096] or (path.suffix.lower() not in _TEXTS and is_report(path)):
+        if named and not is_report(path) and (rank := rank_in_name(str(path))) is not None:
+            evidence.empty[rank] = str(path)
+            evidence.unread.append(f"{printable(path.name)}: neither a pickle nor JSON")
+            return True
         return False
     return _text(path, evidence)
 
