@@ -98,7 +98,7 @@ def test_exceptions_of_ranks_that_lost_their_peers_follow_from_the_first(tmp_pat
         for r, said in ((0, "RuntimeError: Connection closed by peer [10.0.0.2]:1234"), (1, "ValueError: bad batch"))
     )
     row = verdict_of(written(tmp_path, job__log=log)).table.to_pylist()[0]
-    assert (row["ranks"], row["evidence"]["said"]) == ([1], "rank 1: ValueError: bad batch")
+    assert (row["ranks"], row["evidence"]["details"]) == ([1], "rank 1: ValueError: bad batch")
 
 
 def test_a_rank_that_lost_its_peer_is_no_cause_though_its_dump_looks_idle(tmp_path):

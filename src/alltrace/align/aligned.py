@@ -130,10 +130,10 @@ class Aligned:
         ).cast(MEMBERS.arrow_schema())
         members = members.filter(pc.and_(pc.is_valid(start), pc.is_valid(end)))
         sizes = [0] * len(names.dictionary)
-        made = described(members, {rank: table}, group_sizes=sizes, texts=self.run.texts, error_ns=self.error_ns)
-        size = table.column("group_size").take(made.column("row"))
-        made = made.set_column(made.column_names.index("group_size"), "group_size", size)
-        return made, self.run.texts(names.dictionary).to_pylist()
+        rows = described(members, {rank: table}, group_sizes=sizes, texts=self.run.texts, error_ns=self.error_ns)
+        size = table.column("group_size").take(rows.column("row"))
+        rows = rows.set_column(rows.column_names.index("group_size"), "group_size", size)
+        return rows, self.run.texts(names.dictionary).to_pylist()
 
     @cached_property
     def steps(self) -> pa.Table:

@@ -74,8 +74,8 @@ def fold_groups(table: Any) -> Any:
     }
     unknown = ((peer[shown] < 0) & (count(sends) > 1) & (count(~sends) > 1))[folded]
     if unknown.any():
-        told = folded_rows.column("evidence").cast(pa.string())
-        changed["evidence"] = pc.if_else(pa.array(unknown), _KERNEL, told).dictionary_encode()
+        evidence = folded_rows.column("evidence").cast(pa.string())
+        changed["evidence"] = pc.if_else(pa.array(unknown), _KERNEL, evidence).dictionary_encode()
     for name in ("bytes", "count"):
         sizes = integers(calls.column(name), -1)
         total = np.bincount(group, np.where(moved & (sizes >= 0), sizes, 0), groups)[folded]

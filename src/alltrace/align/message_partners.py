@@ -8,22 +8,19 @@ partner, others take the partners of which the distances are likeliest, and thos
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from math import isqrt
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.trace.distinct import rows_by
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[np.int64]
-    Floats = NDArray[np.float64]
-    Flags = NDArray[np.bool_]
+Numbers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 _ROUNDS = 8
 FLOOR_NS = 500.0
@@ -234,15 +231,15 @@ def _improved(edges: _Edges, score: Floats, chosen: Numbers, count: int) -> Numb
         if not len(better):
             break
         taken = np.zeros(count, np.bool_)
-        kept = np.zeros(len(edges.one), np.bool_)
-        kept[chosen] = True
+        is_chosen = np.zeros(len(edges.one), np.bool_)
+        is_chosen[chosen] = True
         for n in better[np.argsort(-gain[better], kind="stable")].tolist():
             old, fresh = [e for e in (first[n], second[n]) if e >= 0], [e for e in new[n] if e >= 0]
             touched = np.unique(np.concatenate([[edges.one[e], edges.other[e]] for e in (*old, *fresh)]))
             if not taken[touched].any():
                 taken[touched] = True
-                kept[old], kept[fresh] = False, True
-        chosen = np.flatnonzero(kept)
+                is_chosen[old], is_chosen[fresh] = False, True
+        chosen = np.flatnonzero(is_chosen)
     return chosen
 
 

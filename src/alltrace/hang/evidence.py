@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from alltrace.readers.flight_recorder.read import Entry, Recording
+from alltrace.readers.flight_recorder.read import Entry, Recording
 
 
 @dataclass(frozen=True)

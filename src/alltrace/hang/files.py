@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.hang.evidence import Behind, Evidence
 from alltrace.hang.log_lines import WORTH_A_LOOK, LogLines
 from alltrace.hang.stacks import has_stacks, read_stacks
 from alltrace.readers.flight_recorder.read import rank_in_name, read_recording
-from alltrace.readers.nccl_inspector.records import looks_like, read_inspector
+from alltrace.readers.nccl_inspector.records import InspectorFile, looks_like, read_inspector
 from alltrace.readers.registry import is_report
 from alltrace.readers.text import TextLog
 from alltrace.run.identity import natural_key
 from alltrace.trace.errors import InputError, printable
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from alltrace.readers.nccl_inspector.records import InspectorFile
 
 _DUMP_NAME = re.compile(
     r"(?:dump|trace|fr|flight|recorder)[\w.-]*?\d+(?:\.(?:json|pkl|pickle|bin))?(?:\.(?:gz|zst))?$", re.IGNORECASE
@@ -130,7 +125,7 @@ def _text(path: Path, evidence: Evidence) -> bool:
         if stack is not None:
             evidence.stacks[stack.rank] = stack
             return True
-    return lines.found
+    return lines.tells
 
 
 def _rank_of(path: Path) -> int | None:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from alltrace.hang.evidence import Behind, Death, Watchdog, Xid
+from alltrace.hang.evidence import Behind, Death, Evidence, Watchdog, Xid
 from alltrace.readers.flight_recorder.read import Entry
-
-if TYPE_CHECKING:
-    from alltrace.hang.evidence import Evidence
 
 WORTH_A_LOOK = re.compile(
     rb"rror|xit|ignal|ank|NCCL|Xid|ask|Traceback|Watchdog|watchdog|illed|oom|ailure|hared|CANCELLED|COMPLETED|host|local_rank"
@@ -104,7 +100,7 @@ class LogLines:
         self._ras: tuple[int, list[int]] | None = None
         self._ras_most: int | None = None
         self._ras_lost = False
-        self.found = False  # whether a line said anything
+        self.tells = False  # whether a line says anything
 
     def line(self, text: str) -> None:
         """Take in a line."""
@@ -117,7 +113,7 @@ class LogLines:
         self._exceptions(rank, bare)
         for look in (self._elastic_table, self._launchers, self._watchdogs, self._machines, self._ras_lines):
             if look(bare):
-                self.found = True
+                self.tells = True
                 return
 
     def end(self) -> None:
@@ -142,7 +138,7 @@ class LogLines:
             if rank is not None and raised["name"] != "KeyboardInterrupt":
                 lost = _PEERS.search(text) is not None
                 self._died(rank, text[:200], consequence=lost, number=1)
-                self.found = True
+                self.tells = True
 
     def _elastic_table(self, text: str) -> bool:
         if _ELASTIC_FIRST.match(text):

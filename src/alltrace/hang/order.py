@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeVar
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Literal, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
-
-    from alltrace.hang.progress import Progress
-    from alltrace.readers.flight_recorder.read import Entry
+from alltrace.hang.progress import Progress
+from alltrace.readers.flight_recorder.read import Entry
 
 _LONGEST_CONTEXT, _CERTAIN_CONTEXT, _SHORTEST_CONTEXT = 24, 6, 2
 _OFTEN = 2

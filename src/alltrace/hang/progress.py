@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.hang.evidence import Evidence
-    from alltrace.readers.flight_recorder.read import Entry, Recording
+from alltrace.hang.evidence import Evidence
+from alltrace.readers.flight_recorder.read import Entry, Recording
 
 State = Literal["absent", "pending", "done", "unknown"]
 _WORLD = ("default_pg", "0", "")

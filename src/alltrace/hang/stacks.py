@@ -56,8 +56,8 @@ def read_stacks(text: str, rank: int, source: str) -> Stack | None:
     main = next((t for t in threads if t.is_main), threads[-1])
     exact = bool(main.state)
     inner = main.frames[:_INNER]
-    said = [f"{name} {file}" for name, file, _line in inner]
-    doing = next((what for what, pattern in _DOING if any(pattern.search(frame) for frame in said)), "")
+    places = [f"{name} {file}" for name, file, _line in inner]
+    doing = next((what for what, pattern in _DOING if any(pattern.search(frame) for frame in places)), "")
     if main.state.startswith("active") and doing not in ("communicates", "storage"):
         doing = "computes"
     own = next((f for f in main.frames if not _LIBRARY.search(f[1])), main.frames[0] if main.frames else ("", "", ""))

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from alltrace.hang.evidence import Evidence
 from alltrace.hang.files import gather
 from alltrace.hang.order import shown
 from alltrace.hang.progress import Progress
 from alltrace.hang.waits import Root, Waits, follow
-from alltrace.readers.flight_recorder.read import Recording
+from alltrace.readers.flight_recorder.read import Entry, Recording
 from alltrace.recipes.base import Answer
 from alltrace.recipes.terms import HANG_KIND_MEANINGS
 from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
 from alltrace.trace.number_text import counted, number_ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from alltrace.hang.evidence import Evidence
-    from alltrace.readers.flight_recorder.read import Entry
 
 _ADVICE = {
     "missing-call": "look for a branch, an exception handler or a loop length that differs between ranks before this call",
@@ -45,7 +41,7 @@ COLUMNS: col.Columns = (
     col.DEVICES,
     col.texts("hosts", "their hosts, where a file says them"),
     col.text("where", "the operation that the others wait in, or the line in which the culprit is"),
-    col.Column("evidence", "any", None, "the numbers behind the finding, and in `said` what the files say"),
+    col.Column("evidence", "any", None, "the numbers behind the finding, and in `details` what the files say"),
     col.text("advice", "what to do about it"),
     col.real("confidence", "confidence in the kind and the culprits, 0 to 1"),
 )
@@ -62,7 +58,7 @@ class Cause:
     kind: str
     ranks: list[int]
     where: str
-    said: list[str]
+    details: list[str]
     confidence: float
     sentence: str
     numbers: dict[str, float] = field(default_factory=dict)
@@ -89,7 +85,7 @@ def judged(evidence: Evidence, at_ns: int | None = None, words: Callable[[str], 
     schema = col.schema_of(COLUMNS)
     import pyarrow as pa
 
-    numbers = pa.struct([("said", pa.string()), *((name, pa.float64()) for name in _EVIDENCE)])
+    numbers = pa.struct([("details", pa.string()), *((name, pa.float64()) for name in _EVIDENCE)])
     schema = schema.set(schema.get_field_index("evidence"), pa.field("evidence", numbers, metadata={"sparse": "1"}))
     notes = tuple(_clean(show(note)) for note in case.notes())
     return Answer(col.table_of(rows, COLUMNS, schema), COLUMNS, notes, verdict=_clean(show(sentence)))
@@ -106,7 +102,7 @@ def _row(cause: Cause, evidence: Evidence, show: Callable[[str], str]) -> dict[s
         "ranks": cause.ranks,
         "hosts": [_clean(show(host)) for host in hosts],
         "where": _clean(show(cause.where)),
-        "evidence": {"said": _clean(show("; ".join(cause.said))) or None, **cause.numbers},
+        "evidence": {"details": _clean(show("; ".join(cause.details))) or None, **cause.numbers},
         "advice": _ADVICE[cause.kind],
         "confidence": cause.confidence,
     }
@@ -199,7 +195,7 @@ class _Case:
 
     def _dead_cause(self, dead: dict[int, str]) -> Cause:
         ranks = sorted(dead)
-        said = [f"rank {r}: {dead[r]}" for r in ranks[:4]] + self._machine_words(ranks)
+        details = [f"rank {r}: {dead[r]}" for r in ranks[:4]] + self._machine_words(ranks)
         numbers: dict[str, float] = {}
         for death in (d for r in ranks for d in self.evidence.deaths.get(r, ()) if not d.consequence and d.number):
             numbers.setdefault("signal" if death.number < 0 else "exit_code", abs(death.number))
@@ -208,7 +204,7 @@ class _Case:
         how = f"host {', '.join(hosts)} failed" if hosts else "; ".join(dict.fromkeys(dead[r] for r in ranks[:2]))
         where = next((self._place(w.entry) for w in self.waits.waits.values()), "")
         sentence = f"{who(ranks)} died ({how}){self._others_wait(waiting, ranks)}."
-        return Cause("dead-rank", ranks, where, said, 0.9, sentence, numbers | self._numbers(waiting), hosts)
+        return Cause("dead-rank", ranks, where, details, 0.9, sentence, numbers | self._numbers(waiting), hosts)
 
     def _root_causes(self, roots: dict[int, Root], dead: dict[int, str]) -> list[Cause]:
         """A cause for each kind among the ranks that all waits lead to."""
@@ -236,7 +232,9 @@ class _Case:
         entry = next((r.entry for r in roots if r.entry is not None), None)
         stacks = [self.evidence.stacks[r] for r in ranks if r in self.evidence.stacks]
         place = self._places(roots)
-        said = [f"rank {r.rank}: {r.said}" for r in roots if r.said][:4] + self._recorder_words(roots) + self._machine_words(ranks)
+        details = (
+            [f"rank {r.rank}: {r.detail}" for r in roots if r.detail][:4] + self._recorder_words(roots) + self._machine_words(ranks)
+        )
         confidence = {"mismatch": 0.9, "dead-rank": 0.8, "missing-call": 0.85, "missing-peer": 0.85}.get(kind, 0.85)
         if kind in ("rank-computes", "rank-waits"):
             stack = stacks[0]
@@ -252,7 +250,7 @@ class _Case:
             sentence = f"{who(ranks)} {doing}{never}{self._others_wait(waiting, ranks)}."
             place = stack.frame or place
         elif kind == "mismatch":
-            detail = next((r.said for r in roots if r.said), "another call")
+            detail = next((r.detail for r in roots if r.detail), "another call")
             first = "it is in " if detail.startswith("it is in ") else ""
             text = (
                 f"entered {detail.removeprefix(first).removesuffix(' instead')} out of order, before {place}"
@@ -271,15 +269,15 @@ class _Case:
             sentence = f"{device} {names} {stopped}{self._others_wait(waiting, ranks)}."
         else:
             sentence = f"{who(ranks)} never entered {place}{self._others_wait(waiting, ranks)}."
-        if said and kind in ("missing-call", "dead-rank"):
-            extra = [s for s in said if "recorder" in s or "Xid" in s]
+        if details and kind in ("missing-call", "dead-rank"):
+            extra = [s for s in details if "recorder" in s or "Xid" in s]
             sentence = sentence[:-1] + (f"; {'; '.join(extra)}." if extra else ".")
         if self.age_ns is None:
             confidence -= 0.1
         numbers = self._numbers(waiting)
         if entry is not None and entry.sequence >= 0:
             numbers["sequence"] = entry.sequence
-        return Cause(kind, ranks, place, said, round(confidence, 2), sentence, numbers)
+        return Cause(kind, ranks, place, details, round(confidence, 2), sentence, numbers)
 
     def _less_sure(self) -> list[Cause]:
         """What is left where no wait leads to a rank that is proven."""
@@ -291,11 +289,11 @@ class _Case:
         if behind:
             lost = any(b.operation is None for b in evidence.behind)
             first = evidence.behind[0]
-            said = [f"{Path(first.source).name}: {self._behind_words(first)}", *self._machine_words(behind)]
+            details = [f"{Path(first.source).name}: {self._behind_words(first)}", *self._machine_words(behind)]
             kind = "dead-rank" if lost else "missing-call"
             text = "do not answer" if lost else f"launched fewer operations than the others ({self._behind_words(first)})"
             text = text if len(behind) > 1 else text.replace("do not", "does not")
-            return [Cause(kind, behind, "", said, 0.6, f"{who(behind)} {text}.", {})]
+            return [Cause(kind, behind, "", details, 0.6, f"{who(behind)} {text}.", {})]
         weak = {r: d for r, deaths in evidence.deaths.items() for d in deaths if d.weak and not d.consequence}
         first_failures = [r for r, d in weak.items() if d.first] or (list(weak) if len(weak) == 1 else [])
         if first_failures and not self.waits.waits:
@@ -311,9 +309,9 @@ class _Case:
         if evidence.xids:
             hosts = sorted({x.host for x in evidence.xids if x.host})
             ranks = sorted(r for r, h in evidence.hosts.items() if h.partition(".")[0] in {x.partition(".")[0] for x in hosts})
-            said = self._xid_words(evidence.xids)
-            sentence = f"A GPU of {', '.join(hosts) or 'a host'} failed ({', '.join(said)})."
-            return [Cause("dead-rank", ranks, "", said, 0.5, sentence, {"xid": float(evidence.xids[0].number)}, hosts)]
+            details = self._xid_words(evidence.xids)
+            sentence = f"A GPU of {', '.join(hosts) or 'a host'} failed ({', '.join(details)})."
+            return [Cause("dead-rank", ranks, "", details, 0.5, sentence, {"xid": float(evidence.xids[0].number)}, hosts)]
         if self.waits.together:
             return [self._network()]
         if self.waits.waits:
@@ -378,9 +376,9 @@ class _Case:
         ranks = sorted(self.waits.together)
         entry = self.waits.waits[ranks[0]].entry
         place = self._place(entry)
-        said = [f"{Path(f).name}: {counted(n, 'network error')}" for f, n in self.evidence.network.items()][:4]
+        details = [f"{Path(f).name}: {counted(n, 'network error')}" for f, n in self.evidence.network.items()][:4]
         sentence = f"{who(ranks)} all entered {place}, and it does not complete: a link, an adapter or a GPU stands."
-        return Cause("network", ranks, place, said, 0.6 if said else 0.5, sentence, self._numbers(len(ranks)))
+        return Cause("network", ranks, place, details, 0.6 if details else 0.5, sentence, self._numbers(len(ranks)))
 
     def _no_hang(self) -> Cause:
         numbers = self._numbers(len(self.waits.waits))

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from alltrace.hang.order import expected, left_order, place_is_new, short, shown
-from alltrace.hang.progress import Progress, done
+from alltrace.hang.progress import GroupKey, Progress, RankState, done
+from alltrace.readers.flight_recorder.read import Entry
 from alltrace.recipes.logs.flight_recorder import difference
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from alltrace.hang.progress import GroupKey, RankState
-    from alltrace.readers.flight_recorder.read import Entry
 
 Reason = Literal["missing-call", "mismatch", "missing-peer", "stopped", "network", "no-dump"]
 _ONE_SIDED = ("broadcast", "reduce", "scatter", "gather", "send", "recv", "coalesced")
@@ -40,7 +36,7 @@ class Root:
     rank: int
     reason: Reason
     entry: Entry | None = None  # what the others wait in, or its own operation
-    said: str = ""  # what speaks for it
+    detail: str = ""  # what speaks for it
 
 
 @dataclass
@@ -97,10 +93,10 @@ def _look(
     call = key, front.sequence  # all ranks in it see the same
     if call not in seen:
         seen[call] = _odd_ones(progress, dict(sorted(entries.items())), key, front)
-    odd, said = seen[call]
+    odd, reasons = seen[call]
     if odd:
         for rank in odd:
-            roots.setdefault(rank, Root(rank, *said[rank]))
+            roots.setdefault(rank, Root(rank, *reasons[rank]))
         wait.on = set(odd) - {state.rank}
         return
     away = {m for m, its in states.items() if its == "absent"}
@@ -135,7 +131,7 @@ def _odd_ones(progress: Progress, entries: Mapping[int, Entry], key: GroupKey, f
         words = f"{issued}, of which one is wrong"
         return list(entries), dict.fromkeys(entries, ("mismatch", front, words))
     odd = [r for r, e in entries.items() if difference(e, usual, members)]
-    said: dict[int, tuple[Reason, Entry, str]] = {}
+    reasons: dict[int, tuple[Reason, Entry, str]] = {}
     for rank in odd:
         mine, its = entries[rank], progress.ranks[rank].collectives[key]
         calls = {**_calls_of_most(progress, key, odd), front.sequence: usual}
@@ -148,7 +144,7 @@ def _odd_ones(progress: Progress, entries: Mapping[int, Entry], key: GroupKey, f
             and not swapped
             and not place_is_new(progress, rank, mine)
         ):
-            said[rank] = ("missing-call", usual, f"it went on with {shown(mine)}, which the others issue next")
+            reasons[rank] = ("missing-call", usual, f"it went on with {shown(mine)}, which the others issue next")
             continue
         what = difference(mine, usual, members) or "mismatch"
         details = {
@@ -156,8 +152,8 @@ def _odd_ones(progress: Progress, entries: Mapping[int, Entry], key: GroupKey, f
             "size mismatch": f"{short(mine)} of {_sizes(mine)} instead of {_sizes(usual)}",
             "type mismatch": f"{short(mine)} of {mine.datatypes} instead of {usual.datatypes}",
         }
-        said[rank] = ("mismatch", usual, details[what])
-    return odd, said
+        reasons[rank] = ("mismatch", usual, details[what])
+    return odd, reasons
 
 
 def _sizes(entry: Entry) -> str:

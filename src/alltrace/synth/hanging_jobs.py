@@ -303,13 +303,14 @@ class Job:
             arrow = "->" if call.op == "send" else "<-"
             title = f"{call.op} {members.index(number)}{arrow}{members.index(call.peer)}"
         shapes = {"_all_gather_base": (width, width * len(members)), "_reduce_scatter_base": (width * len(members), width)}
-        given, got = shapes.get(call.op, (width, width))
+        input_width, output_width = shapes.get(call.op, (width, width))
         entry = {
             "record_id": record, "pg_id": ids[call.group], "process_group": [call.group, self.groups[call.group][0]],
             "collective_seq_id": op.sequence, "p2p_seq_id": op.p2p, "op_id": op.sequence + op.p2p,
             "profiling_name": f"nccl:{title}",
-            "time_created_ns": op.created_ns, "input_sizes": [[given]], "input_dtypes": ["Float"], "output_sizes": [[got]],
-            "output_dtypes": ["Float"], "state": "completed" if done else "started" if op.completed_ns else "scheduled",
+            "time_created_ns": op.created_ns, "input_sizes": [[input_width]], "input_dtypes": ["Float"],
+            "output_sizes": [[output_width]], "output_dtypes": ["Float"],
+            "state": "completed" if done else "started" if op.completed_ns else "scheduled",
             "time_discovered_started_ns": op.created_ns if done else 0,
             "time_discovered_completed_ns": op.completed_ns if done else 0,
             "retired": done, "timeout_ms": 600000, "is_p2p": call.peer is not None,

@@ -114,8 +114,8 @@ def _card(row: Mapping[str, Any]) -> Any:
     from alltrace.recipes.questions.diagnose.cards import Card
     from alltrace.recipes.terms import HANG_KIND_MEANINGS
 
-    numbers = {k: v for k, v in row["evidence"].items() if v is not None and k != "said"}
-    parts = [row["evidence"]["said"], *(f"{name} {value:g}" for name, value in numbers.items())]
+    numbers = {k: v for k, v in row["evidence"].items() if v is not None and k != "details"}
+    parts = [row["evidence"]["details"], *(f"{name} {value:g}" for name, value in numbers.items())]
     hosts = f" on {', '.join(row['hosts'])}" if row["hosts"] else ""
     return Card(
         row["kind"],

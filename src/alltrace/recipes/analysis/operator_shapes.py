@@ -212,8 +212,8 @@ def _of_attention(stem: str, call: Call, units: int) -> list[Reason]:
         reasons.append(uneven)
     tiles = q[0] * q[heads] * ceil(queries / _QUERIES_OF_A_TILE)
     if queries == 1 or (queries < _FEW_ROWS and keys > _SHORT):
-        asked = "one query" if queries == 1 else f"{queries} queries"
-        says = f"memory-bound: {asked} for {keys:,} keys and values, which are read for few operations"
+        queries_text = "one query" if queries == 1 else f"{queries} queries"
+        says = f"memory-bound: {queries_text} for {keys:,} keys and values, which are read for few operations"
         reasons.append(Reason("few queries", says, "decode more sequences at once, or share keys between heads", by_shape=True))
     elif keys <= _SHORT:
         blocks = q[0] * q[heads]

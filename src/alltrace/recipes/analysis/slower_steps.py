@@ -33,8 +33,8 @@ def slower_steps(own_ns: Float) -> dict[int, Slower]:
 
     `own_ns`: What each rank takes in each step without waiting for others, (ranks, steps); NaN if it lacks the step.
     """
-    known = ~np.isnan(own_ns)
-    every = known[known.any(axis=1)].all(axis=0)
+    has_time = ~np.isnan(own_ns)
+    every = has_time[has_time.any(axis=1)].all(axis=0)
     own_ns = np.where(every | ~every.any(), own_ns, np.nan)
     values = to_fastest(own_ns)
     when = {change.row: (SINCE if change.lasts else SOMETIMES, change.slow) for change in throttled(values, _LEAST)}

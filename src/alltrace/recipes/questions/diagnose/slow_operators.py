@@ -64,5 +64,5 @@ def _share(all_ranks: AllRankFacts, rank: int, kernels_ns: int) -> float:
     facts = all_ranks.facts[rank]
     if not all_ranks.span_ns or not len(facts.times):
         return 0.0
-    held = int(facts.times[:, CLASSES.index("compute")].sum())
-    return min(kernels_ns / max(facts.kernel_total_ns, 1) * held / all_ranks.span_ns, 1.0)
+    computing_ns = int(facts.times[:, CLASSES.index("compute")].sum())
+    return min(kernels_ns / max(facts.kernel_total_ns, 1) * computing_ns / all_ranks.span_ns, 1.0)
