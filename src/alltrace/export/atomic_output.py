@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 import zlib
 from io import FileIO
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Self
 
 from alltrace.trace.errors import InputError, UsageError
 
-_LONGEST_S = 10
 _FAST = 1
 _GZIP = 31
 
@@ -51,18 +49,10 @@ class Draft:
         except OSError as failed:
             raise self._refusal(failed) from failed
         finally:
-            self._remove()
+            shutil.rmtree(self.folder, ignore_errors=True)
         # an error of reading a run is an InputError already; what is left is ours
         if isinstance(error, OSError):
             raise self._refusal(error) from error
-
-    def _remove(self) -> None:
-        """Remove the folder, in which a task of another machine may still begin a file while it is being removed."""
-        until = time.monotonic() + _LONGEST_S
-        shutil.rmtree(self.folder, ignore_errors=True)
-        while self.folder.exists() and time.monotonic() < until:
-            time.sleep(0.05)
-            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _refusal(self, error: OSError) -> InputError:
         return InputError(
