@@ -16,14 +16,13 @@ from alltrace.trace.number_text import counted
 from alltrace.trace.spans import parse_ranks
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Mapping, Sequence
 
     from alltrace.recipes.base import Question
     from alltrace.recipes.execution.ask_all import Reply
 
 
-def _parser(recipes: Sequence[Question]) -> argparse.ArgumentParser:
+def _parser(recipes: Sequence[Question], arguments: Sequence[str]) -> Parser:
     from alltrace.nvidia.filters import FILTERS, PROJECTED
 
     parser = Parser(
@@ -31,6 +30,7 @@ def _parser(recipes: Sequence[Question]) -> argparse.ArgumentParser:
         description="Run every recipe that the run has data for. Each table of each answer becomes a file, RECIPE/TABLE.parquet; "
         "index.md and index.json list them and say what was skipped and why.",
         example="alltrace recipe all ./reports/ -o answers --format csv",
+        arguments=arguments,
     )
     parser.add_argument("run", nargs="+", metavar="RUN", help="a run directory; or reports, folders of reports, patterns or URLs")
     add_import_options(parser)
@@ -55,6 +55,7 @@ def _parser(recipes: Sequence[Question]) -> argparse.ArgumentParser:
     output.add_argument(
         "--format", choices=("parquet", "csv", "json", "md"), default="parquet", help="format of the tables; default: parquet"
     )
+    parser.add_last()
     return parser
 
 
@@ -64,7 +65,7 @@ def ask_all_and_write(arguments: Sequence[str]) -> int:
     from alltrace.recipes.registry import find, names
 
     recipes = [find(name) for name in names()]
-    args = _parser(recipes).parse_args(arguments)
+    args = _parser(recipes, arguments).parse_args(arguments)
     chosen = _chosen(recipes, args.recipes)
     folder = Folder(args.output, (args.format,))
     ranks = parse_ranks(args.ranks)

@@ -107,4 +107,5 @@ QUESTION = Question(
     ),
     chart=_chart,
     sql=SQL,
+    important=("name", "rank", "total_ns", "time_percent", "count", "median_ns"),
 )

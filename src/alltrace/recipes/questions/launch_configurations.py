@@ -61,4 +61,14 @@ SELECT coalesce(text_of(name), text_of(short_name)) AS name, text_of(short_name)
 FROM configurations ORDER BY total_ns DESC, 1, {", ".join(_SIZES)}
 """
 
-QUESTION = Question("launch-configurations", __doc__, COLUMNS, SQL.map_rank, _merge, tables=READS, chart=CHART, sql=SQL)
+QUESTION = Question(
+    "launch-configurations",
+    __doc__,
+    COLUMNS,
+    SQL.map_rank,
+    _merge,
+    tables=READS,
+    chart=CHART,
+    sql=SQL,
+    important=("short_name", "block_x", "total_ns", "grid_x", "time_percent"),
+)

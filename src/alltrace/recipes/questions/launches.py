@@ -316,4 +316,5 @@ QUESTION = Question(
     chart=_chart,
     clock=_clock,
     sql=SQL,
+    important=("rank", "launches", "delay_median_ns", "call_median_ns", "late", "slow", "short"),
 )
