@@ -221,13 +221,12 @@ def resolve_options(recipe: Question, given: Mapping[str, Any]) -> dict[str, Any
     for name in given:
         if name not in known:
             raise UsageError.unknown(f"option of {recipe.name}", name, known)
-    resolved = {}
-    for name, option in known.items():
-        value = given.get(name, option.default)
-        if value is None and option.required:
-            raise UsageError(f"{recipe.name} needs {option.flag}: {option.help}")
-        resolved[name] = value if value is None else _typed(recipe, option, value)
-    return resolved
+    values = {name: given.get(name, option.default) for name, option in known.items()}
+    missing = [option for name, option in known.items() if option.required and values[name] is None]
+    if missing:
+        wanted = "; ".join(f"{option.flag}: {option.help}" for option in missing)
+        raise UsageError(f"{recipe.name} needs {wanted}")
+    return {name: value if value is None else _typed(recipe, known[name], value) for name, value in values.items()}
 
 
 def _typed(recipe: Question, option: Option, value: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from alltrace.cli.cells import NumberForm, cells, is_amount, is_number, number_form, read_cells, read_name
+from alltrace.charts.cells import NumberForm, cells, is_amount, is_number, number_form, read_cells, read_name
 from alltrace.recipes.base import Answer
 from alltrace.trace.amounts import shortened, told_apart
 from alltrace.trace.errors import InputError, printable
