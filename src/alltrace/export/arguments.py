@@ -106,8 +106,8 @@ class Operations:
         """For each kernel, by its stream and start, its operation, -1 for none; None if no kernel has one."""
         if self.rows is None:
             return None
-        found = self._places.find(tracks, starts)
-        return found if np.any(found >= 0) else None
+        places = self._places.find(tracks, starts)
+        return places if np.any(places >= 0) else None
 
 
 class Places:
@@ -169,8 +169,8 @@ def _whole(column: Any) -> tuple[Int64, NDArray[np.bool_]]:
 def _texts(selection: Selection, table: str, column: str, values: Any) -> Sequence[Any]:
     """Values as Python objects, names as text."""
     kinds = {c.name: c.type for t in ("collectives", table) for c in TABLES[t].columns}
-    found: Sequence[Any] = (selection.run.texts(values) if kinds[column] == "name" else values).to_pylist()
-    return found
+    texts: Sequence[Any] = (selection.run.texts(values) if kinds[column] == "name" else values).to_pylist()
+    return texts
 
 
 def _value(parts: Sequence[Any]) -> Value | None:

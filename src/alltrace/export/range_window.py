@@ -49,16 +49,16 @@ def _spans(run: Run, stored: Rank, wanted: RangeName) -> tuple[Int64, Int64, Int
         mine = [wanted.names(n, None if k == UNKNOWN else d) for n, d, k in zip(names, domains, kinds[0].tolist(), strict=True)]
         columns = (numbers(batch, "thread"), numbers(batch, "start"), numbers(batch, "end", run.span_ns[1]))
         parts.append(np.stack(columns)[:, np.array(mine, bool)[inverse.reshape(-1)]])
-    found = np.concatenate(parts, axis=1)
-    found = found[:, np.argsort(found[1], kind="stable")]
+    ranges = np.concatenate(parts, axis=1)
+    ranges = ranges[:, np.argsort(ranges[1], kind="stable")]
     if wanted.index is not None:
-        found = found[:, wanted.index : wanted.index + 1]
-    return found[0], found[1], np.maximum(found[2], found[1])
+        ranges = ranges[:, wanted.index : wanted.index + 1]
+    return ranges[0], ranges[1], np.maximum(ranges[2], ranges[1])
 
 
 def _calls_in(stored: Rank, threads: Int64, starts: Int64, ends: Int64) -> Int64:
     """The keys of the calls that begin in the ranges, on their threads; ascending."""
-    found = [np.empty(0, np.int64)]
+    keys = [np.empty(0, np.int64)]
     for batch in stored.batches("api", ["start", "thread", "process", "correlation"]):
         begun, owners, correlations = (numbers(batch, c) for c in ("start", "thread", "correlation"))
         within = np.zeros(len(begun), bool)
@@ -68,8 +68,8 @@ def _calls_in(stored: Rank, threads: Int64, starts: Int64, ends: Int64) -> Int64
             before = np.searchsorted(starts[mine], begun, "right") - 1
             within |= (owners == thread) & (before >= 0) & (begun < reach[before])
         within &= correlations > 0
-        found.append(call_keys(numbers(batch, "process"), correlations)[within])
-    return np.unique(np.concatenate(found))
+        keys.append(call_keys(numbers(batch, "process"), correlations)[within])
+    return np.unique(np.concatenate(keys))
 
 
 def _last_work(stored: Rank, calls: Int64) -> int:

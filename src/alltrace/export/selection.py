@@ -87,13 +87,13 @@ class Selection:
 
     def _wanted(self, batch: Any, order: str, table: str) -> Iterator[Any]:
         """The wanted rows of a batch, if there are any."""
-        found = batch
+        rows = batch
         if self.window_ns is not None:
-            found = self._clipped(batch, order, table, *self.window_ns)
+            rows = self._clipped(batch, order, table, *self.window_ns)
         elif batch.column(order).null_count:
-            found = batch.filter(pc.is_valid(_starts(batch, order)))
-        if found.num_rows:
-            yield found
+            rows = batch.filter(pc.is_valid(_starts(batch, order)))
+        if rows.num_rows:
+            yield rows
 
     def _clipped(self, batch: Any, order: str, table: str, since: int, until: int) -> Any:
         """The rows that reach into a window, with the part of each that is in it."""
@@ -104,12 +104,12 @@ class Selection:
         # a range without an end is open to the end of the run; other work without one takes no time
         reach = pc.fill_null(ends, self.run.span_ns[1]) if table == "ranges" else pc.coalesce(ends, starts)
         begun = pc.or_(pc.greater_equal(starts, since), pc.greater(reach, since))
-        found = batch.filter(pc.and_(begun, pc.less(starts, until)))
+        rows = batch.filter(pc.and_(begun, pc.less(starts, until)))
         for name, limit in (("start", pc.max_element_wise), ("end", pc.min_element_wise)):
             bound = since if name == "start" else until
-            clipped = limit(found.column(name), bound, skip_nulls=False)
-            found = found.set_column(found.column_names.index(name), name, clipped)
-        return found
+            clipped = limit(rows.column(name), bound, skip_nulls=False)
+            rows = rows.set_column(rows.column_names.index(name), name, clipped)
+        return rows
 
 
 class SentSelection:
@@ -170,8 +170,8 @@ def select(
     for name in only or ():
         if name not in EVENT_TABLES:
             raise UsageError.unknown("table for --only", name, EVENT_TABLES)
-    asked = set(ranks or ())
-    wanted = run.ranks if ranks is None else tuple(r for r in run.ranks if r.rank in asked)
+    chosen = set(ranks or ())
+    wanted = run.ranks if ranks is None else tuple(r for r in run.ranks if r.rank in chosen)
     zero = run.span_ns[0]
     window = None
     if window_ns is not None:
@@ -192,10 +192,10 @@ def _of_steps(aligned: Aligned, steps: Span, ranks: Sequence[int]) -> tuple[int,
     table = aligned.steps
     numbers = table.column("step")
     mine = pc.is_in(table.column("rank"), pa.array(ranks, pa.int32()))
-    found = table.filter(pc.and_(mine, pa.array(steps.holds(numbers.to_numpy()))))
-    if not found.num_rows:
+    rows = table.filter(pc.and_(mine, pa.array(steps.holds(numbers.to_numpy()))))
+    if not rows.num_rows:
         known = pc.min_max(numbers).as_py()
         there = "no steps were found in the run" if known["min"] is None else f"there are {known['min']} to {known['max']}"
         raise UsageError(f"--steps is {steps}; {there}")
-    lasts = [pc.max(found.column(c)).as_py() for c in ("end", "device_end")]
-    return pc.min(found.column("start")).as_py(), max(e for e in lasts if e is not None)
+    lasts = [pc.max(rows.column(c)).as_py() for c in ("end", "device_end")]
+    return pc.min(rows.column("start")).as_py(), max(e for e in lasts if e is not None)

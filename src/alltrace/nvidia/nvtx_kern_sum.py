@@ -154,8 +154,8 @@ def _pairs(spans: Spans, calls: Launches, start: Int64, end: Int64, range_of: In
         high = int(fits[-1]) if len(fits) else int(ends[np.searchsorted(ends, low, side="right")])
         rows = order[low:high]
         low = high
-        found = [_spread(rows, p.of(every), p.first[rows], p.stop[rows]) for p in pieces]
-        ranges, inside = (np.concatenate(side) for side in zip(*found, strict=True))
+        spread = [_spread(rows, p.of(every), p.first[rows], p.stop[rows]) for p in pieces]
+        ranges, inside = (np.concatenate(side) for side in zip(*spread, strict=True))
         if len(ranges):
             yield _spread(ranges, calls.op, first[inside], stop[inside])
 

@@ -66,11 +66,11 @@ def record_batch(table: str, columns: dict[str, Any]) -> Any:
     count = len(next(iter(columns.values())))
     arrays = []
     for field in schema:
-        given = columns.get(field.name)
-        if given is None:
+        values = columns.get(field.name)
+        if values is None:
             arrays.append(pa.nulls(count, field.type))
-        elif isinstance(given, pa.Array):
-            arrays.append(given if given.type == field.type else given.cast(field.type))
+        elif isinstance(values, pa.Array):
+            arrays.append(values if values.type == field.type else values.cast(field.type))
         else:
-            arrays.append(pa.array(given, field.type))
+            arrays.append(pa.array(values, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

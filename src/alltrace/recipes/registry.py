@@ -160,11 +160,11 @@ def _load(name: str, value: str) -> Question:
     from alltrace.recipes.base import Question
 
     try:
-        found = load(value)
+        question = load(value)
     except (ImportError, AttributeError, TypeError) as error:
         raise AlltraceError(
             f"recipe {name} of another package: {value} cannot be loaded ({error}); reinstall that package"
         ) from error
-    if not isinstance(found, Question):
-        raise AlltraceError(f"recipe {name} of another package: {value} is {found!r}; expected a Question")
-    return found
+    if not isinstance(question, Question):
+        raise AlltraceError(f"recipe {name} of another package: {value} is {question!r}; expected a Question")
+    return question

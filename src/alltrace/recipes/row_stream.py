@@ -175,16 +175,16 @@ def merged_by_call(
     room = PieceRoom(_ROOM_BYTES)
     left = _LOOKED_UP_ROWS
     with PartFiles(0) as files:
-        made: list[SpanRows] = []
+        streams: list[SpanRows] = []
         for rank in ranks:
             sliced = rank.slices(tables, room, rows, by_call)
             looked_up = sliced.most_looked_up()
             if looked_up <= left:
                 left -= looked_up
-                made.append(sliced)
+                streams.append(sliced)
                 continue
-            made.append(SpilledRows(files, rank.rank, rows(rank.whole()), order))
-        yield from merged(made)
+            streams.append(SpilledRows(files, rank.rank, rows(rank.whole()), order))
+        yield from merged(streams)
 
 
 class SpilledRows:
@@ -265,8 +265,8 @@ def spans(samples: Iterable[tuple[Int64, Int64]], span_rows: int) -> list[tuple[
     `samples`: Starts and how many rows each represents; see `SpanRows.sampled`. `span_rows`: How many rows; a span has
     more if more start at once.
     """
-    found = list(samples)
-    starts, rows = (np.concatenate([np.empty(0, np.int64), *(one[side] for one in found)]) for side in (0, 1))
+    parts = list(samples)
+    starts, rows = (np.concatenate([np.empty(0, np.int64), *(one[side] for one in parts)]) for side in (0, 1))
     order = np.argsort(starts, kind="stable")
     before = np.cumsum(rows[order]) - rows[order]
     wanted = np.arange(min(_FIRST_ROWS, span_rows), int(rows.sum()), span_rows)

@@ -58,15 +58,15 @@ def keep_unknown_kernels(piece: Piece) -> None:
     start, end = (integers(table.column(c)) for c in ("start", "end"))
     ids, at = coded(_names(table))
     length = np.bincount(at, np.maximum(end - start, 0).astype(np.float64), minlength=len(ids))
-    found = []
+    rows = []
     for number in np.argsort(-length[: len(ids)], kind="stable")[:_MOST_NAMES].tolist():
         rows_of = np.flatnonzero(at == number)
         first = rows_of[np.argsort(start[rows_of], kind="stable")][:COMPARED]
         its = {"starts": start[first].tolist(), "ends": end[first].tolist()}
-        found.append({"name": ids[number].as_py(), "number": len(rows_of), **its})
+        rows.append({"name": ids[number].as_py(), "number": len(rows_of), **its})
     times = pa.list_(pa.int64())
     schema = pa.schema([("name", pa.int64()), ("number", pa.int64()), ("starts", times), ("ends", times)])
-    write_parquet(pa.Table.from_pylist(found, schema), piece.folder / UNKNOWN_KERNELS)
+    write_parquet(pa.Table.from_pylist(rows, schema), piece.folder / UNKNOWN_KERNELS)
 
 
 def find_meeting_kernels(run: Path, manifest: Manifest) -> tuple[MeetingKernel, ...]:
@@ -93,8 +93,8 @@ def find_meeting_kernels(run: Path, manifest: Manifest) -> tuple[MeetingKernel, 
             chosen = (late >= _APART_NS) & (starts.max(axis=0) < ends.min(axis=0))
             apart[name] += int((late >= _APART_NS).sum())
             met[name] += int((chosen & (np.ptp(ends, axis=0) <= np.maximum(_TOGETHER_NS, _TOGETHER_SHARE * late))).sum())
-    found = [MeetingKernel(n, apart[n], met[n]) for n in apart if apart[n] >= _LEAST and met[n] >= _MOST_OF * apart[n]]
-    return tuple(sorted(found, key=lambda m: (-m.met, m.name)))
+    meeting = [MeetingKernel(n, apart[n], met[n]) for n in apart if apart[n] >= _LEAST and met[n] >= _MOST_OF * apart[n]]
+    return tuple(sorted(meeting, key=lambda m: (-m.met, m.name)))
 
 
 def with_meeting_kind(kernels: pa.Table, meeting: Sequence[MeetingKernel]) -> pa.Table:

@@ -434,13 +434,13 @@ class Rank:
             return wanted
         return list(dict.fromkeys([*wanted, "name", "short_name"]))
 
-    def _finished(self, table: str, found: pa.Table, schema: pa.Schema) -> pa.Table:
+    def _finished(self, table: str, rows: pa.Table, schema: pa.Schema) -> pa.Table:
         """What was read of a table as `schema` has it, with the kind of kernels in which ranks meet."""
         if table == "kernels" and "kind" in schema.names and self._manifest.meeting:
             from alltrace.run.meeting_kernels import with_meeting_kind
 
-            found = with_meeting_kind(found, self._manifest.meeting).select(schema.names)
-        return _complete(found, schema)
+            rows = with_meeting_kind(rows, self._manifest.meeting).select(schema.names)
+        return _complete(rows, schema)
 
     def bounds(self, table: str, group: int, column: str) -> tuple[int | None, int | None]:
         """Least and most value of a column of whole numbers in one of `pieces`, as in its file; None if it does not say."""

@@ -33,7 +33,7 @@ def event_details(reader: EventReader, rank: int, table: str, row: int) -> dict[
     zero = reader.run.span_ns[0]
     values = row_of(stored, table, row)
     columns = plain_row(stored, table, values, zero)
-    found: dict[str, Any] = {
+    details: dict[str, Any] = {
         "rank": rank,
         "host": stored.host,
         "table": table,
@@ -47,23 +47,23 @@ def event_details(reader: EventReader, rank: int, table: str, row: int) -> dict[
         moment = values["time"]
         for events in reader.window(rank, table, moment, moment + 1):
             for at in np.flatnonzero(events.row == row).tolist():
-                found["span"] = {"start": int(events.start[at]) - zero, "end": int(events.end[at]) - zero}
+                details["span"] = {"start": int(events.start[at]) - zero, "end": int(events.end[at]) - zero}
     if table in _GPU_TABLES:
         call = _call_of(stored, values)
         if call is not None:
             number, facts = call
-            found["call"] = {"rank": rank, "table": "api", "row": number, "columns": plain_row(stored, "api", facts, zero)}
-            found["call"]["track"] = track_of("api", facts)
+            details["call"] = {"rank": rank, "table": "api", "row": number, "columns": plain_row(stored, "api", facts, zero)}
+            details["call"]["track"] = track_of("api", facts)
             thread, moment = facts["thread"], facts["start"]
     elif table == "api":
-        found["launched"] = _launched_by(stored, values, zero)
-        found |= event_waits(stored, values, zero)
+        details["launched"] = _launched_by(stored, values, zero)
+        details |= event_waits(stored, values, zero)
     if thread is not None and moment is not None:
-        found["ranges"] = _ranges_around(reader, rank, thread, moment, zero, but=row if table == "ranges" else None)
+        details["ranges"] = _ranges_around(reader, rank, thread, moment, zero, but=row if table == "ranges" else None)
     operation = row if table == "collectives" else _operation_of(stored, table, values)
     if operation is not None:
-        found["collective"] = operation
-    return found
+        details["collective"] = operation
+    return details
 
 
 def _call_of(stored: Rank, values: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
@@ -87,9 +87,9 @@ def _call_of(stored: Rank, values: dict[str, Any]) -> tuple[int, dict[str, Any]]
 
 def _launched_by(stored: Rank, values: dict[str, Any], zero: int) -> list[dict[str, Any]]:
     """The device work that a call launched: table, row, track, start and end of each; without an end it ends where it starts."""
-    found: list[dict[str, Any]] = []
+    work: list[dict[str, Any]] = []
     if not values.get("correlation"):
-        return found
+        return work
     for table in _GPU_TABLES[:3]:
         for piece in stored.pieces(table):
             if piece.end_ns is not None and piece.end_ns < values["start"]:
@@ -102,14 +102,14 @@ def _launched_by(stored: Rank, values: dict[str, Any], zero: int) -> list[dict[s
                 facts = rows.slice(at, 1).to_pylist()[0]
                 start, end = facts["start"], facts["start"] if facts["end"] is None else facts["end"]
                 place = {"table": table, "row": piece.first_row + at, "track": track_of(table, facts)}
-                found.append(place | {"start": start - zero, "end": end - zero})
-    return found[:64]
+                work.append(place | {"start": start - zero, "end": end - zero})
+    return work[:64]
 
 
 def _ranges_around(reader: EventReader, rank: int, thread: int, moment: int, zero: int, *, but: int | None) -> list[dict[str, Any]]:
     """The ranges of a thread that are open at a moment, outermost first."""
     key = key_of("ranges", (thread,))
-    found = []
+    ranges = []
     for events in reader.window(rank, "ranges", moment, moment + 1):
         if events.key == key:
             texts = reader.texts(events.name)
@@ -117,8 +117,8 @@ def _ranges_around(reader: EventReader, rank: int, thread: int, moment: int, zer
                 start, end, row = int(events.start[i]), int(events.end[i]), int(events.row[i])
                 if start <= moment < end and row != but:
                     name = texts.get(int(events.name[i]), "")
-                    found.append({"row": row, "name": name, "start": start - zero, "end": end - zero, "track": key})
-    return sorted(found, key=lambda r: (r["start"], -r["end"]))
+                    ranges.append({"row": row, "name": name, "start": start - zero, "end": end - zero, "track": key})
+    return sorted(ranges, key=lambda r: (r["start"], -r["end"]))
 
 
 def _operation_of(stored: Rank, table: str, values: dict[str, Any]) -> int | None:
@@ -159,7 +159,7 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
 
     connection = duckdb.connect(":memory:")
     try:
-        found = connection.execute(
+        rows = connection.execute(
             "WITH mine AS (SELECT instance FROM read_parquet($path) WHERE rank = $rank AND row = $row LIMIT 1) "
             'SELECT m.instance, communicator, rank, row, "start", "end" FROM read_parquet($path) m JOIN mine USING (instance) '
             f"ORDER BY rank LIMIT {MOST_MEMBERS}",
@@ -169,19 +169,19 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
         return None
     finally:
         connection.close()
-    if not found:
+    if not rows:
         return None
     zero = reader.run.span_ns[0]
     clocks = {r.rank: reader.run.clock(r) for r in reader.run.ranks}
     members = [
         {"rank": m, "row": r, "start": clocks[m].apply_one(s) - zero, "end": clocks[m].apply_one(e) - zero}
-        for _, _, m, r, s, e in found
+        for _, _, m, r, s, e in rows
         if m in clocks
     ]
     last = max(m["start"] for m in members)
     last_rank = min(m["rank"] for m in members if m["start"] == last)
     clock = Certainty(overlay)
-    needs = _needs(reader.run, found[0][0]) if overlay.facts.get("rooted") else {}
+    needs = _needs(reader.run, rows[0][0]) if overlay.facts.get("rooted") else {}
     if needs:
         last_rank = max(needs.values())[1]
     for member in members:
@@ -190,8 +190,8 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
         member["least_ns"] = clock.least_ns(member["rank"], last_rank)
         member["certain"] = member["rank"] != last_rank and clock.is_fact(member["wait_ns"], member["rank"], last_rank)
     return {
-        "instance": found[0][0],
-        "communicator": found[0][1],
+        "instance": rows[0][0],
+        "communicator": rows[0][1],
         "last_rank": last_rank,
         "perhaps_last": [
             m["rank"]

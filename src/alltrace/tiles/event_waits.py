@@ -26,9 +26,9 @@ def event_waits(stored: Rank, values: dict[str, Any], zero: int) -> dict[str, An
     `track`, `columns`, work is `table`, `row`, `track`, `name`, `start`, `end`.
     """
     own, process = values.get("correlation"), values.get("process")
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     if not own or not stored.has("syncs"):
-        return found
+        return facts
     waiting: list[int] = []
     for piece in stored.pieces("syncs"):
         if piece.end_ns is not None and piece.end_ns < values["start"]:
@@ -42,11 +42,11 @@ def event_waits(stored: Rank, values: dict[str, Any], zero: int) -> dict[str, An
             wait = table.slice(at, 1).to_pylist()[0]
             calls = _calls(stored, process, {wait["record_correlation"]}, zero)
             if calls:
-                found["awaits"] = {"event": wait["event"], "stream": wait["record_stream"], "record": calls[0]}
-                found["awaits"] |= _work_around(stored, wait, zero)
+                facts["awaits"] = {"event": wait["event"], "stream": wait["record_stream"], "record": calls[0]}
+                facts["awaits"] |= _work_around(stored, wait, zero)
     if waiting:
-        found["waited_by"] = _calls(stored, process, set(sorted(waiting)[:MOST_WAITS]), zero)
-    return found
+        facts["waited_by"] = _calls(stored, process, set(sorted(waiting)[:MOST_WAITS]), zero)
+    return facts
 
 
 def _calls(stored: Rank, process: int | None, correlations: Collection[int], zero: int) -> list[dict[str, Any]]:
@@ -60,12 +60,12 @@ def _calls(stored: Rank, process: int | None, correlations: Collection[int], zer
             place = int(starts[at]), piece.first_row + at
             number = int(correlation[at])
             rows[number] = min(rows.get(number, place), place)
-    found = []
+    calls = []
     for _, row in sorted(rows.values()):
         values = row_of(stored, "api", row)
-        known = {"rank": stored.rank, "table": "api", "row": row, "track": track_of("api", values)}
-        found.append(known | {"columns": plain_row(stored, "api", values, zero)})
-    return found
+        call = {"rank": stored.rank, "table": "api", "row": row, "track": track_of("api", values)}
+        calls.append(call | {"columns": plain_row(stored, "api", values, zero)})
+    return calls
 
 
 def _work_around(stored: Rank, wait: dict[str, Any], zero: int) -> dict[str, Any]:

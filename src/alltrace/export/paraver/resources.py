@@ -70,15 +70,15 @@ class Resources:
 
 def _thread_labels(tracks: Tracks, task: int) -> list[str]:
     host = "-".join(label_of(tracks.rank.host).split())
-    found = []
+    labels = []
     for number, thread in enumerate(tracks.threads, 1):
         name = tracks.names.get(thread)
-        found.append(f"THREAD 1.{task}.{number}" + (f" ({label_of(name)})" if name else ""))
+        labels.append(f"THREAD 1.{task}.{number}" + (f" ({label_of(name)})" if name else ""))
     for device, stream in tracks.streams:
         shown = "" if tracks.folded else f".S{max(stream, 0)}"
-        found.append(f"CUDA-D{tracks.ordinals.get(device, max(device, 0))}{shown}-{host}")
-    found += ["Metrics NIC" if d == UNKNOWN else f"Metrics GPU{tracks.ordinals.get(d, d)}" for d in tracks.metered]
-    return found or [f"THREAD 1.{task}.1"]
+        labels.append(f"CUDA-D{tracks.ordinals.get(device, max(device, 0))}{shown}-{host}")
+    labels += ["Metrics NIC" if d == UNKNOWN else f"Metrics GPU{tracks.ordinals.get(d, d)}" for d in tracks.metered]
+    return labels or [f"THREAD 1.{task}.1"]
 
 
 def resources_of(tracks: Sequence[Tracks]) -> Resources:
@@ -90,9 +90,9 @@ def resources_of(tracks: Sequence[Tracks]) -> Resources:
     for task in tracks:
         for device in task.rank.devices:
             gpus[task.rank.host][device.identity[1]] = None
-    found = Resources(tuple(tracks), hosts, tuple(tuple(gpus[h]) for h in hosts))
-    threads = sum(found.threads(t) for t in tracks)
+    resources = Resources(tuple(tracks), hosts, tuple(tuple(gpus[h]) for h in hosts))
+    threads = sum(resources.threads(t) for t in tracks)
     if threads > MOST_OBJECTS:
         advice = "give --ranks" if any(t.folded for t in tracks) else "give --fold-streams, or --ranks"
         raise UsageError(f"the trace would have {threads:,} threads; Paraver can number {MOST_OBJECTS:,}; {advice}")
-    return found
+    return resources

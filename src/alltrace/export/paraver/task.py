@@ -257,9 +257,9 @@ class Task:
             devices, metrics = numbers(batch, "device"), numbers(batch, "metric")
             times = numbers(batch, "time") - zero
             tracks = self._tracks.of_metered(devices)
-            kept = np.flatnonzero(tracks >= 0)
-            devices, metrics, times, tracks = devices[kept], metrics[kept], times[kept], tracks[kept]
-            if not len(kept):
+            shown = np.flatnonzero(tracks >= 0)
+            devices, metrics, times, tracks = devices[shown], metrics[shown], times[shown], tracks[shown]
+            if not len(shown):
                 continue
             new = np.append(True, (devices[1:] != devices[:-1]) | (metrics[1:] != metrics[:-1]))
             since = np.append(times[0], times[:-1])
@@ -271,7 +271,7 @@ class Task:
                 since[row] = known
             for row in np.flatnonzero(np.append(new[1:], True)).tolist():
                 before[int(devices[row]), int(metrics[row])] = int(times[row])
-            values = batch.column("value").to_numpy()[kept]
+            values = batch.column("value").to_numpy()[shown]
             self._samples(tracks, np.maximum(since, 0), self._survey.metrics.of(metrics), values)
         for batch in self._selection.batches(self._tracks.rank, "nic_metrics", ["start", "metric", "value"]):
             tracks = self._tracks.of_metered(np.full(batch.num_rows, UNKNOWN, np.int64))

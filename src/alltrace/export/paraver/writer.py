@@ -79,13 +79,13 @@ def export_paraver(
         sent = SentSelection(selection)
         task = RankTask(sent, survey, profile, int(first[-1]), draft.folder.absolute(), details, demangled)
         packed = results_of(task, list(zip(tracks, objects, strict=True)), sent, jobs, draft.folder)
-        for mine, found in zip(objects, packed, strict=True):
-            sorter.take(found.runs)
-            writer.lines.take(mine, found.shapes)
-            writer.types |= found.types
-            for what, count in found.counts.items():
+        for mine, part in zip(objects, packed, strict=True):
+            sorter.take(part.runs)
+            writer.lines.take(mine, part.shapes)
+            writer.types |= part.types
+            for what, count in part.counts.items():
                 writer.counts[what] += count
-            messages += found.mpi
+            messages += part.mpi
         _communications(writer, messages, None)
         _nccl_messages(selection, writer, objects, tracks)
         beside = {suffix: path.with_name(stem + suffix) for suffix in (".row", ".pcf")}
@@ -103,9 +103,9 @@ def export_paraver(
 
 
 def _tracks(selection: Selection, rank: RankRecord, fold_streams: bool) -> Tracks:
-    found = tracks_of(selection, rank, fold_streams=fold_streams)
+    tracks = tracks_of(selection, rank, fold_streams=fold_streams)
     has_adapters = "nic_metrics" in selection.tables and selection.run.has(rank, "nic_metrics")
-    return replace(found, metered=[UNKNOWN, *found.metered]) if has_adapters else found
+    return replace(tracks, metered=[UNKNOWN, *tracks.metered]) if has_adapters else tracks
 
 
 def _about(selection: Selection) -> str:
@@ -141,25 +141,25 @@ def _nccl_messages(selection: Selection, writer: RecordWriter, objects: list[Int
     world: dict[tuple[int, int], int] = {}
     for number, own in enumerate(tracks):
         for batch in selection.batches(own.rank, "collectives", columns):
-            found = np.stack([numbers(batch, c) for c in columns])
-            found[1] = np.where(batch.column("end").is_valid().to_numpy(), found[1], found[0])
-            for communicator, group_rank in np.unique(found[[4, 7]], axis=1).T.tolist():
+            values = np.stack([numbers(batch, c) for c in columns])
+            values[1] = np.where(batch.column("end").is_valid().to_numpy(), values[1], values[0])
+            for communicator, group_rank in np.unique(values[[4, 7]], axis=1).T.tolist():
                 if group_rank >= 0 and communicator != UNKNOWN:
                     world[communicator, group_rank] = number
-            ops, inverse = np.unique(found[5], return_inverse=True)
+            ops, inverse = np.unique(values[5], return_inverse=True)
             texts = selection.run.texts(pa.array(ops)).to_pylist()
-            moves = np.array([t in (*_SENDS, *_RECEIVES) for t in texts])[inverse] & (found[6] >= 0) & (found[2] >= 0)
-            rows.append((number, found[:, moves], [texts[i] for i in inverse[moves].tolist()]))
+            moves = np.array([t in (*_SENDS, *_RECEIVES) for t in texts])[inverse] & (values[6] >= 0) & (values[2] >= 0)
+            rows.append((number, values[:, moves], [texts[i] for i in inverse[moves].tolist()]))
     messages: list[tuple[bool, Ends]] = []
-    for number, found, words in rows:
-        task = np.full(found.shape[1], number, np.int64)
+    for number, values, words in rows:
+        task = np.full(values.shape[1], number, np.int64)
         own = tracks[number]
-        places = own.of_streams(found[2], found[3])
-        peers = np.array([world.get((c, p), -1) for c, p in found[[4, 6]].T.tolist()], np.int64)
+        places = own.of_streams(values[2], values[3])
+        peers = np.array([world.get((c, p), -1) for c, p in values[[4, 6]].T.tolist()], np.int64)
         for sends, wanted in ((True, _SENDS), (False, _RECEIVES)):
             at = np.flatnonzero(np.array([w in wanted for w in words], bool) & (places >= 0) & (peers >= 0))
             pairs = (task[at], peers[at]) if sends else (peers[at], task[at])
-            start, end = (found[i][at] - selection.zero_ns for i in (0, 1))
-            keys, sizes = np.stack((*pairs, found[4][at])), np.maximum(found[8][at], 0)
+            start, end = (values[i][at] - selection.zero_ns for i in (0, 1))
+            keys, sizes = np.stack((*pairs, values[4][at])), np.maximum(values[8][at], 0)
             messages.append((sends, Ends(keys, objects[number][places[at]], start, end, sizes)))
     _communications(writer, messages, ev.TAG_NCCL)

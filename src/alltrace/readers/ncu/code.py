@@ -8,10 +8,10 @@ from alltrace.trace.kernel_code import Code
 
 def code_of(part: memoryview) -> tuple[int, Code]:
     """The reference of a code, and the code."""
-    found = list(fields(part))
+    parts = list(fields(part))
     files: dict[str, str] = {}
     functions: dict[str, int] = {}
-    for number, _, value in found:
+    for number, _, value in parts:
         if number == 8:
             for _, _, each in fields(message(value)):
                 file = list(fields(message(each)))
@@ -21,8 +21,8 @@ def code_of(part: memoryview) -> tuple[int, Code]:
                 if kind == 1:
                     symbol = list(fields(message(each)))
                     functions[text(first(symbol, 1))] = whole(first(symbol, 2))
-    binary = first(found, 4)
-    return whole(first(found, 1)), Code(b"" if binary is None else bytes(message(binary)), files, functions)
+    binary = first(parts, 4)
+    return whole(first(parts, 1)), Code(b"" if binary is None else bytes(message(binary)), files, functions)
 
 
 def merged(first_part: Code, second: Code) -> Code:

@@ -30,7 +30,7 @@ def printed_by_ncu(path: Path) -> bytes:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(path, found=f"{program} could not open it ({error})", expected=_EXPECTED, advice=_ADVICE) from error
     if done.returncode:
-        said = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
-        reason = f": {said[-1]}" if said else ""
+        lines = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
+        reason = f": {lines[-1]}" if lines else ""
         raise InputError(path, found=f"{program} could not open it{reason}", expected=_EXPECTED, advice=_ADVICE)
     return done.stdout

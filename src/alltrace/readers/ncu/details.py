@@ -62,8 +62,8 @@ _OF_SECTION = {
 
 def metric_of(section: str, name: str) -> str:
     """The metric that a page of details calls `name` in `section`; `details: SECTION: NAME` if not known."""
-    if (found := _OF_SECTION.get((section, name))) is not None:
-        return found
-    if (found := _NAMES.get(name)) is not None:
-        return found
+    if (metric := _OF_SECTION.get((section, name))) is not None:
+        return metric
+    if (metric := _NAMES.get(name)) is not None:
+        return metric
     return name if "__" in name else f"details: {section}: {name}"

@@ -65,5 +65,5 @@ class Instances(Mapping[str, Sequence["Instance"]]):
 
 
 def _instance(part: memoryview) -> Instance:
-    found = {key: value_of(message(value)) for key, _, value in fields(part)}
-    return found.get(1), found.get(2)
+    values = {key: value_of(message(value)) for key, _, value in fields(part)}
+    return values.get(1), values.get(2)

@@ -125,8 +125,8 @@ def _launch(part: memoryview, block: _Block, number: int, instances: Instances |
         if key in texts:
             texts[key] = text(value)
         elif key in sizes:
-            found = {n: whole(v) for n, _, v in fields(message(value))}
-            sizes[key] = (found.get(1, 0), found.get(2, 0), found.get(3, 0))
+            size = {n: whole(v) for n, _, v in fields(message(value))}
+            sizes[key] = (size.get(1, 0), size.get(2, 0), size.get(3, 0))
         elif key in (22, 23):
             places[key] = whole(value)
         elif key == 13:

@@ -64,7 +64,7 @@ class _Draft:
         if value is not None and name:
             self.metrics[name] = value
 
-    def said(self, section: str, rule: str, kind: str, text: str, speedup_of: str, speedup: str) -> None:
+    def add_message(self, section: str, rule: str, kind: str, text: str, speedup_of: str, speedup: str) -> None:
         """Add what a rule said."""
         if rule and text:
             gain = _value(speedup, "%")
@@ -87,8 +87,8 @@ def read_text(path: Path, data: bytes) -> NcuReport:
     drafts = _plain(lines) if head is None else _table(path, lines[head:], warnings)
     if not drafts:
         comma = next((line for line in lines if "," in line and not line.startswith("==")), "")
-        found = f"its columns are {comma[:80]!r}" if comma and head is None else "it has no kernel launch"
-        raise InputError(path, found=found, expected=_EXPECTED)
+        problem = f"its columns are {comma[:80]!r}" if comma and head is None else "it has no kernel launch"
+        raise InputError(path, found=problem, expected=_EXPECTED)
     return NcuReport(0, tuple(d.launch(n) for n, d in enumerate(drafts)), tuple(warnings))
 
 
@@ -168,7 +168,7 @@ def _details(
         section = row[of["Section Name"]] if "Section Name" in of else ""
         name = row[of["Metric Name"]]
         if not name:
-            drafts[-1].said(*(row[of[n]] if n in of and of[n] < len(row) else "" for n in ("Section Name", *_RULE)))
+            drafts[-1].add_message(*(row[of[n]] if n in of and of[n] < len(row) else "" for n in ("Section Name", *_RULE)))
         else:
             drafts[-1].add(metric_of(section, name), row[of["Metric Unit"]], row[of["Metric Value"]])
     return None
@@ -182,10 +182,10 @@ def _plain(lines: Iterable[str]) -> list[_Draft]:
     spans: list[tuple[int, int]] = []
     last: tuple[str, str] | None = None
     for line in lines:
-        if found := _PROCESS.match(line):
-            process = int(found[1])
-        elif found := _KERNEL.match(line) or _OLD_KERNEL.match(line):
-            facts = found.groupdict()
+        if match := _PROCESS.match(line):
+            process = int(match[1])
+        elif match := _KERNEL.match(line) or _OLD_KERNEL.match(line):
+            facts = match.groupdict()
             draft = _Draft(facts["name"], _sizes(facts.get("grid", "")), _sizes(facts.get("block", "")), process=process)
             draft.context, draft.stream = int(facts["context"]), int(facts["stream"])
             drafts.append(draft)
@@ -232,15 +232,15 @@ def _whole(text: str) -> int | None:
 
 
 def _sizes(text: str) -> Sizes | None:
-    found = _SIZES.fullmatch(text.strip())
-    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+    match = _SIZES.fullmatch(text.strip())
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
 def _sizes_of(metrics: dict[str, Metric], name: str) -> Sizes | None:
-    found = [metrics.get(f"{name}_{axis}") for axis in "xyz"]
-    if not all(isinstance(v, (int, float)) and v == v and abs(v) < 2**53 for v in found):
+    axes = [metrics.get(f"{name}_{axis}") for axis in "xyz"]
+    if not all(isinstance(v, (int, float)) and v == v and abs(v) < 2**53 for v in axes):
         return None
-    x, y, z = (int(float(v)) for v in found if v is not None)
+    x, y, z = (int(float(v)) for v in axes if v is not None)
     return x, y, z
 
 
@@ -249,11 +249,11 @@ def _value(text: str, unit: str) -> Metric | None:
     text = text.strip()
     if text in _ABSENT:
         return None
-    found = _NUMBER.match(text)
+    match = _NUMBER.match(text)
     # values of instances are in brackets after the metric's own
-    if found is None or not (found.end() == len(text) or text[found.end() :].startswith(" (")):
+    if match is None or not (match.end() == len(text) or text[match.end() :].startswith(" (")):
         return float("nan") if text.lower() in ("nan", "-nan", "+nan") else text
-    digits = found[0].replace(",", "")
+    digits = match[0].replace(",", "")
     factor = base_factor(unit)
     if factor is None or factor == 1:
         return int(digits) if digits.lstrip("+-").isdigit() and len(digits) <= _LONGEST else float(digits)

@@ -79,9 +79,9 @@ class Parsed:
         sizes = np.diff(lines.offsets)
         rows = lines.offsets[:-1][(sizes >= 8) & ~lines.wrong]
         kind, cpu, task, thread = (lines.values[rows + n] for n in (0, 1, 3, 4))
-        kept = (kind <= 2) & (cpu > 0) & (cpu <= len(self._facts.cpus)) & (task > 0) & (task < len(self._first)) & (thread > 0)
-        at = self._first[task[kept] - 1] + thread[kept] - 1
-        cpu = cpu[kept]
+        whole = (kind <= 2) & (cpu > 0) & (cpu <= len(self._facts.cpus)) & (task > 0) & (task < len(self._first)) & (thread > 0)
+        at = self._first[task[whole] - 1] + thread[whole] - 1
+        cpu = cpu[whole]
         inside = at < len(self._tasks)
         places, first = np.unique(at[inside], return_index=True)
         for place, number in zip(places.tolist(), cpu[inside][first].tolist(), strict=True):
@@ -93,8 +93,8 @@ class Parsed:
         for place in np.unique(places[self._device_of[places] < 0]).tolist():
             ordinal = self._facts.threads[place].ordinal
             self._device_of[place] = self._devices.setdefault((0, -1 if ordinal is None else ordinal), len(self._devices))
-        found: Int64 = self._device_of[places]
-        return found
+        devices: Int64 = self._device_of[places]
+        return devices
 
     def _keep(self, rows: Int64) -> None:
         for number in np.unique(rows[:, core.SLOT]).tolist():
@@ -106,14 +106,14 @@ class Parsed:
         places = rows[core.THREAD]
         values, inverse = np.unique(rows[core.VALUE], return_inverse=True)
         texts = [slot.values.get(v, f"value {v}") for v in values.tolist()]
-        kept = {name: rows[core.OTHERS + n] for n, name in enumerate(KEPT.values())}
+        details = {name: rows[core.OTHERS + n] for n, name in enumerate(KEPT.values())}
         columns: dict[str, Any] = {"process": self._tasks[places]}
         if slot.table == "marks":
             columns["time"] = rows[core.BEGIN]
         else:
             columns |= {"start": rows[core.BEGIN], "end": rows[core.END]}
         if slot.table in (*_GPU, "api"):
-            columns["correlation"] = _known(np.where(kept["correlation"] > 0, kept["correlation"], rows[core.CALL]), 1)
+            columns["correlation"] = _known(np.where(details["correlation"] > 0, details["correlation"], rows[core.CALL]), 1)
         if slot.table in _GPU:
             columns["device"] = self._device(places)
             streams = np.array([-1 if t.stream is None else t.stream for t in self._facts.threads], np.int64)
@@ -122,23 +122,23 @@ class Parsed:
             columns["thread"] = places
         if slot.table == "copies":
             columns["kind"] = pa.array([_COPIES.get(t, "unknown") for t in texts]).dictionary_encode().take(pa.array(inverse))
-            columns["bytes"] = _known(kept["bytes"])
+            columns["bytes"] = _known(details["bytes"])
         elif slot.table == "graphs":
-            columns |= {c: _known(kept[c]) for c in ("graph", "graph_exec")}
+            columns |= {c: _known(details[c]) for c in ("graph", "graph_exec")}
         else:
             names = pa.array(np.array([self._name(t) for t in texts], np.int64)[inverse])
             columns["name"] = names
             if slot.table == "kernels":
                 columns["short_name"] = names
-                columns |= {c: _known(kept[c], most=_MOST[TABLES["kernels"].column(c).type]) for c, _ in ev.GEOMETRY.values()}
+                columns |= {c: _known(details[c], most=_MOST[TABLES["kernels"].column(c).type]) for c, _ in ev.GEOMETRY.values()}
             word = self._word(slot, texts)
             if word is not None:
                 columns["kind"] = pa.array(word).dictionary_encode().take(pa.array(inverse))
         if slot.table == "ranges" and slot.word is not None:
             columns["domain"] = pa.array(np.full(len(places), self._name(slot.word)))
         if slot.table == "mpi":
-            size = message_of_buffers(columns["name"].to_numpy(), kept["sent"], kept["received"])
-            columns |= {"bytes": _known(size), "sent_bytes": _known(kept["sent"]), "recv_bytes": _known(kept["received"])}
+            size = message_of_buffers(columns["name"].to_numpy(), details["sent"], details["received"])
+            columns |= {"bytes": _known(size), "sent_bytes": _known(details["sent"]), "recv_bytes": _known(details["received"])}
         return columns
 
     @staticmethod
@@ -176,10 +176,10 @@ class Parsed:
             {"device": row, "ordinal": max(ordinal, 0), "gpu": max(cpu - 1, 0), "uuid": self._uuid(cpu)}
             for (cpu, ordinal), row in self._devices.items()
         ]
-        made = {"processes": processes, "threads": threads, "streams": streams, "devices": devices}
+        tables = {"processes": processes, "threads": threads, "streams": streams, "devices": devices}
         names = [{"id": key, "value": text} for key, text in self._names.items()]
-        made["names"] = names
-        return {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in made.items()}
+        tables["names"] = names
+        return {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in tables.items()}
 
     def _uuid(self, cpu: int) -> str | None:
         """What the trace calls a GPU, less its host's name."""
@@ -197,9 +197,9 @@ class Parsed:
 
 def _places(count: int, first: int = 0) -> Int64:
     """Free places, each linked to the one after it."""
-    found = np.full((count, core.OPEN_OTHERS + len(KEPT)), -1, np.int64)
-    found[:-1, core.OPEN_BELOW] = np.arange(first + 1, first + count)
-    return found
+    places = np.full((count, core.OPEN_OTHERS + len(KEPT)), -1, np.int64)
+    places[:-1, core.OPEN_BELOW] = np.arange(first + 1, first + count)
+    return places
 
 
 def _known(values: Int64, least: int = 0, most: int = 2**63 - 1) -> Any:

@@ -56,16 +56,16 @@ def slots_of(events: Iterable[EventType]) -> Slots:
         (ev.OPENMP, "openmp", None), (ev.OSRT, "osrt", None), (ev.UCX, "ucx", None), (ev.SYSCALL, "syscalls", None),
         (ev.RANGE_STARTEND, "ranges", None), (ev.MARK, "marks", None),
     ]  # fmt: skip
-    found = [Slot(table, word, labels.get(n, ("", {}))[1], PUNCTUAL if n == ev.MARK else 0) for n, table, word in wanted]
+    slots = [Slot(table, word, labels.get(n, ("", {}))[1], PUNCTUAL if n == ev.MARK else 0) for n, table, word in wanted]
     slot_of = {n: slot for slot, (n, _, _) in enumerate(wanted) if n >= 0}
     for number, (label, values) in labels.items():
         if label.startswith(_NVTX) and number not in slot_of and number not in _DEPTHS:
-            slot_of[number] = len(found)
-            found.append(Slot("ranges", label.removeprefix(_NVTX) if label != _DEFAULT else None, values, CHANGES))
+            slot_of[number] = len(slots)
+            slots.append(Slot("ranges", label.removeprefix(_NVTX) if label != _DEFAULT else None, values, CHANGES))
     place_of = {number: place for place, number in enumerate(KEPT)}
     types = sorted({*slot_of, *place_of})
     return Slots(
-        tuple(found),
+        tuple(slots),
         np.array(types, np.int64),
         np.array([slot_of.get(n, -1) for n in types], np.int64),
         np.array([place_of.get(n, -1) for n in types], np.int64),

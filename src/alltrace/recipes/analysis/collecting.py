@@ -58,8 +58,8 @@ def whole_columns(rank: Rank, tables: Sequence[str], columns: Mapping[str, int])
     They are read piece by piece, so that nothing but them takes memory.
     """
     rows = {} if rank.in_memory else rank.record.rows
-    found = Growing(len(columns), sum(rows.get(table, 0) for table in tables))
+    values = Growing(len(columns), sum(rows.get(table, 0) for table in tables))
     for table in tables:
         for piece in in_pieces(rank, table, tuple(columns)):
-            found.add(*(integers(column, null) for column, null in zip(piece.columns, columns.values(), strict=True)))
-    return found.columns()
+            values.add(*(integers(column, null) for column, null in zip(piece.columns, columns.values(), strict=True)))
+    return values.columns()

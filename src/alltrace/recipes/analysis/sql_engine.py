@@ -89,16 +89,16 @@ def run_statement(statement: str, tables: Mapping[str, Any], parameters: Mapping
 
     engine = _engine()
     mentioned = set(re.findall(r"\$(\w+)", statement))
-    given = {name: value for name, value in (parameters or {}).items() if name in mentioned}
+    values = {name: value for name, value in (parameters or {}).items() if name in mentioned}
     try:
         for limit in _LIMITS[:-1]:
             try:
                 engine.database.execute(limit)
-                return _rows(engine, statement, tables, given)
+                return _rows(engine, statement, tables, values)
             except (duckdb.OutOfMemoryException, duckdb.IOException):
                 continue
         engine.database.execute(_LIMITS[-1])
-        return _rows(engine, statement, tables, given)
+        return _rows(engine, statement, tables, values)
     except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
         raise no_memory(engine.folder, error) from error
     except duckdb.OutOfRangeException as error:

@@ -58,8 +58,8 @@ def ask(
     Raises `UsageError`: the recipe, option, rank or step does not exist, or a required option is missing. Raises
     `InputError`: a file of the run is damaged, or a required table was not imported.
     """
-    asked = checked(recipe, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup)
-    return answer_of(run, asked, jobs=jobs, progress=progress, stream=stream)
+    question = checked(recipe, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup)
+    return answer_of(run, question, jobs=jobs, progress=progress, stream=stream)
 
 
 def checked(
@@ -75,13 +75,13 @@ def checked(
     Raises `UsageError`: the recipe or option does not exist, a required option is missing, or `steps` or a filter
     is invalid. Raises `InputError`: a file that an option names cannot be read.
     """
-    asked = find(recipe) if isinstance(recipe, str) else recipe
+    question = find(recipe) if isinstance(recipe, str) else recipe
     selection = select(steps, skip_warmup=skip_warmup)
-    if selection and not asked.windowed:
-        raise UsageError(f"{asked.name} describes the whole run; leave out {selection}")
-    given = resolve_options(asked, options or {})
-    asked.reads(given)  # raises for filters that cannot be understood
-    return Asked(asked, given, None if ranks is None else tuple(ranks), selection)
+    if selection and not question.windowed:
+        raise UsageError(f"{question.name} describes the whole run; leave out {selection}")
+    resolved = resolve_options(question, options or {})
+    question.reads(resolved)  # raises for filters that cannot be understood
+    return Asked(question, resolved, None if ranks is None else tuple(ranks), selection)
 
 
 def answer_of(
@@ -108,20 +108,20 @@ def answer_of(
         if chosen_devices is not None:
             question = question._replace(ranks=chosen_devices)
         return in_processes(answer_of(of_devices, question, jobs=jobs, progress=progress, aligning=aligning), run, members)
-    asked, given, ranks, selection = question
+    recipe, options, ranks, selection = question
     chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)
     notes = run.manifest.notes
     window = None
     facts: RunFacts = run
-    wanted = wants_alignment(asked, run, given) or bool(selection)
-    check_imported(run, asked, given, aligned=wanted)
+    wanted = wants_alignment(recipe, run, options) or bool(selection)
+    check_imported(run, recipe, options, aligned=wanted)
     if not wanted:
-        facts = run = in_its_time(asked, run.as_imported())
+        facts = run = in_its_time(recipe, run.as_imported())
     else:
         from alltrace.align.store import aligned
 
         notes = (*notes, *aligned(run, jobs=jobs, progress=aligning).notes)
-        facts = run = in_its_time(asked, run)
+        facts = run = in_its_time(recipe, run)
         numbers = {r.rank for r in chosen}
         chosen = [r for r in run.ranks if r.rank in numbers]
         if selection:
@@ -130,22 +130,22 @@ def answer_of(
 
             facts = WindowedRun(run, window)
             notes = (*notes, *window.notes)
-    kept = kept_answer(run, question)
-    if kept is not None:
-        return kept
-    able = able_ranks(asked, run, chosen, given)
+    stored = kept_answer(run, question)
+    if stored is not None:
+        return stored
+    able = able_ranks(recipe, run, chosen, options)
     reached = [r for r in able if window is None or r.rank in window.ranks]
-    told = asked.prepared(given, facts)
-    answer = asked.stream(_streamed(run, reached, window), facts, told) if stream and not _remote() else None
+    prepared = recipe.prepared(options, facts)
+    answer = recipe.stream(_streamed(run, reached, window), facts, prepared) if stream and not _remote() else None
     if answer is None:
         with PartFiles() as files:
-            answer = asked.merge(_map(run, asked, told, reached, window, jobs, progress, files), facts, told)
+            answer = recipe.merge(_map(run, recipe, prepared, reached, window, jobs, progress, files), facts, prepared)
     if _is_kept(run, question):
         from alltrace.recipes.execution.kept_findings import keep_findings
 
-        keep_findings(run, asked, given, answer)
-    chart = answer.chart or asked.answer_chart(given)
-    return answer._replace(notes=(*notes, *answer_notes(asked, run, chosen, given, answer, aligned=wanted)), chart=chart)
+        keep_findings(run, recipe, options, answer)
+    chart = answer.chart or recipe.answer_chart(options)
+    return answer._replace(notes=(*notes, *answer_notes(recipe, run, chosen, options, answer, aligned=wanted)), chart=chart)
 
 
 def kept_answer(run: Run, question: Asked) -> Answer | None:
@@ -159,12 +159,12 @@ def kept_answer(run: Run, question: Asked) -> Answer | None:
     from alltrace.recipes.execution.kept_findings import kept_findings  # it loads what reads files
 
     recipe, options = question.recipe, question.options
-    kept = kept_findings(run, recipe, options)
-    if kept is None:
+    answer = kept_findings(run, recipe, options)
+    if answer is None:
         return None
-    said = answer_notes(recipe, run, run.ranks, options, kept, aligned=True)
-    notes = (*run.manifest.notes, *run.alignment.notes, *said)
-    return kept._replace(notes=notes, chart=recipe.answer_chart(options))
+    notes_on_it = answer_notes(recipe, run, run.ranks, options, answer, aligned=True)
+    notes = (*run.manifest.notes, *run.alignment.notes, *notes_on_it)
+    return answer._replace(notes=notes, chart=recipe.answer_chart(options))
 
 
 def _is_kept(run: Run, question: Asked) -> bool:
@@ -175,12 +175,12 @@ def in_its_time(recipe: Question, run: Run) -> Run:
     """The run with the times that `recipe` reports: from the run's first event, or from the session's start."""
     if not recipe.session_time:
         return run
-    found = run.in_session_time()
+    in_session = run.in_session_time()
     if run.alignment is not None:
         from alltrace.align.aligned import Aligned
 
-        found.alignment = Aligned(found)
-    return found
+        in_session.alignment = Aligned(in_session)
+    return in_session
 
 
 def answer_notes(
@@ -211,19 +211,19 @@ def wants_alignment(recipe: Question, run: Run, options: Mapping[str, Any]) -> b
     return run.samples_for_others if recipe.host_samples else len(run.hosts) > 1
 
 
-def resolve_options(recipe: Question, given: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_options(recipe: Question, values: Mapping[str, Any]) -> dict[str, Any]:
     """The options of `recipe` with defaults filled in.
 
     Raises `UsageError`: an option is unknown, missing, of the wrong type or not among the choices. Raises
     `InputError`: a file that an option names cannot be read.
     """
     known = {o.name: o for o in recipe.options}
-    for name in given:
+    for name in values:
         if name not in known:
             raise UsageError.unknown(f"option of {recipe.name}", name, known)
     resolved = {}
     for name, option in known.items():
-        value = given.get(name, option.default)
+        value = values.get(name, option.default)
         if value is None and option.required:
             raise UsageError(f"{recipe.name} needs {option.flag}: {option.help}")
         resolved[name] = value if value is None else _typed(recipe, option, value)
@@ -254,29 +254,29 @@ def _map(
     windows = window.ranks if window is not None else {}
     sent = SentRun(run)
     work = partial(_ask_rank, sent, recipe, options)
-    kept: Mapping[int, RankParts] = {}
+    stored: Mapping[int, RankParts] = {}
     if recipe.kept_parts and window is None:
         from alltrace.recipes.execution.kept_parts import rank_parts  # it loads what reads files
 
-        kept = rank_parts(run, ranks)
-    items = [(r.rank, windows.get(r.rank), kept.get(r.rank)) for r in ranks]
+        stored = rank_parts(run, ranks)
+    items = [(r.rank, windows.get(r.rank), stored.get(r.rank)) for r in ranks]
     # to read what is kept takes no longer than to get it from another process
-    elsewhere = [r for r in ranks if r.rank not in kept or not kept[r.rank].made.issuperset(recipe.kept_parts)]
+    elsewhere = [r for r in ranks if r.rank not in stored or not stored[r.rank].made.issuperset(recipe.kept_parts)]
     for_others = {r.rank for r in elsewhere} if _worth_processes(recipe, elsewhere, jobs) else set()
-    found: dict[int, Part] = {}
+    by_rank: dict[int, Part] = {}
     for item in items:
         if item[0] not in for_others:
             part = work(item, progress or _untold)
             # memory has space for one rank anyway
-            found[part.rank] = files.kept(part) if len(ranks) > 1 else part
+            by_rank[part.rank] = files.kept(part) if len(ranks) > 1 else part
     if for_others:
         from alltrace.engine.tasks import run_tasks  # it loads what processes need
 
         sent_items = [item for item in items if item[0] in for_others]
         for outcome in run_tasks(work, sent_items, jobs=jobs, progress=progress, needs=sent.needs):
             part = outcome.get()
-            found[part.rank] = files.kept(part)
-    return [found[r] for r in sorted(found)]
+            by_rank[part.rank] = files.kept(part)
+    return [by_rank[r] for r in sorted(by_rank)]
 
 
 def _worth_processes(recipe: Question, ranks: Sequence[RankRecord], jobs: int | None) -> bool:
@@ -318,23 +318,23 @@ def _ask_rank(
     advance: Callable[[int], None],
 ) -> Part:
     """The part of one rank; the recipe goes by name if it has one in the registry, so that little is pickled."""
-    rank, window, kept = item
+    rank, window, stored_parts = item
     stored = rank_for(recipe, sent.run, rank)
     tables: Rank = stored if window is None else stored.view(window)
     if recipe.kept_parts:
         wanted = recipe.reads(options)
-        tables = tables.view(wanted=wanted, kept=_placed(kept, stored, wanted))
+        tables = tables.view(wanted=wanted, kept=_placed(stored_parts, stored, wanted))
     part = Part(rank, recipe.map(tables, options))
     advance(1)
     return part
 
 
-def _placed(kept: RankParts | None, rank: Rank, wanted: Mapping[str, Sequence[str]]) -> PlacedParts | None:
-    if kept is None:
+def _placed(parts: RankParts | None, rank: Rank, wanted: Mapping[str, Sequence[str]]) -> PlacedParts | None:
+    if parts is None:
         return None
     from alltrace.recipes.execution.kept_parts import PlacedParts  # it loads what reads files
 
-    return PlacedParts(kept, rank, wanted)
+    return PlacedParts(parts, rank, wanted)
 
 
 def _untold(_done: int) -> None:

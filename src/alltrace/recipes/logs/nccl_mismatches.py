@@ -60,8 +60,8 @@ def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
         if len(members) < 2:
             continue
         compared += 1
-        found, note = _compare(logs, members, calls)
-        rows += [{"communicator": communicator, **row} for row in found]
+        differences, note = _compare(logs, members, calls)
+        rows += [{"communicator": communicator, **row} for row in differences]
         if note:
             notes.append(f"{communicator}: {note}")
     alone = len(groups) - compared
@@ -168,7 +168,7 @@ def _row(
     sequence: int,
     kind: str,
     expected: tuple[int, ...],
-    found: tuple[int, ...] | None,
+    values: tuple[int, ...] | None,
     agreeing: int,
     op_count: int,
     line: int | None,
@@ -178,7 +178,7 @@ def _row(
         "sequence": sequence,
         "kind": kind,
         "expected": _words(expected),
-        "found": "" if found is None else _words(found),
+        "found": "" if values is None else _words(values),
         "ranks": [m.process if (r := m.rank if m.rank is not None else m.global_rank) is None else str(r) for m in its],
         "agreeing": agreeing,
         "op_count": op_count,

@@ -139,8 +139,8 @@ def chosen(options: Mapping[str, Any]) -> set[str]:
 
 def distribution(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Any:
     """The distributions of all ranks with texts for names: columns of `KEYS`, `value` (ns) and `count`."""
-    given = [*_with_steps(parts, run, options), Part(-1, run_statement(_NOTHING, {}))]
-    return run_statement(_NAMED.format(name=_labels(options)["name"]), {PARTS: parts_table(given), "names": run.name_table()})
+    with_empty = [*_with_steps(parts, run, options), Part(-1, run_statement(_NOTHING, {}))]
+    return run_statement(_NAMED.format(name=_labels(options)["name"]), {PARTS: parts_table(with_empty), "names": run.name_table()})
 
 
 def _with_steps(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> list[Part]:

@@ -129,9 +129,9 @@ def _reduce_statement(_options: Options) -> str:
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     """The rows of the statement, with what fits on the device."""
-    found = SQL.over_parts(parts, run, options).to_pylist() if parts else []
-    clustered = sum(row["clustered"] for row in found)
-    rows = [_row(row) for row in found]
+    groups = SQL.over_parts(parts, run, options).to_pylist() if parts else []
+    clustered = sum(row["clustered"] for row in groups)
+    rows = [_row(row) for row in groups]
     rows.sort(key=lambda r: (-r["duration_ns"], r["name"], *(-1 if r[n] is None else r[n] for n in _ORDER)))
     notes = []
     unknown = sum(r["launches"] for r in rows if r["blocks_per_sm"] is None)
