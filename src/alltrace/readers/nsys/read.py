@@ -7,10 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from alltrace.readers.base import Report, ReportProcess, ReportWarning
 from alltrace.readers.nsys import identity
 from alltrace.readers.nsys.columns import Columns
-from alltrace.readers.nsys.dictionaries import stream_table
 from alltrace.readers.nsys.entities import Entities
 from alltrace.readers.nsys.environment import environment, host_name
 from alltrace.readers.nsys.event_records import EventRecords
@@ -24,7 +25,7 @@ from alltrace.readers.nsys.source import RawSource
 from alltrace.readers.nsys.strings import Strings
 from alltrace.readers.nsys.tool import Exported
 from alltrace.trace.errors import InputError, printable
-from alltrace.trace.schema import EVENT_TABLES
+from alltrace.trace.schema import EVENT_TABLES, TABLES
 
 _LATEST_NS = 1 << 62
 """The year 2116; later values are not times, and the difference of two of them would not fit 64 bits."""
@@ -126,7 +127,7 @@ class NsysReader:
         """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
         tables = {
             "communicators": self._communicators.table(),
-            "streams": stream_table(self._source, self._entities, self._strings),
+            "streams": _stream_table(self._source, self._entities, self._strings),
             "threads": self._entities.thread_table(),
             "processes": self._entities.process_table(),
             "devices": self._entities.devices.table(self._strings),
@@ -210,3 +211,38 @@ def _reader(
     except BaseException:
         source.close()
         raise
+
+
+def _stream_table(source: RawSource, entities: Entities, strings: Strings) -> Any:
+    """The dictionary `streams`: the streams of the processes that rows refer to."""
+    rows_by_pid = entities.rows_by_pid()
+    names: dict[tuple[Any, ...], str] = {}
+    for pid, context, stream, name in small_rows(
+        source, "TARGET_INFO_NVTX_CUDA_STREAM", "processId", "contextId", "streamId", "name"
+    ):
+        names.setdefault((whole(pid), whole(context), whole(stream)), name)
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for *numbers, priority, flag in small_rows(
+        source, "TARGET_INFO_CUDA_STREAM", "processId", "contextId", "streamId", "priority", "flag"
+    ):
+        pid, context, stream = map(whole, numbers)
+        if pid not in rows_by_pid or stream is None:
+            continue
+        name = names.get((pid, context, stream))
+        rows.setdefault(
+            (pid, context, stream),
+            {
+                "process": rows_by_pid[pid],
+                "context": _small(context),
+                "stream": stream,
+                "priority": _small(priority),
+                "flag": _small(flag),
+                "name": strings.add(str(name)) if name else None,
+            },
+        )
+    return pa.Table.from_pylist(list(rows.values()), schema=TABLES["streams"].arrow_schema())
+
+
+def _small(value: Any) -> int | None:
+    number = whole(value)
+    return number if number is not None and -(2**31) <= number < 2**31 else None

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.core import paraver as core
+from alltrace.core.paraver import CHANGES, PUNCTUAL
 from alltrace.readers.paraver import labels as ev
 from alltrace.readers.paraver.identity import Facts, beside
+from alltrace.readers.paraver.labels import EventType
 from alltrace.readers.paraver.parsing import Lines, read_lines
-from alltrace.readers.paraver.slots import CALL_SLOT, KEPT, LAST_WORK, Slot, slots_of
 from alltrace.readers.spool import Spool, record_batch
 from alltrace.trace.arrays import Int64
 from alltrace.trace.mpi_sizes import message_of_buffers
 from alltrace.trace.names import name_id
 from alltrace.trace.schema import TABLES
+
+CALL_SLOT, LAST_WORK = 0, 4
+_KEPT = {
+    ev.MEMORY_BYTES: "bytes", ev.GRAPH_ID: "graph", ev.GRAPH_EXEC: "graph_exec", ev.MPI_SENT: "sent", ev.MPI_RECEIVED: "received",
+    ev.CORRELATION: "correlation", **{number: column for number, (column, _) in ev.GEOMETRY.items()},
+}  # fmt: skip
+"""Types that go with others, and what their values are."""
+_NVTX = "NVTX "
+_DEFAULT = f"NVTX {ev.DEFAULT_DOMAIN}"
+_DEPTHS = range(ev.DEPTH, ev.NIC_METRICS)
 
 _OPEN = 1 << 12
 _GPU = ("kernels", "copies", "graphs")
@@ -32,7 +45,7 @@ class Parsed:
     def __init__(self, path: Path, facts: Facts) -> None:
         self._facts = facts
         self._names: dict[int, str] = {}
-        self._known = slots_of(ev.read_pcf(beside(path, ".pcf")))
+        self._known = _slots_of(ev.read_pcf(beside(path, ".pcf")))
         self._devices: dict[tuple[int, int], int] = {}
         self._streams = [t.ordinal is not None for t in facts.threads]
         self._device_of = np.full(len(facts.threads), -1, np.int64)
@@ -58,7 +71,7 @@ class Parsed:
         kinds = np.array([s.kind for s in slots], np.int64)
         for lines in read_lines(path)[1]:
             self._note_devices(lines)
-            out = np.full((len(lines.values) // 2 + 1, core.OTHERS + len(KEPT)), -1, np.int64)
+            out = np.full((len(lines.values) // 2 + 1, core.OTHERS + len(_KEPT)), -1, np.int64)
             counters[core.ROWS] = 0
             line = 0
             while True:
@@ -102,11 +115,11 @@ class Parsed:
             mine = np.ascontiguousarray(rows[rows[:, core.SLOT] == number].T)
             self._spool.append(slot.table, _strict(slot.table, self._columns(slot, mine)))
 
-    def _columns(self, slot: Slot, rows: Int64) -> dict[str, Any]:
+    def _columns(self, slot: _Slot, rows: Int64) -> dict[str, Any]:
         places = rows[core.THREAD]
         values, inverse = np.unique(rows[core.VALUE], return_inverse=True)
         texts = [slot.values.get(v, f"value {v}") for v in values.tolist()]
-        details = {name: rows[core.OTHERS + n] for n, name in enumerate(KEPT.values())}
+        details = {name: rows[core.OTHERS + n] for n, name in enumerate(_KEPT.values())}
         columns: dict[str, Any] = {"process": self._tasks[places]}
         if slot.table == "marks":
             columns["time"] = rows[core.BEGIN]
@@ -142,7 +155,7 @@ class Parsed:
         return columns
 
     @staticmethod
-    def _word(slot: Slot, texts: list[str]) -> list[str] | None:
+    def _word(slot: _Slot, texts: list[str]) -> list[str] | None:
         """The `kind` of rows with these names."""
         if slot.table == "api":
             return ["driver" if t[:2] == "cu" and t[2:3].isupper() else "runtime" for t in texts]
@@ -197,7 +210,7 @@ class Parsed:
 
 def _places(count: int, first: int = 0) -> Int64:
     """Free places, each linked to the one after it."""
-    places = np.full((count, core.OPEN_OTHERS + len(KEPT)), -1, np.int64)
+    places = np.full((count, core.OPEN_OTHERS + len(_KEPT)), -1, np.int64)
     places[:-1, core.OPEN_BELOW] = np.arange(first + 1, first + count)
     return places
 
@@ -211,3 +224,51 @@ def _strict(table: str, columns: dict[str, Any]) -> dict[str, Any]:
     """The columns with the types of their table, so that all batches of it have one schema."""
     batch = record_batch(table, {c: v for c, v in columns.items() if c in TABLES[table].column_names})
     return dict(zip(batch.schema.names, batch.columns, strict=True))
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """One kind of interval."""
+
+    table: str  # the table its rows belong to
+    word: str | None = None  # what the row's `kind` is, or its domain; None if the name determines it or there is none
+    values: dict[int, str] = field(default_factory=dict)  # the label of each value
+    kind: int = 0  # of intervals 0, else `PUNCTUAL` or `CHANGES` of `alltrace.core.paraver`
+
+
+@dataclass(frozen=True)
+class _Slots:
+    """The slots of a trace, and for each known type, ascending, its slot and its place among `KEPT`, -1 for none."""
+
+    slots: tuple[_Slot, ...]
+    types: NDArray[np.int64]
+    slot_of: NDArray[np.int64]
+    place_of: NDArray[np.int64]
+
+
+def _slots_of(events: Iterable[EventType]) -> _Slots:
+    """The slots of a trace with these types; types that are not known are left out."""
+    labels = {n: (ev.our_label(label), ev.our_values(label, e.values)) for e in events for n, label in e.types.items()}
+    named = {label: n for n, (label, _) in labels.items()}
+    wanted = [
+        (ev.CALL, "api", None), (ev.KERNEL, "kernels", None), (named.get("NCCL kernel", -1), "kernels", None),
+        (ev.MEMORY_OP, "copies", None), (named.get("CUDA graph", -1), "graphs", None),
+        (ev.MPI_P2P, "mpi", "p2p"), (ev.MPI_COLLECTIVE, "mpi", "collective"), (ev.MPI_REST, "mpi", "other"),
+        (ev.OPENACC_OTHER, "openacc", "other"), (ev.OPENACC_DATA, "openacc", "data"), (ev.OPENACC_LAUNCH, "openacc", "launch"),
+        (ev.OPENMP, "openmp", None), (ev.OSRT, "osrt", None), (ev.UCX, "ucx", None), (ev.SYSCALL, "syscalls", None),
+        (ev.RANGE_STARTEND, "ranges", None), (ev.MARK, "marks", None),
+    ]  # fmt: skip
+    slots = [_Slot(table, word, labels.get(n, ("", {}))[1], PUNCTUAL if n == ev.MARK else 0) for n, table, word in wanted]
+    slot_of = {n: slot for slot, (n, _, _) in enumerate(wanted) if n >= 0}
+    for number, (label, values) in labels.items():
+        if label.startswith(_NVTX) and number not in slot_of and number not in _DEPTHS:
+            slot_of[number] = len(slots)
+            slots.append(_Slot("ranges", label.removeprefix(_NVTX) if label != _DEFAULT else None, values, CHANGES))
+    place_of = {number: place for place, number in enumerate(_KEPT)}
+    types = sorted({*slot_of, *place_of})
+    return _Slots(
+        tuple(slots),
+        np.array(types, np.int64),
+        np.array([slot_of.get(n, -1) for n in types], np.int64),
+        np.array([place_of.get(n, -1) for n in types], np.int64),
+    )
