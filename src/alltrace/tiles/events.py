@@ -99,11 +99,11 @@ class Bounded:
 
 
 class EventReader:
-    """Reads the events of a run. `cache_bytes`: what decoded pieces may take in memory."""
+    """Reads the events of a run."""
 
-    def __init__(self, run: Run, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, run: Run) -> None:
         self.run = run
-        self._cache = Bounded(cache_bytes)
+        self._cache = Bounded(CACHE_BYTES)
         # texts that are shown as names but are none of the run's, by id: directions of copies, graphs; those
         # that were met, and other threads may add to them
         self.words: dict[int, str] = {}

@@ -15,13 +15,12 @@ from alltrace.trace.arrays import Int64, integers
 _PIECE_ROWS = 1 << 17
 
 
-def in_pieces(rank: Rank, table: str, columns: Sequence[str], *, lengths: bool = False) -> Iterator[Any]:
+def in_pieces(rank: Rank, table: str, columns: Sequence[str]) -> Iterator[Any]:
     """The `table` of a rank like `Rank.table`, but in pieces if it is read from the rank's file.
 
-    Each piece is read while the previous one is processed. With `lengths`, all times may be shifted by the same value: for callers
-    that only need lengths.
+    Each piece is read while the previous one is processed.
     """
-    batches = rank.batches(table, columns, _PIECE_ROWS, lengths=lengths)
+    batches = rank.batches(table, columns, _PIECE_ROWS)
     if rank.in_memory:
         yield from batches
     else:

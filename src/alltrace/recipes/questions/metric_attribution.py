@@ -62,7 +62,7 @@ def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
 
 
 def _map(rank: Rank, options: Options) -> Any:
-    sampled = samplings(rank, of_host=True)
+    sampled = samplings(rank)
     rows = []
     if not sampled:
         return pa.table({})
