@@ -66,7 +66,7 @@ def test_a_file_that_is_removed_or_cut_off_meanwhile_is_a_sentence(left, run, mo
     with part_store.PartFiles(held_bytes=0) as files:
         recipe = find("kernels")
         options = resolve_options(recipe, {})
-        parts = [files.kept(Part(r.rank, recipe.map(run.rank(r.rank), options))) for r in run.ranks]
+        parts = [files.stored(Part(r.rank, recipe.map(run.rank(r.rank), options))) for r in run.ranks]
         rows = PartRows(parts)
         if left is None:
             parts[1].path.unlink()

@@ -128,10 +128,10 @@ def find_report(spec: str) -> Question:
     if name not in REPORTS:
         raise UsageError.unknown("stats report", name, REPORTS)
     report: Question = load(REPORTS[name])
-    return report.with_defaults(_given(report, arguments)) if arguments else report
+    return report.with_defaults(_parsed(report, arguments)) if arguments else report
 
 
-def _given(report: Question, arguments: Sequence[str]) -> dict[str, Any]:
+def _parsed(report: Question, arguments: Sequence[str]) -> dict[str, Any]:
     """The values of the options named in `arguments`, by option."""
     known = {option.name.replace("_", "-"): option for option in report.options}
     values: dict[str, Any] = {}

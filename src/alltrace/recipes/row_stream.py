@@ -205,7 +205,7 @@ class SpilledRows:
         if (start[1:] < start[:-1]).any():
             table = table.take(pa.array(np.argsort(start, kind="stable")))
         self._started = len(start) - column.null_count
-        self._part = files.kept(Part(rank, table))
+        self._part = files.stored(Part(rank, table))
 
     def sampled(self) -> tuple[Int64, Int64]:
         """The first start of each block, and the rows of the block."""
@@ -238,7 +238,7 @@ def spilled_parts(ranks: Iterable[tuple[int, pa.Table]]) -> Generator[list[Part]
         InputError: The files cannot be written.
     """
     with PartFiles(0) as files:
-        yield [files.kept(Part(rank, table)) for rank, table in ranks]
+        yield [files.stored(Part(rank, table)) for rank, table in ranks]
 
 
 def merged_spilled(ranks: Iterable[tuple[int, pa.Table]], order: str) -> Generator[list[Part], None, None]:

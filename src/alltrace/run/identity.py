@@ -448,7 +448,7 @@ def _local_ranks(candidates: Sequence[_Candidate], claimed: Mapping[int, tuple[i
         by_host[candidates[i].host].append(i)
     local: dict[int, int] = {}
     for members in by_host.values():
-        stated = [_given_local_rank(candidates[i]) for i in members]
+        stated = [_launchers_local_rank(candidates[i]) for i in members]
         known = None not in stated and len(set(stated)) == len(stated)
         for n, i in enumerate(members):
             number = stated[n]
@@ -456,7 +456,7 @@ def _local_ranks(candidates: Sequence[_Candidate], claimed: Mapping[int, tuple[i
     return local
 
 
-def _given_local_rank(candidate: _Candidate) -> int | None:
+def _launchers_local_rank(candidate: _Candidate) -> int | None:
     if not candidate.alone:
         return None
     numbers = (_number(candidate.reports[0].environment, v) for v in _LOCAL_RANK_VARIABLES)

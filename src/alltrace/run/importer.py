@@ -261,7 +261,7 @@ def _import_planned(
 ) -> Manifest:
     is_new = not (output / MANIFEST).exists()
     signatures = {r.rank: _signature(r, probes, wanted, rules) for r in plan.ranks}
-    unchanged = _kept(output, signatures)
+    unchanged = _intact_ranks(output, signatures)
     todo = [r for r in plan.ranks if r.rank not in unchanged]
     if jobs is None and not remote():
         jobs = _processes_worth(sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}))
@@ -552,7 +552,7 @@ def _in_rows(rank: RankRecord, rows: Mapping[int, int]) -> RankRecord:
     return rank._replace(reports=tuple(rows[n] for n in rank.reports), warnings=warnings, row_warnings=row_warnings)
 
 
-def _kept(output: Path, signatures: dict[int, dict[str, Any]]) -> dict[int, RankRecord]:
+def _intact_ranks(output: Path, signatures: dict[int, dict[str, Any]]) -> dict[int, RankRecord]:
     """The ranks that are there already, whole, and were made from the same; all others are removed."""
     intact: dict[int, RankRecord] = {}
     for folder in (output / RANKS).glob("rank=*"):

@@ -83,7 +83,7 @@ def find_meeting_kernels(run: Path, manifest: Manifest) -> tuple[MeetingKernel, 
         paths = [run / r.folder / UNKNOWN_KERNELS for r in records]
         if len(records) < 2 or not all(p.is_file() for p in paths):  # a rank without such kernels takes no part
             continue
-        kernels = [_kept(path, clock_map(manifest, r).apply) for path, r in zip(paths, records, strict=True)]
+        kernels = [_read_kernels(path, clock_map(manifest, r).apply) for path, r in zip(paths, records, strict=True)]
         for name in set(kernels[0]).intersection(*kernels[1:]):
             its = [of_rank[name] for of_rank in kernels]
             if len({number for number, _, _ in its}) > 1:
@@ -138,7 +138,7 @@ def _text(name: str, meeting: MeetingKernel) -> str:
     )
 
 
-def _kept(path: Path, to_host: Callable[[Int64], Int64]) -> dict[int, tuple[int, Int64, Int64]]:
+def _read_kernels(path: Path, to_host: Callable[[Int64], Int64]) -> dict[int, tuple[int, Int64, Int64]]:
     """What a rank's file holds by name: the number of all kernels, and starts and ends of the first on the host's clock."""
     rows: Iterable[Mapping[str, Any]] = read_parquet(path, ["name", "number", "starts", "ends"]).to_pylist()
     return {

@@ -117,7 +117,7 @@ class EventReader:
         """
         return self._stored.get(rank, partial(self.run.rank, rank), lambda _: 1)
 
-    def kept(self, key: Any, make: Callable[[], _Kept], nbytes: Callable[[_Kept], int]) -> _Kept:
+    def cached(self, key: Any, make: Callable[[], _Kept], nbytes: Callable[[_Kept], int]) -> _Kept:
         """The result of `make`, cached under `key` with the decoded pieces; `nbytes` returns its size."""
         return self._cache.get(key, make, nbytes)
 
@@ -183,7 +183,7 @@ class EventReader:
         stored = self.rank(rank)
         if table != "gpu_metrics":
             return [(stored, None)]
-        return self.kept((rank, "sources of samples"), stored.gpu_sample_sources, lambda _: _EVENTS_BYTES)
+        return self.cached((rank, "sources of samples"), stored.gpu_sample_sources, lambda _: _EVENTS_BYTES)
 
     def texts(self, ids: NDArray[Any]) -> dict[int, str]:
         """The text of each id; an unknown id has none."""

@@ -148,7 +148,7 @@ def _decoded(reader: EventReader, stored: Rank, table: str, start: int, end: int
             def make(piece: Piece = piece) -> tuple[NDArray[Any], ...]:
                 return _columns(reader, stored, table, piece)
 
-            part = reader.kept((stored.rank, table, piece.group, "nested"), make, lambda p: sum(a.nbytes for a in p))
+            part = reader.cached((stored.rank, table, piece.group, "nested"), make, lambda p: sum(a.nbytes for a in p))
             inside = (part[0] < end) & (part[1] > start)
             parts.append(part if inside.all() else tuple(a[inside] for a in part))
     return [p for p in parts if len(p[0])]

@@ -51,7 +51,7 @@ class Notes:
             notes = list(read_json(path, "the notes on a run")["notes"])
         except (KeyError, TypeError) as error:
             raise AlltraceError(f"{path}: it does not contain notes; move it away to start again") from error
-        return sorted(filter(None, map(_kept, notes)), key=lambda n: (n["start"], n["id"]))
+        return sorted(filter(None, map(_valid, notes)), key=lambda n: (n["start"], n["id"]))
 
     def add(self, note: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Add a note with an `id`; returns the notes afterwards.
@@ -90,7 +90,7 @@ class Notes:
         return sorted(notes, key=lambda n: (n["start"], n["id"]))
 
 
-def _kept(note: Any) -> dict[str, Any] | None:
+def _valid(note: Any) -> dict[str, Any] | None:
     """A note of the file; None of one that is none, such as of an earlier version."""
     try:
         return _checked(note) | {"id": int(note["id"])}

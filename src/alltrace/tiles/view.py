@@ -244,7 +244,7 @@ class View:
                         values.append(value)
             arrays = list(binned(np.concatenate(times), np.concatenate(values), edges))
         if any(x.holds for x in SAMPLES.values() if x.group == parse_key(track.key)[0]):
-            arrays = self._held(request, rank, track, arrays)
+            arrays = self._with_last_values(request, rank, track, arrays)
         return [
             Tile(
                 name, request.first + n, "samples", {k: _part(v, n) for k, v in zip(("mean", "least", "most"), arrays, strict=True)}
@@ -252,7 +252,7 @@ class View:
             for n in range(request.count)
         ]
 
-    def _held(self, request: _Request, rank: int, track: TrackTiles, arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    def _with_last_values(self, request: _Request, rank: int, track: TrackTiles, arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
         """The same, with the last value in bins without their own sample."""
         (table,) = tables_of(parse_key(track.key)[0])
         samples = [(t, v) for key, t, v in self.events.samples(rank, table, -(1 << 62), request.end) if key == track.key]

@@ -261,21 +261,21 @@ def _map(
         stored = rank_parts(run, ranks)
     items = [(r.rank, windows.get(r.rank), stored.get(r.rank)) for r in ranks]
     # to read what is kept takes no longer than to get it from another process
-    elsewhere = [r for r in ranks if r.rank not in stored or not stored[r.rank].made.issuperset(recipe.kept_parts)]
+    elsewhere = [r for r in ranks if r.rank not in stored or not stored[r.rank].names.issuperset(recipe.kept_parts)]
     for_others = {r.rank for r in elsewhere} if _worth_processes(recipe, elsewhere, jobs) else set()
     by_rank: dict[int, Part] = {}
     for item in items:
         if item[0] not in for_others:
             part = work(item, progress or _untold)
             # memory has space for one rank anyway
-            by_rank[part.rank] = files.kept(part) if len(ranks) > 1 else part
+            by_rank[part.rank] = files.stored(part) if len(ranks) > 1 else part
     if for_others:
         from alltrace.engine.tasks import run_tasks  # it loads what processes need
 
         sent_items = [item for item in items if item[0] in for_others]
         for outcome in run_tasks(work, sent_items, jobs=jobs, progress=progress, needs=sent.needs):
             part = outcome.get()
-            by_rank[part.rank] = files.kept(part)
+            by_rank[part.rank] = files.stored(part)
     return [by_rank[r] for r in sorted(by_rank)]
 
 

@@ -43,7 +43,7 @@ class RankParts(NamedTuple):
     folder: Path  # the folder of the parts of the run
     rank: int  # the rank
     made_from: str  # what its parts are made from; in the names of their files
-    made: frozenset[str]  # the names of the parts that are there
+    names: frozenset[str]  # the names of the parts that are there
 
     def get(self, rank: Rank, name: str, classes: Sequence[type], make: Callable[[Rank], _Part]) -> _Part:
         """The part of some name in the time of the rank's files: the one that is kept, or a new one.
@@ -101,7 +101,7 @@ def rank_parts(run: Run, ranks: Sequence[RankRecord]) -> dict[int, RankParts]:
         ]
         digests[record.rank] = digest(made_from)
     folder = (run.path / FINDINGS).absolute()  # for processes that were started in another folder
-    names = _made(folder, digests, {r.rank for r in run.ranks}.difference(digests))
+    names = _existing(folder, digests, {r.rank for r in run.ranks}.difference(digests))
     return {rank: RankParts(folder, rank, signature, names[rank]) for rank, signature in digests.items()}
 
 
@@ -146,7 +146,7 @@ def _file(rank: int, made_from: str) -> str:
     return f"rank={rank}-{made_from}{_ENDING}"
 
 
-def _made(folder: Path, made_from: Mapping[int, str], others: Container[int]) -> dict[int, frozenset[str]]:
+def _existing(folder: Path, made_from: Mapping[int, str], others: Container[int]) -> dict[int, frozenset[str]]:
     """For each rank the names of its parts that are there; parts of ranks that are gone, or of what they were, are removed.
 
     `folder`: The folder of the parts. `made_from`: What the parts of each rank are made from. `others`: Other ranks of

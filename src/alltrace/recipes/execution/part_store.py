@@ -82,7 +82,7 @@ class PartFiles:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def kept(self, part: Part, question: int = 0) -> Part:
+    def stored(self, part: Part, question: int = 0) -> Part:
         """The part, or one with the same table in a file."""
         size = _table_bytes(part.table)
         if size < LARGE_BYTES:
@@ -141,7 +141,7 @@ class PartStore(PartFiles):
             if question in objects:
                 stored_part = None if stored else part
             elif isinstance(part, Part):
-                stored_part = self.kept(part, question)
+                stored_part = self.stored(part, question)
             self._found.setdefault(question, {})[rank] = stored_part
 
     def has_objects(self, question: int) -> bool:

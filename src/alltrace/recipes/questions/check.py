@@ -212,16 +212,16 @@ def _values(
     limit: Limit, run: Run, baseline: Run | None, answers: dict[tuple[str, str, str], Any], jobs: int | None
 ) -> tuple[list[float], float | None]:
     """The values of a limit's column in the run, and the statistic of the baseline's values if the limit compares with it."""
-    values = _asked("run", limit, run, answers, jobs)
+    values = _values_of("run", limit, run, answers, jobs)
     if not limit.scale or baseline is None:
         return values, None
-    others = _asked("baseline", limit, baseline, answers, jobs)
+    others = _values_of("baseline", limit, baseline, answers, jobs)
     if not others and limit.statistic != "count":
         raise AlltraceError(f"the baseline has no {limit.column}")
     return values, _statistic(others, limit.statistic or "median")
 
 
-def _asked(which: str, limit: Limit, run: Run, answers: dict[tuple[str, str, str], Any], jobs: int | None) -> list[float]:
+def _values_of(which: str, limit: Limit, run: Run, answers: dict[tuple[str, str, str], Any], jobs: int | None) -> list[float]:
     from alltrace.recipes.execution.ask import ask
 
     key = which, limit.recipe, repr(limit.options)

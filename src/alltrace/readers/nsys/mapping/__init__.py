@@ -91,11 +91,11 @@ def sources_of(table: str, tables: Collection[str]) -> list[tuple[str, Source]]:
 def _sources(tables: tuple[str, ...]) -> dict[str, list[tuple[str, Source]]]:
     by_table: dict[str, list[tuple[str, Source]]] = {}
     for source in SOURCES:
-        by_table.setdefault(source.table, []).extend(_found(source, tables))
+        by_table.setdefault(source.table, []).extend(_matching(source, tables))
     return by_table
 
 
-def _found(source: Source, tables: tuple[str, ...]) -> Iterator[tuple[str, Source]]:
+def _matching(source: Source, tables: tuple[str, ...]) -> Iterator[tuple[str, Source]]:
     if not source.source.endswith("*"):
         table = find_table(tables, source.source)
         if table:
