@@ -142,7 +142,7 @@ def read_text(path: Path, data: bytes) -> NcuReport:
     if b"\x00" in data[:4096]:
         raise InputError(path, found="it does not start like one", expected=_EXPECTED)
     lines = data.decode("utf-8-sig", "replace").splitlines()
-    head = next((n for n, line in enumerate(lines) if _is_head(line)), None)
+    head = next((n for n, line in enumerate(lines) if line.startswith(('"ID","', "ID,")) and "Kernel Name" in line), None)
     warnings: list[str] = []
     drafts = _plain(lines) if head is None else _table(path, lines[head:], warnings)
     if not drafts:
@@ -150,10 +150,6 @@ def read_text(path: Path, data: bytes) -> NcuReport:
         problem = f"its columns are {comma[:80]!r}" if comma and head is None else "it has no kernel launch"
         raise InputError(path, found=problem, expected=_EXPECTED)
     return NcuReport(0, tuple(d.launch(n) for n, d in enumerate(drafts)), tuple(warnings))
-
-
-def _is_head(line: str) -> bool:
-    return line.startswith(('"ID","', "ID,")) and "Kernel Name" in line
 
 
 def _table(path: Path, lines: list[str], warnings: list[str]) -> list[_Draft]:

@@ -123,7 +123,7 @@ def _gpu_processes(source: RawSource) -> dict[int, int | None]:
     tables = [t for t in (find_table(source.tables, name) for name in _GPU_WORK) if t and source.count_about(t)]
     if not tables:
         return {}
-    only = {pid for table in _CONTEXTS for pid in _pids(source, table)}
+    only = {p for table in _CONTEXTS for (pid,) in small_rows(source, table, "processId") if (p := whole(pid))}
     if len(only) == 1:  # reading every row for what is known already would take long
         for table in tables:
             for batch in _process_batches(source, table, 64):
@@ -138,10 +138,6 @@ def _gpu_processes(source: RawSource) -> dict[int, int | None]:
             for key, ordinal in _ordinals(batch).items():
                 ordinals[key] = _lowest([ordinal, ordinals.get(key)])
     return ordinals
-
-
-def _pids(source: RawSource, table: str) -> set[int]:
-    return {pid for (p,) in small_rows(source, table, "processId") if (pid := whole(p))}
 
 
 def _context_ordinals(source: RawSource, pids: set[int]) -> list[int | None]:

@@ -53,7 +53,7 @@ class RankParts(NamedTuple):
         """
         from alltrace.run.object_files import read_object, write_object
 
-        place = Place(self.folder / name / _file(self.rank, self.made_from), self.made_from)
+        place = Place(self.folder / name / f"rank={self.rank}-{self.made_from}{_ENDING}", self.made_from)
         stored: _Part | None = place.find(lambda path, signature: read_object(path, signature, classes))
         if stored is not None:
             return stored
@@ -140,10 +140,6 @@ def _samples_beside(run: Run, record: RankRecord) -> list[Any]:
     others = [r for r in samplers(run.manifest, record) if r.rank != record.rank]
     own = run.clock(record).shift_ns
     return [(rank_signature(run.manifest, r), run.clock(r).shift_ns - own) for r in others]
-
-
-def _file(rank: int, made_from: str) -> str:
-    return f"rank={rank}-{made_from}{_ENDING}"
 
 
 def _existing(folder: Path, made_from: Mapping[int, str], others: Container[int]) -> dict[int, frozenset[str]]:

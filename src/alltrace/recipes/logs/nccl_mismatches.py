@@ -104,7 +104,7 @@ def _compare(logs: NcclLogs, members: list[int], calls: dict[int, Any]) -> tuple
                 "the log does not begin with its INIT and opCount does not count, so which calls belong together is not known",
             )
         begin = max(int(s[0, 1]) for s in series.values())
-        series = {m: s[np.searchsorted(s[:, 1], begin) :] if _rising(s) else s for m, s in series.items()}
+        series = {m: s[np.searchsorted(s[:, 1], begin) :] if (np.diff(s[:, 1]) >= 0).all() else s for m, s in series.items()}
         note = f"the log does not begin with its INIT; compared from opCount {begin:x} on, which is {begin}"
     longest = max(len(s) for s in series.values())
     shortest = min(len(s) for s in series.values())
@@ -124,10 +124,6 @@ def _compare(logs: NcclLogs, members: list[int], calls: dict[int, Any]) -> tuple
     if shortest < longest:
         rows += _missing(logs, order, series, shortest)
     return rows, note.strip("; ")
-
-
-def _rising(series: Any) -> bool:
-    return bool((np.diff(series[:, 1]) >= 0).all())
 
 
 def _one(logs: NcclLogs, order: list[int], series: dict[int, Any], sequence: int) -> list[dict[str, Any]]:

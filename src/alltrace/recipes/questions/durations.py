@@ -100,10 +100,6 @@ def _map_statement(options: Options) -> str:
     return "\nUNION ALL ".join([_NOTHING, *(source.statement(what) for what, source in _SOURCES.items() if what in wanted)])
 
 
-def _merge_statement(_options: Options) -> str:
-    return merged_statement(_STORED)
-
-
 def _reduce_statement(options: Options) -> str:
     statistics = statistics_statement(_labels(options), _STORED, "type_7")
     names = [c.name for c in COLUMNS]
@@ -119,7 +115,12 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
 
 
 SQL = Statements(
-    _reads, map=_map_statement, reduce=_reduce_statement, merge=_merge_statement, rank_tables=_rank_tables, computed=_computed
+    _reads,
+    map=_map_statement,
+    reduce=_reduce_statement,
+    merge=merged_statement(_STORED),
+    rank_tables=_rank_tables,
+    computed=_computed,
 )
 
 

@@ -436,15 +436,13 @@ def _within(merged: Merged, spans: NDArray[Any]) -> int:
 
 def _missing(parts: Sequence[Part], rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> list[str]:
     if not parts or rows:
-        counts = {len(p.table.filter(_is_range(p.table))) for p in parts} if options["per"] == "range" else set()
+        counts = (
+            {len(p.table.filter(pc.equal(p.table.column("what"), _RANGE))) for p in parts} if options["per"] == "range" else set()
+        )
         return [f"ranks have {min(counts)} to {max(counts)} ranges {options['range']!r}"] if len(counts) > 1 else []
     if options["per"] == "range":
         return [f"no rank has a range {options['range']!r}, so the answer is empty"]
     return ["no steps were found, so the answer is empty"] if options["per"] == "step" else ["nothing took any time"]
-
-
-def _is_range(table: Any) -> Any:
-    return pc.equal(table.column("what"), _RANGE)
 
 
 def _scaled(rows: Sequence[dict[str, Any]], options: Mapping[str, Any]) -> list[str]:

@@ -39,16 +39,9 @@ FROM (SELECT *, "end" - start AS length FROM kernels) GROUP BY ALL
 """
 
 
-def _reduce_statement(_options: Options) -> str:
-    return _OVER_RANKS
-
-
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     table = answer_table(SQL.over_parts(parts, run, options), COLUMNS) if parts else col.schema_of(COLUMNS).empty_table()
     return Answer(table, COLUMNS, chart=CHART)
-
-
-SQL = Statements(READS, map=MAP_SQL, reduce=_reduce_statement)
 
 
 _OVER_RANKS = f"""
@@ -60,5 +53,6 @@ SELECT coalesce(text_of(name), text_of(short_name)) AS name, text_of(short_name)
   total_ns, total_ns / coalesce(nullif(sum(total_ns) OVER (), 0), 1) * 100 AS time_percent, min_ns, max_ns
 FROM configurations ORDER BY total_ns DESC, 1, {", ".join(_SIZES)}
 """
+SQL = Statements(READS, map=MAP_SQL, reduce=_OVER_RANKS)
 
 QUESTION = Question("launch-configurations", __doc__, COLUMNS, SQL.map_rank, _merge, tables=READS, chart=CHART, sql=SQL)
