@@ -61,4 +61,6 @@ SELECT coalesce(text_of(name), text_of(short_name)) AS name, text_of(short_name)
 FROM configurations ORDER BY total_ns DESC, 1, {", ".join(_SIZES)}
 """
 
-QUESTION = Question("launch-configurations", __doc__, COLUMNS, SQL.map_rank, _merge, tables=READS, chart=CHART, sql=SQL)
+QUESTION = Question(
+    "launch-configurations", __doc__, COLUMNS, SQL.map_rank, _merge, tables=READS, chart=CHART, sql=SQL, map_ranks=SQL.map_ranks
+)
