@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from alltrace.recipes.base import Question
+    from alltrace.api import OpenRun
+    from alltrace.recipes.base import Answer, Question
 
 
 class RecipeCommand:
@@ -132,17 +133,24 @@ def ask_and_write(verb: str, recipe: Question, args: argparse.Namespace) -> int:
 
             write_cards(verb, answer, {r.rank: r.host for r in run.ranks}, args)
         elif folder is None:
-            if recipe.name == "diagnose" and args.format == "json":
-                from alltrace.recipes.questions.diagnose.cards import told
-
-                answer = answer.read()
-                answer = answer._replace(verdict=told(answer, {r.rank: r.host for r in run.ranks}).verdict)
+            if args.format == "json":
+                answer = with_verdict(recipe, answer, run)
             write_answer(verb, answer, run.facts(), args)
         else:
             folder.write(verb, answer, run.facts())
             if args.picture is not None:
                 write_picture(verb, answer, args.picture)
     return EXIT_DONE
+
+
+def with_verdict(recipe: Question, answer: Answer, run: OpenRun) -> Answer:
+    """The answer with its verdict in words, if it is that of `diagnose`."""
+    if recipe.name != "diagnose":
+        return answer
+    from alltrace.recipes.questions.diagnose.cards import told
+
+    answer = answer.read()
+    return answer._replace(verdict=told(answer, {r.rank: r.host for r in run.ranks}).verdict)
 
 
 def _folder(args: argparse.Namespace) -> Folder | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,9 @@ class NvtxKernSum(SqlReport):
         owner = np.concatenate((calls.thread[call[alone]], np.full(len(unknown), len(threads) - 1)))
         parts.append(_part(rank, outside, owner, None, kernel, np.concatenate((calls.op[alone], unknown)), length))
         return _narrow(pa.concat_tables(parts).combine_chunks())
+
+    def map_ranks(self, ranks: Sequence[Rank], options: Options) -> None:
+        """Nothing: a loop finds the ranges of each rank's kernels."""
 
     def _reduce_statement(self, options: Options) -> str:
         """The statistics by range, thread and kernel; what has no range or thread comes first."""

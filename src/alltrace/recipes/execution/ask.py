@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
 
 from alltrace.recipes.base import Answer, Option, Part, Question, RunFacts, alignment_of
 from alltrace.recipes.execution.availability import (
@@ -26,6 +28,12 @@ from alltrace.run.rank import Rank
 from alltrace.run.sent_run import SentRun
 from alltrace.run.store import Run
 from alltrace.trace.errors import UsageError
+
+_Item: TypeAlias = tuple[int, RankWindow | None, RankParts | None]
+"""What a task is sent of a rank: its number, the rows that count, and the parts that are kept."""
+
+_ROWS_AT_ONCE = 1 << 18
+"""Rows of the ranks that are asked together: less memory than a large rank takes, and enough tasks for many processes."""
 
 
 class Asked(NamedTuple):
@@ -253,7 +261,7 @@ def _map(
     """The parts of all ranks, by rank; what is more than little is in `files`."""
     windows = window.ranks if window is not None else {}
     sent = SentRun(run)
-    work = partial(_ask_rank, sent, recipe, options)
+    work = partial(_ask_ranks, sent, recipe, options)
     stored: Mapping[int, RankParts] = {}
     if recipe.kept_parts and window is None:
         from alltrace.recipes.execution.kept_parts import rank_parts  # it loads what reads files
@@ -263,20 +271,34 @@ def _map(
     # to read what is kept takes no longer than to get it from another process
     elsewhere = [r for r in ranks if r.rank not in stored or not stored[r.rank].names.issuperset(recipe.kept_parts)]
     for_others = {r.rank for r in elsewhere} if _worth_processes(recipe, elsewhere, jobs) else set()
-    by_rank: dict[int, Part] = {}
-    for item in items:
-        if item[0] not in for_others:
-            part = work(item, progress or _untold)
-            # memory has space for one rank anyway
-            by_rank[part.rank] = files.stored(part) if len(ranks) > 1 else part
+    here, there = ([i for i in items if (i[0] in for_others) == other] for other in (False, True))
+    parts: list[Part] = []
+    for batch in _batches(recipe, options, run, here):
+        # memory has space for one batch anyway
+        parts += (files.stored(part) if len(ranks) > 1 else part for part in work(batch, progress or _untold))
     if for_others:
         from alltrace.engine.tasks import run_tasks  # it loads what processes need
 
-        sent_items = [item for item in items if item[0] in for_others]
-        for outcome in run_tasks(work, sent_items, jobs=jobs, progress=progress, needs=sent.needs):
-            part = outcome.get()
-            by_rank[part.rank] = files.stored(part)
-    return [by_rank[r] for r in sorted(by_rank)]
+        batches = list(_batches(recipe, options, run, there))
+        for outcome in run_tasks(work, batches, jobs=jobs, progress=progress, needs=sent.needs):
+            parts += map(files.stored, outcome.get())
+    return sorted(parts, key=lambda part: part.rank)
+
+
+def _batches(recipe: Question, options: Mapping[str, Any], run: Run, items: Sequence[_Item]) -> Iterator[list[_Item]]:
+    """The ranks that are asked together, if the recipe can: as many as have few rows."""
+    reads, records = recipe.reads(options), {record.rank: record for record in run.ranks}
+    batch: list[_Item] = []
+    rows = 0
+    for item in items:
+        own_rows = sum(records[item[0]].rows.get(table, 0) for table in reads)
+        if batch and (recipe.map_ranks is None or rows + own_rows > _ROWS_AT_ONCE):
+            yield batch
+            batch, rows = [], 0
+        batch.append(item)
+        rows += own_rows
+    if batch:
+        yield batch
 
 
 def _worth_processes(recipe: Question, ranks: Sequence[RankRecord], jobs: int | None) -> bool:
@@ -310,23 +332,40 @@ def rank_for(recipe: Question, run: Run, rank: int) -> Rank:
     return run.rank(rank).with_host_work() if recipe.of_hosts else run.rank(rank)
 
 
-def _ask_rank(
-    sent: SentRun,
-    recipe: Question,
-    options: Mapping[str, Any],
-    item: tuple[int, RankWindow | None, RankParts | None],
-    advance: Callable[[int], None],
-) -> Part:
-    """The part of one rank; the recipe goes by name if it has one in the registry, so that little is pickled."""
-    rank, window, stored_parts = item
-    stored = rank_for(recipe, sent.run, rank)
-    tables: Rank = stored if window is None else stored.view(window)
-    if recipe.kept_parts:
-        wanted = recipe.reads(options)
-        tables = tables.view(wanted=wanted, kept=_placed(stored_parts, stored, wanted))
-    part = Part(rank, recipe.map(tables, options))
-    advance(1)
-    return part
+def _ask_ranks(
+    sent: SentRun, recipe: Question, options: Mapping[str, Any], batch: Sequence[_Item], advance: Callable[[int], None]
+) -> list[Part]:
+    """The parts of some ranks; the recipe goes by name if it has one in the registry, so that little is pickled."""
+    ranks = [_tables(sent, recipe, options, item) for item in batch]
+    rows = recipe.map_ranks(ranks, options) if len(ranks) > 1 and recipe.map_ranks is not None else None
+    if rows is not None:
+        advance(len(ranks))
+        return parted(rows, [rank.rank for rank in ranks])
+    parts = []
+    for rank in ranks:
+        parts.append(Part(rank.rank, recipe.map(rank, options)))
+        advance(1)
+    return parts
+
+
+def _tables(sent: SentRun, recipe: Question, options: Mapping[str, Any], item: _Item) -> Rank:
+    number, window, stored_parts = item
+    stored = rank_for(recipe, sent.run, number)
+    tables = stored if window is None else stored.view(window)
+    if not recipe.kept_parts:
+        return tables
+    wanted = recipe.reads(options)
+    return tables.view(wanted=wanted, kept=_placed(stored_parts, stored, wanted))
+
+
+def parted(rows: pa.Table, ranks: Sequence[int]) -> list[Part]:
+    """The part of each rank; `rows` are those of all, in any order."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    rows = rows.take(pc.sort_indices(rows.column("rank")))
+    ends = np.searchsorted(rows.column("rank").to_numpy(), ranks, "right").tolist()
+    return [Part(rank, rows.slice(start, end - start)) for rank, start, end in zip(ranks, (0, *ends), ends, strict=False)]
 
 
 def _placed(parts: RankParts | None, rank: Rank, wanted: Mapping[str, Sequence[str]]) -> PlacedParts | None:

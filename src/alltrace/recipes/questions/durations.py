@@ -213,4 +213,5 @@ QUESTION = Question(
     chart=Chart("box", "name", ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns"), title="Durations", log_y=True),
     clock="aligned",
     sql=SQL,
+    map_ranks=SQL.map_ranks,
 )

@@ -107,4 +107,5 @@ QUESTION = Question(
     ),
     chart=_chart,
     sql=SQL,
+    map_ranks=SQL.map_ranks,
 )

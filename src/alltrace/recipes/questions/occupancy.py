@@ -192,4 +192,5 @@ QUESTION = Question(
     options=(Option("top", int, 50, "maximum number of rows, by decreasing time; 0 for all", least=0),),
     chart=Chart("bars", "name", ("occupancy_percent",), detail="threads"),
     sql=SQL,
+    map_ranks=SQL.map_ranks,
 )
