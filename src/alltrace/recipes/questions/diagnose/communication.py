@@ -325,9 +325,9 @@ def _last(members: Members, *keys: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _hideable(all_ranks: AllRankFacts, members: Members) -> NDArray[np.bool_]:
-    """What could run under compute: gathered parameters, gradients, what a rank sends; but not what ends a step."""
+    """What could run under compute: gathered parameters, gradients, what a rank sends; but not what ends a step or keeps a host."""
     # the last of each rank and step cannot be hidden: nothing is left to compute but what needs it
     gathered = (members.op == "AllGather") & ~_last(members)
     gradients = _gradients(all_ranks, members) & ~_last(members, members.communicator)
-    found: NDArray[np.bool_] = gradients | gathered | _only_sent(members)
+    found: NDArray[np.bool_] = (gradients | gathered | _only_sent(members)) & (members.stream >= 0)
     return found
