@@ -99,18 +99,20 @@ class RecoveredTime:
         return max(sum(before_steps[s] - steps[s] for s in self._steps.tolist() if s in before_steps), 0)
 
     def without_both(self, first: Altered, second: Altered) -> Altered | None:
-        """The run changed in two ways; None if both change what waits for what."""
+        """The run changed in two ways, against one without what either is compared without; None if both change what waits for what."""
         orders = [c for c in (first, second) if isinstance(c, OtherOrder)]
         ordered = [order for order in orders if order.arcs is not None]
         if len(ordered) > 1:
             return None
         every = [c for c in (first, second) if not isinstance(c, OtherOrder)]
         every += [order.weights for order in orders if order.arcs is None]
-        weights: Int64 = np.minimum.reduce(every)
-        if not ordered:
-            return weights
-        (order,) = ordered
-        return OtherOrder(order.graph, np.minimum(order.weights, weights[order.arcs]), arcs=order.arcs)
+        compared = [order.against for order in orders if order.against is not None]
+        against: Int64 | None = np.minimum.reduce(compared) if compared else None
+        weights: Int64 = np.minimum.reduce([*every, *compared])
+        if ordered:
+            (order,) = ordered
+            return OtherOrder(order.graph, np.minimum(order.weights, weights[order.arcs]), against, order.arcs)
+        return weights if against is None else OtherOrder(self.replay.graph, weights, against)
 
     def at_peers_pace(self, ranks: Iterable[int]) -> Int64:
         """The weights with the kernels of some ranks at the pace of the others, as `whatif --rank` has them; hosts stay."""
