@@ -27,7 +27,7 @@ _MOST_UNPLACED = 0.02
 
 
 _MUCH_IDLE, _FEW = 10, 0.25
-"""Pauses that nothing explains are much if they take this many times what they take on the middle rank; few ranks are such a share."""
+"""Pauses that nothing explains are much if they take this many times as long as on the middle rank; few ranks are this share."""
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,10 @@ class RecoveredTime:
         return max(sum(before_steps[s] - steps[s] for s in self._steps.tolist() if s in before_steps), 0)
 
     def without_both(self, first: Altered, second: Altered) -> Altered | None:
-        """The run changed in two ways, against one without what either is compared without; None if both change what waits for what."""
+        """The run changed in two ways, against one without what either is compared without.
+
+        None if both change what waits for what.
+        """
         orders = [c for c in (first, second) if isinstance(c, OtherOrder)]
         ordered = [order for order in orders if order.arcs is not None]
         if len(ordered) > 1:
