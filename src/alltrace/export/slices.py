@@ -60,6 +60,12 @@ class Slices:
     rows: Any = None  # the rows of the kernels' slices
 
 
+def table_of(label: str) -> str:
+    """The table of the slices of a track with this label; `startend` for start/end ranges, which are among `ranges`."""
+    tables = {shown: table for table, shown in _LABELS.items()}
+    return "startend" if label.startswith(_STARTEND) else tables.get(label, _RANGES)
+
+
 def base_labels(tracks: Tracks) -> list[str]:
     """The names of the threads, streams and metered devices of a rank."""
     threads = [tracks.names.get(t) or ("thread ?" if t == UNKNOWN else f"thread {t}") for t in tracks.threads]

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
 
-from alltrace.readers.kineto.fields import KEYS, WHOLE
+from alltrace.readers.kineto.fields import KINETO
 from alltrace.readers.kineto.text import Text
 from alltrace.readers.plain_pickle import PickleRefusedError, decode
 from alltrace.share.words import Words
@@ -20,7 +20,7 @@ from alltrace.trace.errors import InputError
 _TOP = frozenset("schemaVersion deviceProperties distributedInfo baseTimeNanoseconds displayTimeUnit trace_id host_name".split())
 _TOP |= {"with_stack", "profile_memory", "record_shapes", "with_flops", "with_modules", "otherData"}
 _EVENT = frozenset("ph cat name pid tid ts dur id s bp args".split())
-_ARGUMENTS = frozenset(key.decode() for level, key, *_ in KEYS if level) | {"labels", "sort_index"}
+_ARGUMENTS = frozenset(key.decode() for level, key, *_ in KINETO.keys if level) | {"labels", "sort_index"}
 _VALUES = frozenset({"Concrete Inputs"})
 _PLAIN = re.compile(r"(?:[\s\[\](),]|-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?(?![\d.]))*|True|False|None|true|false|[a-z]+:\d+")
 _USERS = ("user_annotation", "gpu_user_annotation")
@@ -79,7 +79,7 @@ def _write_events(reading: _Reading, target: IO[bytes], words: Words, left_out: 
             members["name"] = words.instead("range", str(event.get("name")))
         arguments = event.get("args")
         if isinstance(arguments, dict):
-            whole = event.get("cat") == WHOLE.decode()  # the names of metrics are members
+            whole = event.get("cat") == KINETO.whole.decode()  # the names of metrics are members
             known = {k: v for k, v in arguments.items() if k in _ARGUMENTS or (whole and not isinstance(v, (str, list, dict)))}
             left_out.update(arguments.keys() - known.keys())
             members["args"] = {k: _plain(v, words) if k in _VALUES else words.inside(v) for k, v in known.items()}

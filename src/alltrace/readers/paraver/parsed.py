@@ -17,7 +17,7 @@ from alltrace.readers.paraver import labels as ev
 from alltrace.readers.paraver.identity import Facts, beside
 from alltrace.readers.paraver.labels import EventType
 from alltrace.readers.paraver.parsing import Lines, read_lines
-from alltrace.readers.spool import Spool, record_batch
+from alltrace.readers.spool import Spool, record_batch, strict
 from alltrace.trace.arrays import Int64
 from alltrace.trace.mpi_sizes import message_of_buffers
 from alltrace.trace.names import name_id
@@ -113,7 +113,7 @@ class Parsed:
         for number in np.unique(rows[:, core.SLOT]).tolist():
             slot = self._known.slots[number]
             mine = np.ascontiguousarray(rows[rows[:, core.SLOT] == number].T)
-            self._spool.append(slot.table, _strict(slot.table, self._columns(slot, mine)))
+            self._spool.append(slot.table, strict(slot.table, self._columns(slot, mine)))
 
     def _columns(self, slot: _Slot, rows: Int64) -> dict[str, Any]:
         places = rows[core.THREAD]
@@ -218,12 +218,6 @@ def _places(count: int, first: int = 0) -> Int64:
 def _known(values: Int64, least: int = 0, most: int = 2**63 - 1) -> Any:
     """Numbers as an Arrow array, those below `least` or above `most` as null."""
     return pa.array(values, mask=(values < least) | (values > most))
-
-
-def _strict(table: str, columns: dict[str, Any]) -> dict[str, Any]:
-    """The columns with the types of their table, so that all batches of it have one schema."""
-    batch = record_batch(table, {c: v for c, v in columns.items() if c in TABLES[table].column_names})
-    return dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
 @dataclass(frozen=True)
