@@ -66,7 +66,8 @@ _RECIPES = f"""# Recipes
 A recipe is one question over all ranks; its answer is a table. Ask one with `alltrace recipe NAME RUN`, or in Python with
 `run.recipe("NAME")`; the main ones are also verbs. `alltrace recipe --list` names them all. Every recipe takes `--ranks`
 and the [options that all answers share](cli.md#options-that-many-verbs-share). The columns listed are those of the answer without
-options; `--by-rank` puts the rank in front.
+options; `--by-rank` puts the rank in front. Columns in bold say what a row is about and what the answer is: a terminal always shows
+them, however narrow it is.
 
 Another package adds recipes by the entry-point group `alltrace.recipes`: a name, and a module with the question as `QUESTION`.
 """
@@ -196,6 +197,8 @@ def _option_grid(options: Iterable[Any]) -> str:
 
 
 def _recipe(recipe: Question, command: str, told: Collection[str] = ()) -> str:
+    from alltrace.trace.columns import by_importance
+
     reads = f"`{command} RUN` reads {_words(recipe.tables)}" if recipe.tables else f"`{command} RUN` reads the run's facts"
     groups = recipe.needs({o.name: o.default for o in recipe.options})
     needed = [f"any of {_words(g)}" if len(g) > 1 else _words(g) for g in groups]
@@ -206,7 +209,13 @@ def _recipe(recipe: Question, command: str, told: Collection[str] = ()) -> str:
         parts.append(_option_grid(own))
     defaults = {o.name: o.default for o in recipe.options}
     columns = recipe.answer_columns(defaults)
-    parts.append(_grid(("column", "unit", "meaning"), [(f"`{c.name}`", c.unit, c.doc) for c in columns]))
+    always = {c.name for c in by_importance(columns, recipe.important) if c.importance == 1}
+    parts.append(
+        _grid(
+            ("column", "unit", "meaning"),
+            [(f"**`{c.name}`**" if c.name in always else f"`{c.name}`", c.unit, c.doc) for c in columns],
+        )
+    )
     for option in own:
         for value in option.choices or ():
             others = [c for c in recipe.answer_columns({**defaults, option.name: value}) if c not in columns]

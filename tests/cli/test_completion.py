@@ -114,7 +114,11 @@ def test_a_real_shell_completes_what_is_typed(shell, scripts, tmp_path, monkeypa
 @pytest.mark.parametrize("verb", [("diagnose",), ("import",), ("ui",), ("export",), ("recipe", "kernels"), ("capture", "exec")])
 def test_the_options_are_those_of_the_help(verb, scripts, capsys):
     assert main([*verb, "--help"]) == 0
-    helped = set(re.findall(r"(?<=[ \[])--?[a-zA-Z][a-z-]*", capsys.readouterr().out.partition("example:")[0]))
+    text = capsys.readouterr().out
+    if "--help-all" in text:
+        assert main([*verb, "--help-all"]) == 0
+        text = capsys.readouterr().out
+    helped = set(re.findall(r"(?<=[ \[])--?[a-zA-Z][a-z-]*", text.partition("example:")[0]))
     pattern = rf"_shtab_alltrace_{'_'.join(verb)}_option_strings=\((.*?)\)"
     flags = set(re.search(pattern, (scripts / "bash").read_text())[1].split())
     assert flags - {"--show-sql"} <= helped

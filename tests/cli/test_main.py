@@ -65,7 +65,7 @@ def test_help_of_a_recipe_shows_its_own_options(alltrace, name):
         (["recipe", "gaps", "RUN", "--min", "3"], "unrecognized arguments: --min"),
         (["stats"], "stats needs the name of a report"),
         (["stats", "nothing", "RUN"], "unknown stats report 'nothing'"),
-        (["sql", "RUN", "drop table ranks"], "not one reading statement"),
+        (["sql", "RUN", "drop table ranks"], "not a single statement that only reads"),
         (["synth", "--ideal", "healthy"], "synth needs a scenario and -o DIR"),
         (["synth", "--ideal", "healty", "-o", "d"], "did you mean healthy"),
         (["import", "RUN", "-o", "d", "--only", "kernel"], "unknown table for --only 'kernel'; did you mean kernels"),
@@ -179,3 +179,35 @@ def command(*arguments):
 def test_a_recipe_that_is_no_verb_is_pointed_to(capsys, verb, said):
     assert entry.main([verb, "somewhere"]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_lists_are_in_groups_and_within_80_columns(alltrace):
+    from alltrace.cli.registry import SHELVES
+    from alltrace.recipes.registry import groups, names
+
+    verbs, recipes = alltrace("--help").out, alltrace("recipe", "--list").out
+    assert max(map(len, f"{recipes}{alltrace('stats', '--list').out}{verbs}".splitlines())) <= 80
+    assert [line[:-1] for line in verbs.splitlines() if line.endswith(":") and line[:-1] in SHELVES] == list(SHELVES)
+    assert len(SHELVES) == 4
+    assert [line[:-1] for line in recipes.splitlines() if not line.startswith(" ")] == list(groups())
+    listed = [line.split()[0] for line in recipes.splitlines() if line.startswith("  ") and line[2] != " "]
+    assert sorted(listed) == names()
+
+
+@pytest.mark.parametrize("arguments", [("overlap",), ("recipe", "launches"), ("diff",), ("recipe", "all")])
+def test_the_help_shows_how_reports_are_read_only_when_asked(alltrace, arguments):
+    brief, whole = alltrace(*arguments, "--help").out, alltrace(*arguments, "--help-all").out
+    assert "--dask" not in brief
+    assert "--help-all" in brief
+    assert "--dask" in whole
+    assert whole.index("--ranks LIST  ") < whole.index("--dask ADDRESS  ")
+
+
+def test_the_help_of_import_shows_how_reports_are_read(alltrace):
+    assert "--dask" in alltrace("import", "--help").out
+
+
+def test_two_clusters_are_refused(alltrace, tmp_path):
+    done = alltrace("overlap", tmp_path, "--dask", "tcp://h:1", "--slurm", "2")
+    assert done.code == 2
+    assert "--dask and --slurm name different clusters" in done.err

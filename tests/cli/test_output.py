@@ -31,7 +31,16 @@ FACTS = {"ranks": 8, "hosts": 1, "devices": 8, "span_ns": 10}
 
 def arguments(**given):
     return argparse.Namespace(
-        **{"format": "table", "output": None, "limit": None, "picture": None, "csv_safe": False, "units": None, **given}
+        **{
+            "format": "table",
+            "output": None,
+            "limit": None,
+            "picture": None,
+            "csv_safe": False,
+            "wide": False,
+            "units": None,
+            **given,
+        }
     )
 
 

@@ -390,7 +390,7 @@ def test_sql_is_asked_and_refused(page):
     page.wait_for_selector("td:text-is('4')")
     page.fill("textarea", "DROP TABLE ranks")
     page.click("button:text-is('Ask')")
-    page.wait_for_selector("text=not one reading statement")
+    page.wait_for_selector("text=not a single statement that only reads")
     page.allowed.append("400")
     shot(page, "sql")
 

@@ -239,7 +239,7 @@ class _Cost(NamedTuple):
     """How badly a line explains ends.
 
     Attributes:
-        all: The logarithm of the scatter of their sharpest part, and what the line lacks: ends that overlap, nearness to the stamps.
+        all: The logarithm of the scatter of their sharpest part, and what the line lacks: overlaps, nearness to the stamps.
         sharpest: That logarithm alone.
         usual: The mean logarithm of their distances.
         shared: The ends that have a partner.

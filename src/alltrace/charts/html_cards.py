@@ -22,8 +22,8 @@ def cards_html(found: Diagnosis) -> str:
 
 def _card(card: Card) -> str:
     rows = (
-        *(("who", card.who), ("cost", card.cost), ("where", card.where)),
-        *(("evidence", card.evidence), ("to do", card.advice)),
+        *(("ranks", card.who), ("cost", card.cost), ("where", card.where)),
+        *(("evidence", card.evidence), ("advice", card.advice)),
     )
     facts = "".join(f"<dt>{name}</dt><dd>{_safe(text)}</dd>" for name, text in rows if text)
     proof = "" if card.proof is None else f"<dt>proof</dt><dd><code>{_safe(card.proof.command())}</code></dd>"

@@ -14,11 +14,13 @@ from alltrace.cli.command import FORMATS, Parser, add_import_options, add_rank_o
 from alltrace.cli.output import ENVELOPE_VERSION, console_form, emit, markdown_text, to_json, to_markdown, to_text
 from alltrace.cli.output_folder import Folder
 from alltrace.cli.progress import ALIGNING, stages
-from alltrace.cli.recipe_verb import with_verdict
+from alltrace.cli.recipe_verb import for_writing
+from alltrace.cli.text_table import PLAIN
 from alltrace.nvidia.filters import FILTERS, PROJECTED, given_filters
 from alltrace.recipes.execution.ask_all import Reply, each_reply
 from alltrace.recipes.reference import summary
 from alltrace.recipes.registry import find, names
+from alltrace.run.members import gpu_names
 from alltrace.trace.errors import EXIT_DONE, AlltraceError, UsageError, printable
 from alltrace.trace.number_text import counted
 from alltrace.trace.spans import parse_ranks
@@ -28,13 +30,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from alltrace.api import OpenRun
+    from alltrace.cli.text_table import TableForm
     from alltrace.recipes.base import Answer, Question
 
 
-def _parser(recipes: Sequence[Question], name: str, description: str, output: str) -> tuple[Parser, Any]:
+def _parser(recipes: Sequence[Question], name: str, description: str, output: str, arguments: Sequence[str]) -> tuple[Parser, Any]:
     """A parser with the run, what the questions share, and a group for the output; `output` ends the example."""
     given = f"alltrace recipe {name}"
-    parser = Parser(prog=given, description=description, example=f"{given} ./reports/ {output}")
+    parser = Parser(prog=given, description=description, example=f"{given} ./reports/ {output}", arguments=arguments)
     parser.add_argument("run", nargs="+", metavar="RUN", help="a run directory; or reports, folders of reports, patterns or URLs")
     add_import_options(parser)
     group = parser.add_argument_group("the questions")
@@ -70,7 +73,7 @@ def ask_all_and_write(arguments: Sequence[str]) -> int:
         "Run every recipe that the run has data for. Each table of each answer becomes a file, RECIPE/TABLE.parquet; "
         "index.md and index.json list them and say what was skipped and why."
     )
-    parser, output = _parser(recipes, "all", text, "-o answers --format csv")
+    parser, output = _parser(recipes, "all", text, "-o answers --format csv", arguments)
     parser.add_argument("--recipes", metavar="NAMES", help="these recipes only, such as nvtx_sum,gpu_gaps")
     output.add_argument(
         "-o",
@@ -83,6 +86,7 @@ def ask_all_and_write(arguments: Sequence[str]) -> int:
     output.add_argument(
         "--format", choices=("parquet", "csv", "json", "md"), default="parquet", help="format of the tables; default: parquet"
     )
+    parser.add_last()
     args = parser.parse_args(arguments)
     chosen = recipes if args.recipes is None else chosen_recipes(args.recipes, "--recipes")
     folder = Folder(args.output, (args.format,))
@@ -129,11 +133,12 @@ def _written(folder: Folder, reply: Reply, facts: Mapping[str, int]) -> _Done:
 def ask_several_and_write(recipes: Sequence[Question], name: str, arguments: Sequence[str]) -> int:
     """Ask several recipes and write their answers one after the other, as the arguments after `recipe A,B` say."""
     text = "Ask several recipes of one run, which is read once for all of them. Options are those that they need or filter by."
-    parser, output = _parser(recipes, name, text, "--format json")
+    parser, output = _parser(recipes, name, text, "--format json", arguments)
     output.add_argument("--format", choices=FORMATS, default="table", help="default: table; csv and parquet need a folder")
     output.add_argument(
         "-o", "--output", metavar="PLACE", help="the file to write to; for csv and parquet a folder, with a file for each recipe"
     )
+    parser.add_last()
     args = parser.parse_args(arguments)
     folder = None
     if args.format in ("csv", "parquet"):
@@ -148,9 +153,15 @@ def ask_several_and_write(recipes: Sequence[Question], name: str, arguments: Seq
     failed = {reply.recipe.name: reply.skipped for reply in replies.values() if reply.skipped is not None}
     if len(failed) == len(recipes):
         raise AlltraceError("; ".join(f"{name}: {why}" for name, why in failed.items()))
-    answers = [(r.recipe.name, with_verdict(r.recipe, r.answer, run)) for _, r in sorted(replies.items()) if r.answer is not None]
+    answers = [
+        (r.recipe.name, for_writing(r.recipe, r.answer, run, args.format))
+        for _, r in sorted(replies.items())
+        if r.answer is not None
+    ]
     if folder is None:
-        emit(_together(args.format, answers, run.facts(), failed), None if args.output is None else Path(args.output))
+        form = (PLAIN if args.output is not None else console_form())._replace(gpus=gpu_names(run.ranks))
+        pieces = _in_json(answers, run.facts(), failed) if args.format == "json" else _in_text(answers, args.format == "md", form)
+        emit(pieces, None if args.output is None else Path(args.output))
     else:
         for recipe, answer in answers:
             folder.write(recipe, answer, run.facts(), main=recipe)
@@ -159,18 +170,18 @@ def ask_several_and_write(recipes: Sequence[Question], name: str, arguments: Seq
     return EXIT_DONE
 
 
-def _together(
-    form: str, answers: Sequence[tuple[str, Answer]], facts: Mapping[str, int], failed: Mapping[str, str]
-) -> Iterator[str]:
-    """The text of several answers: one JSON document, or tables with a heading each."""
-    if form == "json":
-        envelopes = ",\n".join(to_json(recipe, answer, answer.table, facts).rstrip() for recipe, answer in answers)
-        skipped = json.dumps([{"recipe": recipe, "why": printable(why)} for recipe, why in failed.items()], ensure_ascii=False)
-        yield f'{{"alltrace": {ENVELOPE_VERSION}, "verb": "recipe", "answers": [\n{envelopes}\n],\n"skipped": {skipped}}}\n'
-        return
+def _in_json(answers: Sequence[tuple[str, Answer]], facts: Mapping[str, int], failed: Mapping[str, str]) -> Iterator[str]:
+    """One document with an envelope for each answer."""
+    envelopes = ",\n".join(to_json(recipe, answer, answer.table, facts).rstrip() for recipe, answer in answers)
+    skipped = json.dumps([{"recipe": recipe, "why": printable(why)} for recipe, why in failed.items()], ensure_ascii=False)
+    yield f'{{"alltrace": {ENVELOPE_VERSION}, "verb": "recipe", "answers": [\n{envelopes}\n],\n"skipped": {skipped}}}\n'
+
+
+def _in_text(answers: Sequence[tuple[str, Answer]], markdown: bool, form: TableForm) -> Iterator[str]:
+    """The tables, each with a heading."""
     for number, (recipe, answer) in enumerate(answers):
-        heading = f"## {recipe}\n" if form == "md" else f"{recipe}\n{'=' * len(recipe)}"
-        text = to_markdown(answer, answer.table) if form == "md" else to_text(answer, answer.table, 0, console_form())
+        heading = f"## {recipe}\n" if markdown else f"{recipe}\n{'=' * len(recipe)}"
+        text = to_markdown(answer, answer.table) if markdown else to_text(answer, answer.table, 0, form)
         yield f"{chr(10) if number else ''}{heading}\n{text}"
 
 

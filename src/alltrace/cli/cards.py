@@ -89,12 +89,12 @@ def _card(number: int, card: Card, width: int, run: str, color: bool) -> Iterato
     if card.step_times is not None:
         yield from _bars(card.step_times, width - _INDENT - _LABEL)
     for label, text in (
-        ("who", card.who),
+        ("ranks", card.who),
         ("cost", card.cost),
         ("where", card.where),
         ("evidence", card.evidence),
-        ("to do", card.advice),
-        ("proof", "" if card.proof is None else card.proof.command(run)),
+        ("advice", card.advice),
+        ("command", "" if card.proof is None else card.proof.command(run)),
     ):
         if text:
             yield from _wrapped(text, width, f"{'':<{_INDENT}}{label:<{_LABEL}}", " " * (_INDENT + _LABEL))

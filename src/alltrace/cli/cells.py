@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alltrace.run.members import named_devices
-from alltrace.trace.amounts import amount
+from alltrace.trace.amounts import column_scale
 from alltrace.trace.number_text import number_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _UNIT = re.compile(r"(_ns|_us|_bytes)((?:_per_step)?)$")
 _UNITS = ("bytes", "ns")
@@ -45,7 +49,7 @@ def column_cells(column: Any, field: Any, *, grouped: bool) -> list[str]:
         if decimals is not None:
             return ["" if v is None else format(v, f"{comma}.{int(decimals)}f") for v in values]
         if grouped:
-            return ["" if v is None else _short(v) for v in values]
+            return ["" if v is None else f"{v:,.1f}" if abs(v) >= 1000 else f"{v:,.4g}" for v in values]
         return ["" if v is None else repr(v) for v in values]
     if pa.types.is_decimal(field.type):
         return ["" if v is None else format(v, f"{comma}f") for v in values]
@@ -56,9 +60,51 @@ def column_cells(column: Any, field: Any, *, grouped: bool) -> list[str]:
     return [words(v) for v in values]
 
 
-def with_units(table: Any) -> list[list[str]]:
-    """The cells of each column in readable form: times and sizes, detected by the column's name, have suitable units."""
-    return [_read_cells(table.column(i), table.schema.field(i)) for i in range(table.num_columns)]
+class NumberForm(NamedTuple):
+    """How the numbers of a column are written for reading: in one unit, with the same decimals."""
+
+    divisor: float
+    unit: str
+    decimals: int
+
+
+def number_form(column: Any, field: Any) -> NumberForm | None:
+    """The form in which the numbers of a column can be read; None for texts, counts, and columns that state their decimals.
+
+    Times and sizes are detected by the column's name.
+    """
+    import pyarrow as pa
+
+    unit = _unit_of(field)
+    if unit is None and (not pa.types.is_floating(field.type) or b"decimals" in (field.metadata or {})):
+        return None
+    if _PLACE.search(field.name):
+        return NumberForm(1e9, "s", 6)
+    return NumberForm(*column_scale(unit, [float(v) for v in column.to_pylist() if v is not None]))
+
+
+def read_cells(column: Any, field: Any, form: NumberForm | None, gpus: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """The cells of a column in readable form.
+
+    `form`: How its numbers are written (see `number_form`). `gpus`: Short names of devices.
+    """
+    import pyarrow as pa
+
+    if form is None:
+        if pa.types.is_list(field.type) and pa.types.is_integer(field.type.value_type) and field.name == "ranks":
+            return ["" if v is None else number_ranges(v) for v in column.to_pylist()]
+        if field.name == "devices" and pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
+            return ["" if v is None else named_devices(v) for v in column.to_pylist()]
+        shown = column_cells(column, field, grouped=True)
+        return [gpus.get(text, text) for text in shown] if field.name == "gpu" else shown
+    least = 10.0**-form.decimals
+    return ["" if v is None else _in_form(float(v) / form.divisor, form.decimals, least) for v in column.to_pylist()]
+
+
+def _in_form(value: float, decimals: int, least: float) -> str:
+    if value and abs(value) < least / 2:
+        return f"{'>-' if value < 0 else '<'}{least:.{decimals}f}"
+    return f"{value:,.{decimals}f}"
 
 
 def read_name(field: Any) -> str:
@@ -75,22 +121,6 @@ def _unit_of(field: Any) -> str | None:
     return found[1].lstrip("_") if found else field.name if field.name in _UNITS else None
 
 
-def _read_cells(column: Any, field: Any) -> list[str]:
-    import pyarrow as pa
-
-    unit = _unit_of(field)
-    if unit is None:
-        if pa.types.is_list(field.type) and pa.types.is_integer(field.type.value_type) and field.name == "ranks":
-            return ["" if v is None else number_ranges(v) for v in column.to_pylist()]
-        if field.name == "devices" and pa.types.is_list(field.type):
-            return ["" if v is None else named_devices(v) for v in column.to_pylist()]
-        return column_cells(column, field, grouped=True)
-    values = column.to_pylist()
-    if _PLACE.search(field.name):
-        return ["" if v is None else f"{v / 1e9:.6f} s" for v in values]
-    return ["" if v is None else amount(int(v) if v == int(v) else float(v), unit, 3) for v in values]
-
-
 def words(value: Any) -> str:
     """A value that is not a number as text: bytes as hex, what is nested as JSON; null is empty."""
     if value is None:
@@ -100,15 +130,17 @@ def words(value: Any) -> str:
     return json_text(value) if isinstance(value, (dict, list, tuple)) and not hasattr(value, "_fields") else str(value)
 
 
-def _short(value: float) -> str:
-    return f"{value:,.1f}" if abs(value) >= 100 else f"{value:,.3g}"
-
-
 def is_number(field: Any) -> bool:
     """Whether a column has numbers."""
     import pyarrow as pa
 
     return bool(pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type))
+
+
+def is_amount(field: Any) -> bool:
+    """Whether the numbers of a column say how much, so that zero is nothing; those that name or place a thing do not."""
+    named = field.name.lower() in _NAMING or field.name.endswith(("rank", "step")) or _PLACE.search(field.name)
+    return is_number(field) and not named
 
 
 def is_sparse(field: Any) -> bool:

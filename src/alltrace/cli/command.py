@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,7 +15,7 @@ from alltrace.trace.options import Option, count, flag
 from alltrace.trace.spans import RANKS_WORDS, STEPS_WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from alltrace.api import OpenRun
     from alltrace.cli.registry import Verb
@@ -51,6 +52,7 @@ _OUTPUTS = (
     flag("csv", "write a folder, with each table also as CSV"),
 )
 _CSV_SAFE = flag("csv_safe", "CSV that is safe for spreadsheets: put a ' before texts that look like formulas")
+_WIDE = flag("wide", "tables with all columns and whole names, however wide the terminal is")
 _LIMIT = count("limit", None, "show only the first N rows; a picture shows all rows", 0)
 _PICTURE = Option("picture", Path, None, "also draw the answer to FILE, a .png or .svg; needs `alltrace[pictures]`",
     metavar="FILE")
@@ -60,12 +62,26 @@ _SKIP_WARMUP = flag("skip_warmup", "leave out warm-up steps and everything outsi
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports errors in one sentence, like the rest of the command line, and ends its help with an example."""
+    """A parser that reports errors in one sentence, like the rest of the command line, and ends its help with an example.
 
-    def __init__(self, *, example: str, **options: Any) -> None:
+    Options for reading reports come last, and are in the help only if `--help-all` is among `arguments`; None for parsers
+    whose help nobody reads.
+    """
+
+    def __init__(self, *, example: str, arguments: Sequence[str] | None = None, **options: Any) -> None:
+        self.arguments_given = arguments
+        self.reads_reports = False
         super().__init__(
             **options, epilog=f"example:\n  {example}", formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
         )
+
+    def add_last(self) -> None:
+        """Add the options for reading reports, if there are some, after all others."""
+        if not self.reads_reports or self.arguments_given is None:
+            return
+        hidden = {} if "--help-all" in self.arguments_given else {"help": argparse.SUPPRESS}
+        _add_reading(self.add_argument_group("reading reports"), hidden)
+        self.add_argument("--help-all", action="help", help="also show the options for reading reports, processes and clusters")
 
     def error(self, message: str) -> NoReturn:
         """Raise what is wrong with the arguments as a UsageError."""
@@ -75,8 +91,9 @@ class Parser(argparse.ArgumentParser):
 def run_verb(verb: Verb, prog: str, arguments: Sequence[str], **further: Any) -> int:
     """Run a verb with its arguments, and what `further` adds to them; returns the exit code."""
     command = verb.command()
-    parser = Parser(prog=prog, description=f"{verb.help[0].upper()}{verb.help[1:]}.", example=command.EXAMPLE)
+    parser = Parser(prog=prog, description=f"{verb.help[0].upper()}{verb.help[1:]}.", example=command.EXAMPLE, arguments=arguments)
     command.configure(parser)
+    parser.add_last()
     # a parser accepts options between positional arguments only if it is set to
     parse = parser.parse_intermixed_args if getattr(command, "INTERMIXED", False) else parser.parse_args
     return command.run(parse(arguments, argparse.Namespace(**further)))
@@ -98,13 +115,26 @@ def add_pattern_option(group: argparse._ActionsContainer, about: str = "") -> No
     _PATTERN._replace(help=f"{about}{_PATTERN.help}").add_to(group)
 
 
-def add_import_options(parser: argparse.ArgumentParser) -> None:
-    """How reports are read."""
-    group = parser.add_argument_group("reading reports")
-    _JOBS.add_to(group)
-    add_engine_options(group)
+def add_import_options(parser: argparse.ArgumentParser, *, last: bool = True) -> None:
+    """How reports are read; with `last` after all other options and hidden (see `Parser`)."""
+    if last and isinstance(parser, Parser) and parser.arguments_given is not None:
+        parser.reads_reports = True
+    else:
+        _add_reading(parser.add_argument_group("reading reports"), {})
+
+
+def _add_reading(group: argparse._ActionsContainer, hidden: Mapping[str, str]) -> None:
+    _JOBS.add_to(group, **hidden)
+    add_engine_options(group, hidden)
     for option in _IMPORT:
-        option.add_to(group)
+        option.add_to(group, **hidden)
+
+
+def listed(entries: Iterable[tuple[str, str]], width: int = 22) -> Iterator[str]:
+    """The lines of names and what they mean, within 80 columns."""
+    for name, meaning in entries:
+        head = f"  {name:<{width}}  "
+        yield from textwrap.wrap(meaning, 79, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False)
 
 
 def add_answer_options(
@@ -118,13 +148,13 @@ def add_answer_options(
     """How an answer is written.
 
     `folders`: whether -o may also be a folder or a URL; it then stays text.
-    `cards`: whether the answer can be written as cards, as it is on a terminal.
+    `cards`: whether the answer can be written as cards, as it is by default.
     `top`: whether --top is another name of --limit; recipes may have an option of that name.
     `output`: the options that name the file of the answer.
     """
     group = parser.add_argument_group("output")
-    on_terminal = {"default": None, "choices": ("cards", *FORMATS), "help": "default: cards on a terminal, else table"}
-    _FORMAT.add_to(group, **(on_terminal if cards else {}))
+    with_cards = {"default": None, "choices": ("cards", *FORMATS), "help": "default: cards"}
+    _FORMAT.add_to(group, **(with_cards if cards else {}))
     _UNITS.add_to(group)
     if folders:
         for option in _OUTPUTS:
@@ -132,6 +162,7 @@ def add_answer_options(
     else:
         _OUTPUT._replace(flags=output).add_to(group, type=file_or_output)
     _CSV_SAFE.add_to(group)
+    _WIDE.add_to(group)
     _LIMIT._replace(flags=("--limit", "--top") if top else ()).add_to(group)
     _PICTURE.add_to(group)
 

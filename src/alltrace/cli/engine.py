@@ -10,6 +10,7 @@ from alltrace.trace.options import Option, count
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
 LASTING = ExitStack()
 """What was entered for the whole command; `main` closes it."""
@@ -28,12 +29,10 @@ _CLUSTER = Option("cluster", list, None,
 # fmt: on
 
 
-def add_engine_options(group: argparse._ActionsContainer) -> None:
-    """Which cluster does the work."""
-    which = group.add_mutually_exclusive_group()
-    for option in _ENGINES:
-        option.add_to(which)
-    _CLUSTER.add_to(group)
+def add_engine_options(group: argparse._ActionsContainer, hidden: Mapping[str, str]) -> None:
+    """Which cluster does the work; `hidden` replaces what argparse is told."""
+    for option in (*_ENGINES, _CLUSTER):
+        option.add_to(group, **hidden)
 
 
 def start_engine(args: argparse.Namespace) -> None:
@@ -41,6 +40,9 @@ def start_engine(args: argparse.Namespace) -> None:
 
     Raises `UsageError`: options contradict each other, or the cluster is not available.
     """
+    named = [option.flag for option in _ENGINES if getattr(args, option.name, None) is not None]
+    if len(named) > 1:
+        raise UsageError(f"{' and '.join(named)} name different clusters; give one of them")
     system = next((s for s in ("slurm", "pbs") if getattr(args, s, None) is not None), None)
     address = getattr(args, "dask", None)
     settings = getattr(args, "cluster", None)

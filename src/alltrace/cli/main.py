@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _INTERRUPTED = 130
-_DESCRIPTION = "Every rank, one trace: merges the profiler reports of a distributed GPU run and says where the time went."
+_DESCRIPTION = """\
+Every rank, one trace: merges the profiler reports of a distributed GPU run and
+says where the time went."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -148,15 +150,16 @@ def _unknown(verb: str) -> UsageError:
 
 
 def _overview() -> argparse.ArgumentParser:
-    from alltrace.cli.registry import VERBS
+    from alltrace.cli.command import listed
+    from alltrace.cli.registry import SHELVES
 
-    width = max(len(v.name) for v in VERBS)
-    verbs = "\n".join(f"  {v.name:<{width}}  {v.help}" for v in VERBS)
+    shelves = ["\n".join([f"{shelf}:", *listed(((v.name, v.help) for v in verbs), width=13)]) for shelf, verbs in SHELVES.items()]
+    verbs = "\n\n".join(shelves)
     parser = argparse.ArgumentParser(
         prog="alltrace",
         usage="alltrace VERB ...",
         description=_DESCRIPTION,
-        epilog=f"verbs:\n{verbs}\n\n`alltrace VERB --help` shows the options and an example.",
+        epilog=f"{verbs}\n\n`alltrace VERB --help` shows the options and an example.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-V", "--version", action="store_true", help="show the version and exit")

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -36,10 +37,12 @@ _GROUP_ROWS = 1 << 16  # at least in a row group of Parquet
 def check_output(args: argparse.Namespace) -> None:
     """Check that an answer can be written as `args` say, before the work is done.
 
-    Raises `UsageError`: Parquet without a file to write to, units of a format without them, or an output that is
+    Raises `UsageError`: Parquet without a file to write to, units or a width of a format without them, or an output that is
     not a file.
     """
     check_csv_safe(args, [args.format])
+    if args.wide and args.format != "table":
+        raise UsageError(f"--wide works with tables, and the format is {args.format}; leave it out or add --format table")
     if args.units == "auto" and args.format not in ("table", "cards"):
         raise UsageError(f"--units auto works with tables, and --format {args.format} has plain numbers; leave out --units")
     if args.units == "ns" and args.format == "cards":
@@ -72,11 +75,13 @@ def check_drawable(what: str, chart: Chart | None, args: argparse.Namespace) -> 
         check_picture(args.picture)
 
 
-def write_answer(verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.Namespace) -> None:
+def write_answer(
+    verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.Namespace, gpus: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Write `answer` as `args.format` to `args.output` or standard output, its first `args.limit` rows.
 
     `verb`: The verb that was run. `facts`: What the run is: ranks, hosts, devices, span_ns. `args`: The arguments of
-    `add_answer_options`.
+    `add_answer_options`. `gpus`: Short names of devices for tables with units (see `alltrace.run.members.gpu_names`).
     Raises `UsageError`: Parquet without a file to write to, an output that is not a file, or a picture of what has
     none.
     """
@@ -92,7 +97,7 @@ def write_answer(verb: str, answer: Answer, facts: Mapping[str, int], args: argp
     if args.format == "parquet":
         save_tables(verb, answer, facts, {"parquet": args.output}, args.limit)
     else:
-        pieces = _pieces(verb, answer, facts, args)
+        pieces = _pieces(verb, answer, facts, args, gpus)
         if args.output is None and sys.stdout.isatty():  # a name from a trace writes nothing to the terminal, in CSV or JSON either
             pieces = ("\n".join(map(printable, piece.split("\n"))) for piece in pieces)
         emit(pieces, args.output)
@@ -102,12 +107,14 @@ def write_answer(verb: str, answer: Answer, facts: Mapping[str, int], args: argp
         write_picture(verb, answer, args.picture)
 
 
-def _pieces(verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.Namespace) -> Iterable[str]:
+def _pieces(
+    verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.Namespace, gpus: Mapping[str, str]
+) -> Iterable[str]:
     """The text of the first `args.limit` rows of an answer."""
     if args.format != "table":
         schema, tables = _main_rows(answer, args.limit)
         return _whole(_form(args.format, verb, answer, facts, schema, safe=args.csv_safe), tables)
-    form = table_form(args)
+    form = table_form(args)._replace(gpus=gpus)
     if answer.stream is None:
         table = answer.table if args.limit is None else answer.table.slice(0, args.limit)
         return [to_text(answer, table, answer.table.num_rows - table.num_rows, form)]
@@ -119,6 +126,8 @@ def _pieces(verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.
 def table_form(args: argparse.Namespace) -> TableForm:
     """How text tables are written; see `console_form`. A file and `--units` override it."""
     form = PLAIN if args.output is not None else console_form()
+    if args.wide:
+        form = form._replace(width=0, whole=True)
     return form if args.units is None else form._replace(units=args.units == "auto")
 
 

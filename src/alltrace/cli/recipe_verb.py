@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,8 @@ from alltrace.cli.progress import ALIGNING, stages
 from alltrace.recipes.execution.ask import answer_of, checked, resolve_options
 from alltrace.recipes.reference import description
 from alltrace.run.discover import NoReportError
+from alltrace.run.members import gpu_names
+from alltrace.trace.columns import by_importance
 from alltrace.trace.errors import EXIT_DONE, UsageError
 from alltrace.trace.spans import parse_ranks
 
@@ -57,7 +58,7 @@ def ask_by_name(verb: str, recipe: Question, arguments: Sequence[str], *, given:
     `verb`: The name of the answer. `arguments`: The arguments after its name. `given`: The command line before these
     arguments, such as `alltrace recipe kernels`. `folders`: Whether the answer may be written to a folder.
     """
-    parser = Parser(prog=given, description=description(recipe), example=f"{given} ./reports/")
+    parser = Parser(prog=given, description=description(recipe), example=f"{given} ./reports/", arguments=arguments)
     if "--show-sql" in arguments:
         add_recipe_options(parser, recipe)
         parser.add_argument("--show-sql", action="store_true")
@@ -68,6 +69,7 @@ def ask_by_name(verb: str, recipe: Question, arguments: Sequence[str], *, given:
         print(recipe.shown_statement(resolve_options(recipe, _options(recipe, args))))  # noqa: T201
         return EXIT_DONE
     add_recipe_arguments(parser, recipe, folders=folders)
+    parser.add_last()
     parser.add_argument("--show-sql", action="store_true", help="print the query as SQL for `alltrace sql` and stop")
     return ask_and_write(verb, recipe, parser.parse_args(arguments))
 
@@ -100,8 +102,7 @@ def ask_and_write(verb: str, recipe: Question, args: argparse.Namespace) -> int:
 
     given = _options(recipe, args)
     if args.format is None:  # plain numbers select rows of a table
-        on_terminal = args.output is None and sys.stdout.isatty() and args.units != "ns"
-        args.format = "cards" if on_terminal else "table"
+        args.format = "table" if args.units == "ns" or getattr(args, "table", None) else "cards"
     # what cannot work is refused before hours of import, not after
     folder = _folder(args)
     if folder is None:
@@ -133,9 +134,8 @@ def ask_and_write(verb: str, recipe: Question, args: argparse.Namespace) -> int:
 
             write_cards(verb, answer, {r.rank: r.host for r in run.ranks}, args)
         elif folder is None:
-            if args.format == "json":
-                answer = with_verdict(recipe, answer, run)
-            write_answer(verb, answer, run.facts(), args)
+            answer = for_writing(recipe, answer, run, args.format)
+            write_answer(verb, answer, run.facts(), args, gpu_names(run.ranks))
         else:
             folder.write(verb, answer, run.facts())
             if args.picture is not None:
@@ -143,9 +143,10 @@ def ask_and_write(verb: str, recipe: Question, args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def with_verdict(recipe: Question, answer: Answer, run: OpenRun) -> Answer:
-    """The answer with its verdict in words, if it is that of `diagnose`."""
-    if recipe.name != "diagnose":
+def for_writing(recipe: Question, answer: Answer, run: OpenRun, form: str) -> Answer:
+    """The answer with the importance of its columns, and in JSON with the verdict of `diagnose` in words."""
+    answer = answer._replace(columns=by_importance(answer.columns, recipe.important))
+    if recipe.name != "diagnose" or form != "json":
         return answer
     from alltrace.recipes.questions.diagnose.cards import told
 

@@ -1,28 +1,31 @@
-"""An answer as a text table, as wide as the terminal: columns are dropped before words are cut."""
+"""An answer as a text table, as wide as the terminal: the least important columns are dropped before words are cut."""
 
 from __future__ import annotations
 
 import re
 import tempfile
 import textwrap
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from alltrace.cli.cells import cells, is_number, read_name, with_units
+from alltrace.cli.cells import NumberForm, cells, is_amount, is_number, number_form, read_cells, read_name
+from alltrace.recipes.base import Answer
 from alltrace.trace.amounts import shortened, told_apart
 from alltrace.trace.errors import InputError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from alltrace.recipes.base import Answer
     from alltrace.recipes.row_stream import RowStream
+    from alltrace.trace.columns import Columns
 
 _NAME_WIDTH = 100
 _READABLE = 24
 """Texts are not cut below this many characters as long as there are columns to drop."""
 _LEAST = 12
+_SAYING = (re.compile(r"."), re.compile(r"[^0.,]"))  # a cell that is not empty; one that is not zero either
 _PIECE_ROWS = 1 << 14  # rows converted to text at once
 
 
@@ -30,8 +33,10 @@ class TableForm(NamedTuple):
     """How a text table is written."""
 
     width: int = 0  # columns of the terminal; 0 for as wide as it takes
-    # whether times and sizes have units that suit them, such as 12.4 ms; else they are plain numbers
+    # whether times and sizes have units that suit them, and columns without a value are left out; else they are plain numbers
     units: bool = False
+    whole: bool = False  # whether all columns are shown, and names are not cut
+    gpus: Mapping[str, str] = MappingProxyType({})  # short names of devices, for tables with units
 
 
 PLAIN = TableForm()
@@ -43,25 +48,29 @@ def to_text(answer: Answer, table: Any, cut: int = 0, form: TableForm = PLAIN) -
 
     `table`: The rows of it to show. `cut`: How many rows are not shown. `form`: How it is written.
     """
-    lines, dropped = _grid(table, form) if table.num_rows or table.num_columns else ([], [])
+    grid = _Grid(table, form, answer.columns)
+    grid.take(columns := grid.cells(table))
+    lines = grid.lines()
+    shown = [*lines.head(), *lines.of(columns, whole=True)] if columns else []
     verdict = [] if answer.verdict is None else [*textwrap.wrap(printable(answer.verdict), max(form.width, _NAME_WIDTH)), ""]
-    return "\n".join([*verdict, *lines, *_below(answer, cut, form, dropped)]) + "\n"
+    return "\n".join([*verdict, *shown, *_below(answer, cut, form, lines.dropped)]) + "\n"
 
 
 def streamed_text(answer: Answer, stream: RowStream, form: TableForm = PLAIN) -> Iterator[str]:
     """`to_text` with all rows of a stream; cells wait in a file until all widths are known."""
-    longest = [0] * len(stream.schema)
+    grid: _Grid | None = None
     try:
         with tempfile.TemporaryFile(prefix="alltrace-table-") as file:
-            kept = pa.schema([(str(n), pa.string()) for n in range(len(longest))])
-            with pa.ipc.new_stream(file, kept) as writer:
+            text = pa.schema([(str(n), pa.string()) for n in range(len(stream.schema))])
+            with pa.ipc.new_stream(file, text) as writer:
                 for table in stream.tables():
                     for first in range(0, table.num_rows, _PIECE_ROWS):
-                        columns = _shown(table.slice(first, _PIECE_ROWS), form)
-                        longest = [max(n, *map(len, column)) for n, column in zip(longest, columns, strict=True)]
-                        writer.write_batch(pa.record_batch([pa.array(c, pa.string()) for c in columns], kept))
+                        piece = table.slice(first, _PIECE_ROWS)
+                        grid = grid or _Grid(piece, form, answer.columns)  # the first rows decide the units
+                        grid.take(columns := grid.cells(piece))
+                        writer.write_batch(pa.record_batch([pa.array(c, pa.string()) for c in columns], text))
             file.seek(0)
-            lines = _Lines(stream.schema, longest, form)
+            lines = (grid or _Grid(stream.schema.empty_table(), form, answer.columns)).lines()
             yield "".join(f"{line}\n" for line in lines.head())
             with pa.ipc.open_stream(file) as reader:
                 for batch in reader:
@@ -88,53 +97,96 @@ def _below(answer: Answer, cut: int, form: TableForm, dropped: Sequence[str]) ->
     for name, rows in answer.extra.items():
         if rows:
             table = pa.Table.from_pylist([dict(r) for r in rows])
-            lines += ["", f"{name}:", *_grid(table, form._replace(width=0))[0]]
+            further = to_text(Answer(table, ()), table, form=form._replace(width=0, whole=True))
+            lines += ["", f"{name}:", *further.splitlines()]
     if cut:
         lines.append(f"... {cut} more rows; --limit shows more or fewer")
-    if dropped:
-        said = f"columns that do not fit: {', '.join(dropped)}; widen the terminal, or use --format csv"
-        lines += ["", *textwrap.wrap(said, max(form.width, _LEAST), subsequent_indent="  ", break_on_hyphens=False)]
     if answer.further:
         counts = ((name, t.table.num_rows if t.stream is None else t.stream.head(0)[1]) for name, t in answer.further.items())
         others = (f"{name} ({count:,} rows)" for name, count in counts)
-        lines += ["", f"more tables, for --table: {', '.join(others)}"]
+        lines += ["", *_wrapped(f"more tables, for --table: {', '.join(others)}", form)]
     if answer.notes:
-        lines += ["", *(f"note: {printable(n)}" for n in answer.notes)]
+        lines += ["", *(line for note in answer.notes for line in _wrapped(f"note: {printable(note)}", form))]
+    if dropped:
+        lines += ["", *_wrapped(f"not shown: {', '.join(dropped)}; --wide shows all", form)]
     return lines
 
 
-def _grid(table: Any, form: TableForm) -> tuple[list[str], list[str]]:
-    """The lines of a table, and the names of the columns that do not fit."""
-    columns = _shown(table, form)
-    lines = _Lines(table.schema, [max(map(len, column), default=0) for column in columns], form)
-    return [*lines.head(), *lines.of(columns, whole=True)], lines.dropped
+def _wrapped(sentence: str, form: TableForm) -> list[str]:
+    """A sentence below a table, as wide as the terminal."""
+    if not form.width:
+        return [sentence]
+    return textwrap.wrap(sentence, max(form.width, _LEAST), subsequent_indent="  ", break_on_hyphens=False)
 
 
-def _shown(table: Any, form: TableForm) -> list[list[str]]:
-    """The cells of each column in a text table."""
-    made = with_units(table) if form.units else cells(table, grouped=True)
-    return [[printable(c) for c in column] for column in made]
+class _Grid:
+    """The cells of a table and what is known of its columns: how they are written, how long they get, whether they say something.
+
+    `first`: Its first rows, which decide the units. `form`: How it is written. `columns`: What the columns are.
+    """
+
+    def __init__(self, first: Any, form: TableForm, columns: Columns) -> None:
+        self._schema, self._form = first.schema, form
+        fields = list(zip(first.columns, first.schema, strict=True))
+        self._numbers = [number_form(column, field) if form.units else None for column, field in fields]
+        importance = {column.name: column.importance for column in columns}
+        self._importance = [importance.get(name, 0) for name in first.schema.names]
+        self._longest = [0] * len(fields)
+        self._saying = [False] * len(fields)
+        self._patterns = [_SAYING[is_amount(field)] for _, field in fields]
+
+    def cells(self, table: Any) -> list[list[str]]:
+        """The cells of each column of some rows."""
+        fields = zip(table.columns, table.schema, self._numbers, strict=True)
+        gpus = self._form.gpus
+        texts = [read_cells(c, f, n, gpus) for c, f, n in fields] if self._form.units else cells(table, grouped=True)
+        return [[printable(cell) for cell in column] for column in texts]
+
+    def take(self, columns: Sequence[Sequence[str]]) -> None:
+        """Take note of these cells."""
+        self._longest = [max(n, *map(len, column), 0) for n, column in zip(self._longest, columns, strict=True)]
+        looked_at = zip(self._saying, self._patterns, columns, strict=True)
+        self._saying = [said or any(map(pattern.search, column)) for said, pattern, column in looked_at]
+
+    def lines(self) -> _Lines:
+        """The lines of the table."""
+        omitted = self._form.units and not self._form.whole and any(self._saying)
+        empty = [omitted and not said and i != 1 for said, i in zip(self._saying, self._importance, strict=True)]
+        return _Lines(self._schema, self._longest, self._form, self._numbers, self._importance, empty)
 
 
 class _Lines:
     """The lines of a text table.
 
-    `longest`: How long the longest cell of each column is. `form`: How it is written.
+    `longest`: How long the longest cell of each column is. `form`: How it is written. `numbers`: How the numbers of each
+    column are. `importance`: Which columns stay (see `Column`). `empty`: Which columns say nothing.
     """
 
-    def __init__(self, schema: Any, longest: Sequence[int], form: TableForm) -> None:
+    def __init__(
+        self,
+        schema: Any,
+        longest: Sequence[int],
+        form: TableForm,
+        numbers: Sequence[NumberForm | None],
+        importance: Sequence[int],
+        empty: Sequence[bool],
+    ) -> None:
         names = [printable(read_name(f) if form.units else f.name) for f in schema]
+        units = ["" if n is None else n.unit for n in numbers]
+        self._places = [i for i, gone in enumerate(empty) if not gone]
         self._head = [[name] for name in names]
         self._right = [is_number(f) for f in schema]
-        natural = [max(n, len(name)) for n, name in zip(longest, names, strict=True)]
-        if form.width and _width(natural) > form.width:
+        natural = [max(n, len(name), len(unit)) for n, name, unit in zip(longest, names, units, strict=True)]
+        if form.width and _width([natural[i] for i in self._places]) > form.width:
             self._head = [_folded(name, n) for name, n in zip(names, longest, strict=True)]
-            natural = [max(n, *map(len, lines)) for n, lines in zip(longest, self._head, strict=True)]
-        limits = [n if right else min(n, _NAME_WIDTH) for n, right in zip(natural, self._right, strict=True)]
-        self._places = list(range(len(limits)))
+            natural = [max(n, len(u), *map(len, lines)) for n, u, lines in zip(longest, units, self._head, strict=True)]
+        if any(units):
+            self._head = [[*lines, unit] for lines, unit in zip(self._head, units, strict=True)]
+        most = max(natural, default=0) if form.whole else _NAME_WIDTH
+        limits = [n if right else min(n, most) for n, right in zip(natural, self._right, strict=True)]
         if form.width:
-            self._places = _fitting(limits, self._right, longest, form.width)
-        # the names of the columns that do not fit
+            self._places = _fitting(self._places, limits, self._right, importance, form.width)
+        # the names of the columns that are not shown
         self.dropped = [printable(f.name) for i, f in enumerate(schema) if i not in set(self._places)]
         self._right = [self._right[i] for i in self._places]
         self._limits = [limits[i] for i in self._places]
@@ -142,7 +194,7 @@ class _Lines:
             self._limits = _narrowed(self._limits, self._right, form.width, _LEAST)
 
     def head(self) -> list[str]:
-        """The names of the columns, and the line below them."""
+        """The names of the columns with their units, and the line below them."""
         heads = [self._head[i] for i in self._places]
         most = max(map(len, heads), default=0)
         rows = zip(*([*[""] * (most - len(lines)), *lines] for lines in heads), strict=True)
@@ -173,15 +225,19 @@ def _folded(name: str, width: int) -> list[str]:
     return lines
 
 
-def _fitting(limits: Sequence[int], right: Sequence[bool], longest: Sequence[int], width: int) -> list[int]:
-    """The places of the columns that fit with readable texts: empty columns go first, then those from the right."""
-    kept = list(range(len(limits)))
-    leaving = [i for i in kept if i and not longest[i] and any(longest)] + [i for i in reversed(kept) if i and longest[i]]
+def _fitting(
+    places: Sequence[int], limits: Sequence[int], right: Sequence[bool], importance: Sequence[int], width: int
+) -> list[int]:
+    """The places of the columns that fit with readable texts: the least important go first, and of equal ones the last."""
+    fitting = list(places)
+    known = any(importance)
+    staying = {i for i in fitting if importance[i] == 1} if known else set(fitting[:1])
+    leaving = sorted(set(fitting) - staying, key=lambda i: (importance[i] or len(limits) + 1, i), reverse=True)
     for gone in leaving:
-        if _width(_narrowed([limits[i] for i in kept], [right[i] for i in kept], width, _READABLE)) <= width:
+        if _width(_narrowed([limits[i] for i in fitting], [right[i] for i in fitting], width, _READABLE)) <= width:
             break
-        kept.remove(gone)
-    return kept
+        fitting.remove(gone)
+    return fitting
 
 
 def _narrowed(limits: Sequence[int], right: Sequence[bool], width: int, least: int) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from alltrace.nvidia.cells import RANK_CELL, Cell, Columns, cell_table, empty_table
+from alltrace.nvidia.cells import IMPORTANT, RANK_CELL, Cell, Columns, cell_table, empty_table
 from alltrace.nvidia.filters import FILTERS, PROJECTED, filtered, given_filters
 from alltrace.nvidia.ranges import projected_table
 from alltrace.recipes.base import Answer, AnswerTable, Clock, Of, Option, Part, Question, RunFacts
@@ -44,6 +44,7 @@ class NsysRecipe(Question):
     device: ClassVar[bool] = True
     projects: ClassVar[bool] = False
     session_time = True
+    important = IMPORTANT
     filters: ClassVar[tuple[Option, ...]] = FILTERS
     # a rank's distribution takes less than 0.1 us a row
     worth_processes = 20_000_000

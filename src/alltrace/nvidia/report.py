@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.nvidia.cells import Cell, Columns, cell_table, empty_table, stack
+from alltrace.nvidia.cells import IMPORTANT, Cell, Columns, cell_table, empty_table, stack
 from alltrace.nvidia.kernel_names import NVTX_NAME, kernel_words, launch_ranges, name_column
 from alltrace.recipes.analysis.part_rows import with_rank
 from alltrace.recipes.base import Answer, Chart, Column, Of, Option, Part, Question, RunFacts
@@ -43,6 +43,7 @@ class Report(Question):
     cells: ClassVar[tuple[Cell, ...]]
     exact_sizes: ClassVar[bool] = False
     session_time = True
+    important = IMPORTANT
     options: tuple[Option, ...] = (BY_RANK,)
 
     def __init__(self) -> None:

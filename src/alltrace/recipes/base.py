@@ -278,6 +278,8 @@ class Question:
         keeps: Whether the answer for a whole run is a table alone that is kept with the run (`execution.kept_findings`).
         kept_parts: Names of the parts that `map` keeps with the run (`execution.kept_parts`); once they are there, it reads nothing
             else. Otherwise each table is read once, with all columns that `tables` names.
+        important: Names of columns that say what a row is about and what the answer is, the most important first: a table always
+            shows the first three that the answer has, and the others rather than those that are not named.
         worth_processes: Rows from which it pays off to run ranks in processes; each takes half a second of CPU time to start.
     """
 
@@ -302,6 +304,7 @@ class Question:
     session_time: bool = False
     keeps: bool = False
     kept_parts: tuple[str, ...] = ()
+    important: tuple[str, ...] = ()
     worth_processes: int = 4_000_000
 
     @property

@@ -48,40 +48,20 @@ _REPORT_MODULES = {
 REPORTS = _places(_REPORT_MODULES)
 """The reports of `nsys stats`, column for column, over all ranks. Recipes may have the same names."""
 
+_QUESTIONS = {
+    "time": """
+        diagnose info breakdown step-time steps critical-path whatif efficiency gaps activity durations mfu
+    """,
+    "communication": "overlap collectives stragglers nccl_size_spread",
+    "kernels": """
+        kernels operators kernel-origins kernel-sequences launch-configurations occupancy kernel-counters metric-attribution
+        gpu-rates xla-ops
+    """,
+    "host": "idle launches",
+    "memory": "memory memory-peak memory-steps memory-timeline memory-bandwidth",
+}
 RECIPES: dict[str, str] = {
-    "activity": "alltrace.recipes.questions.activity",
-    "breakdown": "alltrace.recipes.questions.breakdown",
-    "collectives": "alltrace.recipes.questions.collectives",
-    "critical-path": "alltrace.recipes.questions.critical_path",
-    "diagnose": "alltrace.recipes.questions.diagnose",
-    "durations": "alltrace.recipes.questions.durations",
-    "efficiency": "alltrace.recipes.questions.efficiency",
-    "gaps": "alltrace.recipes.questions.gaps",
-    "gpu-rates": "alltrace.recipes.questions.gpu_rates",
-    "idle": "alltrace.recipes.questions.idle",
-    "info": "alltrace.recipes.questions.info",
-    "kernel-counters": "alltrace.recipes.questions.kernel_counters",
-    "kernel-origins": "alltrace.recipes.questions.kernel_origins",
-    "kernel-sequences": "alltrace.recipes.questions.kernel_sequences",
-    "xla-ops": "alltrace.recipes.questions.xla_ops",
-    "kernels": "alltrace.recipes.questions.kernels",
-    "launch-configurations": "alltrace.recipes.questions.launch_configurations",
-    "nccl_size_spread": "alltrace.recipes.questions.nccl_size_spread",
-    "launches": "alltrace.recipes.questions.launches",
-    "memory": "alltrace.recipes.questions.memory",
-    "memory-bandwidth": "alltrace.recipes.questions.memory_bandwidth",
-    "memory-peak": "alltrace.recipes.questions.memory_peak",
-    "memory-steps": "alltrace.recipes.questions.memory_steps",
-    "memory-timeline": "alltrace.recipes.questions.memory_timeline",
-    "metric-attribution": "alltrace.recipes.questions.metric_attribution",
-    "mfu": "alltrace.recipes.questions.mfu",
-    "occupancy": "alltrace.recipes.questions.occupancy",
-    "operators": "alltrace.recipes.questions.operators",
-    "overlap": "alltrace.recipes.questions.overlap",
-    "stragglers": "alltrace.recipes.questions.stragglers",
-    "whatif": "alltrace.recipes.questions.whatif",
-    "step-time": "alltrace.recipes.questions.step_time",
-    "steps": "alltrace.recipes.questions.steps",
+    **{n: f"alltrace.recipes.questions.{n.replace('-', '_')}" for shelf in _QUESTIONS.values() for n in shelf.split()},
     **NVIDIA_RECIPES,
 }
 """Name to where the recipe is (see `load`)."""
@@ -96,6 +76,13 @@ FORMER: dict[str, tuple[str, dict[str, Any]]] = {
 def names() -> list[str]:
     """The names of all recipes, including those of other packages."""
     return sorted({*RECIPES, *_added()})
+
+
+def groups() -> dict[str, list[str]]:
+    """The names of all recipes by what they are about."""
+    own = {group: shelf.split() for group, shelf in _QUESTIONS.items()}
+    shelves = {**own, "NVIDIA's": list(NVIDIA_RECIPES), "other packages'": sorted(set(_added()) - set(RECIPES))}
+    return {group: shelf for group, shelf in shelves.items() if shelf}
 
 
 def find(name: str) -> Question:

@@ -110,13 +110,12 @@ def sql_question(
     options: tuple[Option, ...] = (),
     chart: Chart | None = None,
     requires: Needs = (),
+    important: tuple[str, ...] = (),
 ) -> Question:
     """The question that two statements answer; for the other arguments see `Question`."""
     merge, reads = partial(_merged, name, columns, statements), of(statements.reads, {})
-    return Question(
-        name, doc, columns, statements.map_rank, merge, reads, None, requires, options, chart,
-        sql=statements, map_ranks=statements.map_ranks,
-    )  # fmt: skip
+    asked = partial(Question, name, doc, columns, statements.map_rank, merge, reads, None, requires, options, chart)
+    return asked(sql=statements, map_ranks=statements.map_ranks, important=important)
 
 
 def _merged(name: str, columns: Columns, statements: Statements, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:

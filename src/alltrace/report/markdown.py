@@ -39,7 +39,13 @@ def _findings(section: Section, diagnosis: Diagnosis | None) -> list[str]:
     lines += [f"**{literal(diagnosis.verdict)}**", ""]
     for number, card in enumerate(diagnosis.cards, 1):
         lines.append(f"{number}. **{literal(card.what)}** ({literal(card.severity)}, {literal(card.kind)})")
-        rows = (("who", card.who), ("cost", card.cost), ("where", card.where), ("evidence", card.evidence), ("to do", card.advice))
+        rows = (
+            ("ranks", card.who),
+            ("cost", card.cost),
+            ("where", card.where),
+            ("evidence", card.evidence),
+            ("advice", card.advice),
+        )
         lines += [f"   - {name}: {literal(text)}" for name, text in rows if text]
         lines += [] if card.proof is None else [f"   - proof: `{card.proof.command()}`"]
     return [*lines, "", *_notes(section)]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from alltrace.run.manifest import Device, RankRecord
 from alltrace.trace.number_text import number_ranges
 
 _NAMED = re.compile(r"\b(ranks?) (\d+(?:-\d+)?(?:, \d+(?:-\d+)?)*)(?![\w=]|-\d|, \d|\.\d)", re.IGNORECASE)
@@ -68,6 +69,27 @@ class Members:
             return match[0]
         words = self.words(numbers)
         return words[:1].upper() + words[1:] if match[1][0].isupper() else words
+
+
+def gpu_names(ranks: Iterable[RankRecord]) -> dict[str, str]:
+    """Short names of the devices of a run, by the texts that columns `gpu` have: `GPU 3`.
+
+    The number is the CUDA ordinal; where several devices of a host have one, as each rank sees only its own, it is the place
+    among the devices of the host that ranks work with, by bus id. A device of neither has no short name.
+    """
+    of_host: dict[str, dict[str, Device]] = {}
+    for device in (d for rank in ranks for d in rank.devices):
+        of_host.setdefault(device.host, {}).setdefault(device.identity[1], device)
+    names: dict[str, set[int | None]] = {}
+    for devices in of_host.values():
+        numbers = {text: device.ordinal for text, device in devices.items()}
+        if len(set(numbers.values())) < len(numbers):
+            order = sorted(devices, key=lambda text: devices[text].bus_id or "")
+            placed = all(device.bus_id for device in devices.values())
+            numbers = {text: place if placed else None for place, text in enumerate(order)}
+        for text, number in numbers.items():
+            names.setdefault(text, set()).add(number)
+    return {text: f"GPU {number}" for text, (number, *others) in names.items() if number is not None and not others}
 
 
 def named_devices(devices: Iterable[Mapping[str, Any]]) -> str:

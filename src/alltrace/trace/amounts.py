@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from alltrace.trace.errors import printable
@@ -18,6 +19,9 @@ _SCALES: dict[str, tuple[tuple[float, str], ...]] = {
     "bytes/s": ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "bytes/s")),
 }
 _LONGEST = 60
+_MOST_DECIMALS = 6
+_LEAST_SHOWN, _MOST_SHOWN = 0.01, 1e6
+"""In a column, a smaller unit is taken if the smallest number were below the one and the largest stays below the other."""
 _TAILS = (1 / 3, 1 / 2, 2 / 3, 1 / 6, 5 / 6, 0.0)
 """The shares of a name that come from its end, in the order in which they are tried."""
 
@@ -35,6 +39,25 @@ def scale(unit: str | None, values: Iterable[float]) -> tuple[float, str]:
         if largest >= divisor:
             return divisor, name
     return next(((d, n) for d, n in steps if d == 1.0), steps[-1])
+
+
+def column_scale(unit: str | None, values: Iterable[float]) -> tuple[float, str, int]:
+    """How the numbers of a column are written alike: by what they are divided, the unit they are in then, and the decimals.
+
+    The largest number has four digits that count, and the smallest one if three decimals or a smaller unit allow it.
+    """
+    sizes = [abs(v) for v in values if v and math.isfinite(v)]
+    most, least = max(sizes, default=0.0), min(sizes, default=0.0)
+    divisor, name = scale(unit, [float(f"{most:.4g}")])
+    smaller = [step for step in _SCALES.get(unit or "", ()) if step[0] < divisor]
+    while smaller and least / divisor < _LEAST_SHOWN and most / smaller[0][0] < _MOST_SHOWN:
+        (divisor, name), *smaller = smaller
+    if divisor == 1.0 and unit and all(v == int(v) for v in sizes):
+        return divisor, name, 0
+    decimals = 3 - math.floor(math.log10(most / divisor)) if most else 0
+    if unit and least / divisor < _LEAST_SHOWN * 10:
+        decimals = max(decimals, 3)
+    return divisor, name, min(max(decimals, 0), _MOST_DECIMALS)
 
 
 def text(value: object) -> str:

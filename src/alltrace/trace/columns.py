@@ -36,7 +36,8 @@ class Column(NamedTuple):
         unit: `ns`, `bytes`, `%`, ... or None.
         doc: What it holds.
         decimals: How many digits after the point a fraction is shown with; None for all.
-        importance: Of two columns that do not both fit, the more important one is shown.
+        importance: 1 if a table always shows it, as it says what the row is about or what the answer is; from 2 on, the order
+            in which others are shown as far as they fit; 0 for after these.
     """
 
     name: str
@@ -48,6 +49,15 @@ class Column(NamedTuple):
 
 
 Columns = tuple[Column, ...]
+MOST_ALWAYS = 3
+"""How many columns a table always shows, at most."""
+
+
+def by_importance(columns: Columns, names: Sequence[str]) -> Columns:
+    """The columns with their importance: of the names that they have the first three are always shown, then the others in order."""
+    own = {column.name for column in columns}
+    order = {name: max(place - MOST_ALWAYS + 2, 1) for place, name in enumerate([n for n in names if n in own])}
+    return tuple(column._replace(importance=order.get(column.name, 0)) for column in columns)
 
 
 def text(name: str, doc: str) -> Column:

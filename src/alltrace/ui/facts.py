@@ -172,16 +172,18 @@ def by_rank(session: Session) -> dict[str, Any]:
 
 
 def recipes() -> list[dict[str, Any]]:
-    """The recipes with what each answers and its options."""
-    from alltrace.recipes.registry import REPORTS, find, names
+    """The recipes by what they are about, with what each answers and its options."""
+    from alltrace.recipes.registry import REPORTS, find, groups
 
     found = []
-    for name in [*names(), *(f"stats:{r}" for r in REPORTS)]:
+    shelves = {**groups(), "nsys stats": [f"stats:{report}" for report in REPORTS]}
+    for group, name in ((group, name) for group, names in shelves.items() for name in names):
         recipe = find(name)
         text = (recipe.doc or "").strip()
         found.append(
             {
                 "name": name,
+                "group": group,
                 "summary": text.splitlines()[0] if text else "",
                 "windowed": recipe.windowed,
                 "session_time": recipe.session_time,

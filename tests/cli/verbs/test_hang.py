@@ -23,7 +23,7 @@ def test_cards_begin_with_the_sentence(alltrace, folder):
     done = alltrace("hang", folder)
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("Rank 7 died (signal 9 (SIGKILL)); the other 15 wait for it")
-    assert "who       Rank 7 on node0" in done.out
+    assert "ranks     Rank 7 on node0" in done.out
     assert "note: skipped 1 file without a word of a hang: truth.json" in done.out
 
 

@@ -52,18 +52,18 @@ def test_tables_that_no_rank_has_are_empty(run):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("select 1; select 2", "not one reading statement"),
-        ("create table t as select 1", "not one reading statement"),
-        ("drop table kernels", "not one reading statement"),
-        ("copy (select 1) to 'x.csv'", "not one reading statement"),
-        ("", "not one reading statement"),
-        ("attach 'x.db'", "not one reading statement"),
-        ("install httpfs", "not one reading statement"),
-        ("set threads = 1", "not one reading statement"),
-        ("call pragma_version()", "not one reading statement"),
-        ("explain copy (select 1) to 'x.csv'", "not one reading statement"),
-        ("explain analyze copy (select 1) to 'x.csv'", "not one reading statement"),
-        ("/* */ explain (analyze) -- x\n copy (select 1) to 'x.csv'", "not one reading statement"),
+        ("select 1; select 2", "not a single statement that only reads"),
+        ("create table t as select 1", "not a single statement that only reads"),
+        ("drop table kernels", "not a single statement that only reads"),
+        ("copy (select 1) to 'x.csv'", "not a single statement that only reads"),
+        ("", "not a single statement that only reads"),
+        ("attach 'x.db'", "not a single statement that only reads"),
+        ("install httpfs", "not a single statement that only reads"),
+        ("set threads = 1", "not a single statement that only reads"),
+        ("call pragma_version()", "not a single statement that only reads"),
+        ("explain copy (select 1) to 'x.csv'", "not a single statement that only reads"),
+        ("explain analyze copy (select 1) to 'x.csv'", "not a single statement that only reads"),
+        ("/* */ explain (analyze) -- x\n copy (select 1) to 'x.csv'", "not a single statement that only reads"),
         ("with x as (insert into ranks select * from ranks returning *) select * from x", "cannot be answered"),
         ("select * from read_text('/etc/hostname')", "cannot be answered: Permission Error"),
         ("select * from glob('/etc/*')", "cannot be answered: Permission Error"),
@@ -74,8 +74,8 @@ def test_tables_that_no_rank_has_are_empty(run):
         ("select * from '/etc/passwd'", "cannot be answered"),
         ("select * from read_csv('/etc/hostname')", "cannot be answered: Permission Error"),
         ("select getenv('HOME')", "cannot be answered"),
-        ("pragma database_list", "not one reading statement"),
-        ("load httpfs", "not one reading statement"),
+        ("pragma database_list", "not a single statement that only reads"),
+        ("load httpfs", "not a single statement that only reads"),
         ("select * from read_csv('http://127.0.0.1:9/x.csv')", "cannot be answered"),
         ("select * from read_parquet('s3://bucket/x.parquet')", "cannot be answered"),
         ("select * from 'http://127.0.0.1:9/x.parquet'", "cannot be answered"),
@@ -90,7 +90,7 @@ def test_what_is_no_question_to_the_run_is_refused(run, text, says):
 
 def test_explain_analyze_writes_nothing_into_the_run(run):
     target = run.path / "new.parquet"
-    with pytest.raises(UsageError, match="not one reading statement"):
+    with pytest.raises(UsageError, match="not a single statement that only reads"):
         query(run, f"EXPLAIN ANALYZE COPY (SELECT 1) TO '{target}'".replace("it's", "it''s"))
     assert not target.exists()
 

@@ -59,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="version of the program, such as a git commit; default: the CI job's commit",
     )
     group.add_argument("--tag", action="append", default=[], metavar="TAG", help="a tag of the run; may be given several times")
-    add_import_options(parser)
+    add_import_options(parser, last=False)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from alltrace.cli.command import listed
 from alltrace.cli.recipe_verb import ask_by_name
 from alltrace.recipes.reference import summary
 from alltrace.trace.errors import EXIT_DONE, UsageError
@@ -13,7 +14,7 @@ EXAMPLE = "alltrace recipe breakdown ./reports/ --span run"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The name; everything after it goes to the recipe's own parser."""
-    parser.add_argument("--list", action="store_true", help="list all recipes, with what each answers")
+    parser.add_argument("--list", action="store_true", help="list all recipes by what they are about, with what each answers")
     parser.add_argument(
         "name",
         nargs="?",
@@ -25,11 +26,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List the recipes, or ask one."""
-    from alltrace.recipes.registry import find, names
+    from alltrace.recipes.registry import find, groups
 
     if args.list:
-        for name in names():
-            print(f"{name:<24}{summary(find(name))}")  # noqa: T201
+        for group, names in groups().items():
+            print(f"{group}:")  # noqa: T201
+            for line in listed((name, summary(find(name))) for name in names):
+                print(line)  # noqa: T201
         return EXIT_DONE
     if args.name is None:
         raise UsageError("recipe needs a name; `alltrace recipe --list` lists the recipes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from alltrace.cli.command import listed
 from alltrace.cli.recipe_verb import ask_by_name
 from alltrace.recipes.reference import summary
 from alltrace.trace.errors import EXIT_DONE, UsageError
@@ -23,8 +24,8 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.recipes.registry import REPORTS, find_report
 
     if args.list:
-        for name in REPORTS:
-            print(f"{name:<26}{summary(find_report(name))}")  # noqa: T201
+        for line in listed((name, summary(find_report(name))) for name in REPORTS):
+            print(line)  # noqa: T201
         return EXIT_DONE
     if args.name is None:
         raise UsageError("stats needs the name of a report; `alltrace stats --list` lists the reports")

@@ -168,4 +168,5 @@ QUESTION = Question(
     options=(Option("bins", int, 240, "maximum number of bins into which to divide the run", least=1, most=100_000),),
     chart=Chart("heatmap", "start_ns", _DRAWN, "rank", title="Device activity over time"),
     clock="aligned",
+    important=("rank", "start_ns", "busy_percent", "compute_percent", "exposed_percent", "idle_percent"),
 )

@@ -179,4 +179,5 @@ QUESTION = Question(
     chart=_chart,
     clock=_clock,
     of_hosts=True,
+    important=("rank", "compute_percent", "exposed_communication_percent", "idle_percent", "gpu", "host", "span_ns"),
 )

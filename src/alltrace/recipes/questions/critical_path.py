@@ -171,4 +171,5 @@ QUESTION = Question(
     kept_parts=("graph",),
     of_hosts=True,
     of_devices=True,
+    important=("rank", "class", "time_ns", "share_percent"),
 )

@@ -214,4 +214,5 @@ QUESTION = Question(
     clock="aligned",
     sql=SQL,
     map_ranks=SQL.map_ranks,
+    important=("what", "name", "median_ns", "count", "total_ns"),
 )

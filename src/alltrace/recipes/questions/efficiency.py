@@ -504,4 +504,5 @@ QUESTION = Question(
     prepare=_prepared,
     worth_processes=sys.maxsize,
     host_samples=True,
+    important=("side", "parallel_efficiency", "load_balance", "step", "range", "rank", "culprit", "communication_efficiency"),
 )

@@ -103,4 +103,5 @@ QUESTION = Question(
     chart=Chart("scatter", "start_ns", ("duration_ns",), "rank", detail="after", title="Idle times of devices"),
     clock="one",
     of_hosts=True,
+    important=("rank", "duration_ns", "before", "after", "start_ns"),
 )

@@ -120,4 +120,5 @@ QUESTION = Question(
     chart=Chart("bars", "rate", ("mean",), "rank", "gpu"),
     prepare=_prepared,
     host_samples=True,
+    important=("rank", "rate", "mean", "metric", "max", "gpu"),
 )

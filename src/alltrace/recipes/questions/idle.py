@@ -149,4 +149,5 @@ QUESTION = Question(
     ),
     chart=Chart("stacked_bars", "rank", _CAUSES),
     of_hosts=True,
+    important=("rank", "gpu", "idle_percent", "host_ns", "idle_ns"),
 )

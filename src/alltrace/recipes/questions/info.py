@@ -153,4 +153,13 @@ def _warnings(manifest: Any) -> list[str]:
     return [*texts, *(f"left out: {r}" for r in manifest.redactions)]
 
 
-QUESTION = Question("info", __doc__, COLUMNS, _map, _merge, clock="aligned", windowed=False)
+QUESTION = Question(
+    "info",
+    __doc__,
+    COLUMNS,
+    _map,
+    _merge,
+    clock="aligned",
+    windowed=False,
+    important=("rank", "host", "reports", "devices", "kernels", "start_ns", "end_ns"),
+)

@@ -107,4 +107,5 @@ QUESTION = Question(
         Option("top", int, 20, "maximum number of kernels or operators per metric, by decreasing value; 0 for all", least=0),
     ),
     chart=Chart("bars", "name", ("total",), "metric", title="Counters of kernels"),
+    important=("name", "metric", "mean", "total"),
 )

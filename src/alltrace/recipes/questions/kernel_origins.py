@@ -91,4 +91,5 @@ QUESTION = Question(
     requires=("kernels",),
     options=(Option("top", int, 50, "maximum number of rows, by decreasing time; 0 for all", least=0),),
     chart=Chart("bars", "name", ("total_ns",), "operator", title="Time of kernels by operator"),
+    important=("name", "total_ns", "operator", "source", "time_percent"),
 )

@@ -186,4 +186,5 @@ QUESTION = Question(
         Option("top", int, 20, "maximum number of sequences, by decreasing GPU time; 0 for all", least=0),
     ),
     chart=Chart("bars", "kernels", ("gpu_total_ns",), "operator"),
+    important=("kernels", "count", "gpu_total_ns", "operator"),
 )

@@ -108,4 +108,5 @@ QUESTION = Question(
     chart=_chart,
     sql=SQL,
     map_ranks=SQL.map_ranks,
+    important=("name", "rank", "total_ns", "time_percent", "count", "median_ns"),
 )

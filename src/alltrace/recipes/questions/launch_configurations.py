@@ -56,5 +56,14 @@ FROM configurations ORDER BY total_ns DESC, 1, {", ".join(_SIZES)}
 SQL = Statements(READS, map=MAP_SQL, reduce=_OVER_RANKS)
 
 QUESTION = Question(
-    "launch-configurations", __doc__, COLUMNS, SQL.map_rank, _merge, tables=READS, chart=CHART, sql=SQL, map_ranks=SQL.map_ranks
+    "launch-configurations",
+    __doc__,
+    COLUMNS,
+    SQL.map_rank,
+    _merge,
+    tables=READS,
+    chart=CHART,
+    sql=SQL,
+    important=("short_name", "block_x", "total_ns", "grid_x", "time_percent"),
+    map_ranks=SQL.map_ranks,
 )

@@ -332,4 +332,5 @@ QUESTION = Question(
     clock=_clock,
     sql=SQL,
     map_ranks=_map_ranks,
+    important=("rank", "launches", "delay_median_ns", "call_median_ns", "late", "slow", "short"),
 )

@@ -91,4 +91,5 @@ QUESTION = Question(
     tables={"allocations": ALLOCATIONS},
     chart=Chart("bars", "rank", ("peak_bytes", "peak_reserved_bytes"), detail="gpu", title="Peak memory of each device"),
     clock="aligned",
+    important=("rank", "peak_bytes", "peak_step", "gpu", "memory", "unused_percent"),
 )

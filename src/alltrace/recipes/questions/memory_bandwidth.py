@@ -111,4 +111,5 @@ QUESTION = Question(
     options=(Option("bins", int, 1, "number of equal time bins per direction, one row each", least=1, most=100_000),),
     chart=Chart("lines", "start_ns", ("span_gb_per_s", "peak_gb_per_s"), "kind"),
     clock="one",
+    important=("rank", "kind", "busy_gb_per_s", "moved_bytes"),
 )

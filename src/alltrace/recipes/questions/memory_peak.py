@@ -153,4 +153,5 @@ QUESTION = Question(
     ),
     chart=Chart("bars", "name", ("peak_bytes",), title="Memory in use at the peak"),
     clock="aligned",
+    important=("name", "peak_bytes", "peak_percent", "most_rank"),
 )

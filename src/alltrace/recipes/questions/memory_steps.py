@@ -135,4 +135,5 @@ QUESTION = Question(
     requires=("allocations",),
     chart=Chart("lines", "step", ("peak_bytes", "end_bytes"), "pool", title="Memory from step to step"),
     clock="aligned",
+    important=("rank", "step", "peak_bytes", "growth_bytes"),
 )

@@ -83,4 +83,5 @@ QUESTION = Question(
     chart=Chart("lines", "start_ns", ("allocated_bytes", "reserved_bytes"), "pool", title="Memory over time"),
     clock="one",
     prepare=_prepared,
+    important=("rank", "start_ns", "allocated_bytes", "reserved_bytes"),
 )

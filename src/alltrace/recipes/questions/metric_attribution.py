@@ -161,4 +161,5 @@ QUESTION = Question(
     chart=Chart("bars", "name", ("value",), "metric", "rank"),
     clock="one",
     host_samples=True,
+    important=("name", "metric", "value", "rank", "coverage_percent"),
 )

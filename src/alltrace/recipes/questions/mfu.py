@@ -156,4 +156,5 @@ QUESTION = Question(
     chart=Chart("lines", "step", ("mfu_percent", "hfu_percent")),
     clock="aligned",
     prepare=_prepared,
+    important=("step", "mfu_percent", "tflops_per_gpu", "step_ns"),
 )

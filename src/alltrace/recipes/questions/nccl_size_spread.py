@@ -247,4 +247,5 @@ QUESTION = Question(
     ),
     chart=Chart("box", "what", _FIVE, title="Times of collectives by message size", log_y=True),
     clock="aligned",
+    important=("op", "bytes", "median_ns", "what", "busbw_gb_per_s", "count"),
 )

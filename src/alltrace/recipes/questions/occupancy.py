@@ -193,4 +193,5 @@ QUESTION = Question(
     chart=Chart("bars", "name", ("occupancy_percent",), detail="threads"),
     sql=SQL,
     map_ranks=SQL.map_ranks,
+    important=("name", "occupancy_percent", "limit", "launches", "duration_ns"),
 )

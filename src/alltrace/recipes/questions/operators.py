@@ -144,4 +144,5 @@ QUESTION = Question(
         Option("top", int, 50, "maximum number of rows, by decreasing GPU time; 0 for all", least=0),
     ),
     chart=Chart("bars", "name", ("gpu_self_ns", "cpu_self_ns")),
+    important=("name", "gpu_self_ns", "gpu_self_percent", "gpu_total_ns", "calls"),
 )

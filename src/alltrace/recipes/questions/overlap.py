@@ -74,4 +74,5 @@ QUESTION = Question(
         "stacked_bars", "rank", ("overlapped_ns", "exposed_ns"), detail="gpu", title="Communication under compute, and exposed"
     ),
     of_hosts=True,
+    important=("rank", "overlap_percent", "exposed_ns", "gpu", "host", "communication_ns"),
 )

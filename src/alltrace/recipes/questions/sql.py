@@ -165,7 +165,9 @@ def _answer(connection: Any, text: str, rows: int | None) -> Any:
         inner = connection.extract_statements(_EXPLAIN.sub("", statements[0].query, count=1))
         explains = len(inner) == 1 and inner[0].type == duckdb.StatementType.SELECT
     if _PRAGMA.match(text) or not (reads or explains):
-        raise UsageError("the query is not one reading statement; expected one SELECT, DESCRIBE, SHOW, SUMMARIZE or EXPLAIN")
+        raise UsageError(
+            "the query is not a single statement that only reads; expected one SELECT, DESCRIBE, SHOW, SUMMARIZE or EXPLAIN"
+        )
     relation = connection.sql(text)
     if rows is not None and reads:
         relation = relation.limit(rows + 1)

@@ -209,4 +209,5 @@ QUESTION = Question(
     options=(Option("by", str, "step", "what a row is: a step of a rank, or all steps of a rank", ("step", "rank")),),
     chart=Chart("stacked_bars", "rank", _TIMES, detail="step", title="Where the time of steps went"),
     clock="aligned",
+    important=("rank", "step", "span_ns", "kernel_ns", "communication_ns", "idle_ns"),
 )

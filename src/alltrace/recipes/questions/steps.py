@@ -210,4 +210,5 @@ QUESTION = Question(
     options=(Option("per_step", bool, False, "one row per step over all ranks: median, slowest rank, spread"),),
     chart=_chart,
     clock="aligned",
+    important=("rank", "step", "duration_ns", "kind", "device_span_ns", "start_ns"),
 )

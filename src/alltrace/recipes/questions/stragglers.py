@@ -449,4 +449,5 @@ QUESTION = Question(
     kept_parts=("graph", "lateness"),
     of_hosts=True,
     of_devices=of_trace,
+    important=("rank", "caused_ns", "cause", "host", "caused_percent", "waited_ns", "root_rank", "range"),
 )

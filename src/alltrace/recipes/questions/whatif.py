@@ -255,4 +255,5 @@ QUESTION = Question(
     kept_parts=("graph",),
     of_hosts=True,
     of_devices=True,
+    important=("what", "saved_ns", "saved_percent", "before_ns", "after_ns"),
 )

@@ -157,4 +157,5 @@ QUESTION = Question(
         Option("top", int, 0, "maximum number of rows, by decreasing GPU time; 0 for all", least=0),
     ),
     chart=Chart("bars", "op", ("gpu_total_ns",), "program"),
+    important=("op", "gpu_total_ns", "share_percent", "executions"),
 )

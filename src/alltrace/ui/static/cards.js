@@ -44,11 +44,11 @@ export function cards(found, links) {
  */
 function card(card, links) {
   const rows = [
-    ["who", card.who],
+    ["ranks", card.who],
     ["cost", card.cost],
     ["where", card.where],
     ["evidence", card.evidence],
-    ["to do", card.advice],
+    ["advice", card.advice],
   ].filter(([, text]) => text);
   return h(
     "li",

@@ -57,13 +57,18 @@ export function byId(id) {
 /**
  * A labelled choice.
  * @param {string} label
- * @param {[string, string][]} options value and text
+ * @param {(readonly [string, string] | readonly [string, string, string])[]} options value, text and the group they stand in, one after the other
  * @param {string} value
  * @param {(value: string) => void} changed
  */
 export function choice(label, options, value, changed) {
   const select = h("select", { on: { change: () => changed(select.value) } });
-  for (const [key, text] of options) select.append(h("option", { value: key, selected: key === value }, text));
+  /** @type {HTMLElement} */
+  let place = select;
+  for (const [key, text, group] of options) {
+    if (group && /** @type {HTMLOptGroupElement} */ (place).label !== group) select.append((place = h("optgroup", { label: group })));
+    place.append(h("option", { value: key, selected: key === value }, text));
+  }
   return h("label", {}, label, select);
 }
 

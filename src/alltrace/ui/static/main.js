@@ -140,16 +140,27 @@ async function start() {
   const other = runs.length > 1 ? new Api("/api/b") : null;
   sources = [new Source(api, first), ...(other ? [new Source(other, other.get("run"))] : [])];
   await Promise.all(sources.map((s) => s.start()));
-  const [run, runB] = await Promise.all(sources.map((s) => s.first));
+  const [run, runB = null] = await Promise.all(sources.map((s) => s.first));
   tell(run.state.partial ? "This run is still being imported, or its import was stopped: only the ranks that are there are shown." : "");
   takeContext();
   byId("run-name").textContent = runB ? `${run.name} and ${runB.name}` : run.name;
   byId("run-name").title = byId("run-name").textContent ?? "";
   document.title = `${run.name} - alltrace`;
-  byId("nav").replaceChildren(...VIEWS.map(([name, text]) => h("a", { href: link(name), "data-view": name }, text)));
+  const empty = emptyViews(run, runB);
+  byId("nav").replaceChildren(...VIEWS.filter(([name]) => !empty.has(name)).map(([name, text]) => h("a", { href: link(name), "data-view": name }, text)));
   window.addEventListener("hashchange", () => void route().catch(failed));
   await route();
   if (run.state.partial) setInterval(() => void again(api, run), 3000);
+}
+
+/**
+ * The views that have nothing to show; their addresses still work, and say why.
+ * @param {Run} run
+ * @param {Run|null} runB
+ */
+function emptyViews(run, runB) {
+  const content = { compare: runB !== null, roofline: run.kernel_reports.length > 0, matrix: run.ranks.length > 1, history: run.history !== null };
+  return new Set(Object.entries(content).filter(([, is]) => !is).map(([name]) => name));
 }
 
 function takeContext() {
@@ -241,7 +252,8 @@ document.addEventListener("keydown", (e) => {
   if (typing() || e.ctrlKey || e.metaKey || e.altKey) return;
   if (e.key === "?") keys();
   const number = Number(e.key);
-  if (e.key >= "1" && e.key <= "9" && VIEWS[number - 1]) location.hash = link(VIEWS[number - 1][0]);
+  const views = byId("nav").querySelectorAll("a");
+  if (e.key >= "1" && e.key <= "9" && views[number - 1]) location.hash = views[number - 1].hash;
 });
 
 start().catch(failed);

@@ -8,7 +8,7 @@ import { parseRanks } from "./units.js";
 import { keep, link } from "./url.js";
 
 /** @typedef {{name: string, type: string, default: any, help: string, choices: string[]|null, required: boolean}} Option */
-/** @typedef {{name: string, summary: string, windowed: boolean, session_time: boolean, options: Option[]}} Recipe */
+/** @typedef {{name: string, group: string, summary: string, windowed: boolean, session_time: boolean, options: Option[]}} Recipe */
 
 /**
  * Any recipe's table and picture.
@@ -45,7 +45,7 @@ export function show(ctx, values) {
       h(
         "div",
         { class: "bar" },
-        choice("recipe", recipes.map((r) => [r.name, r.name]), name, (v) => {
+        choice("recipe", recipes.map((r) => [r.name, r.name, r.group]), name, (v) => {
           [name, options] = [v, {}];
           place.replaceChildren();
           fill();
@@ -59,7 +59,7 @@ export function show(ctx, values) {
             ]
           : []),
         ...recipe.options.map(field),
-        h("button", { type: "button", class: "primary", on: { click: () => void ask() } }, "Ask"),
+        h("button", { type: "button", class: "primary", on: { click: () => void ask() } }, "Run"),
       ),
       h("p", { class: "muted" }, recipe.summary),
     );

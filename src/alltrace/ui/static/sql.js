@@ -40,7 +40,7 @@ export function show(ctx, values) {
   });
   ctx.main.append(
     h("h2", {}, "SQL"),
-    h("p", { class: "muted" }, "One reading statement in DuckDB's SQL over all ranks' tables: kernels, copies, api, ranges, collectives, steps, members, ranks, ... It is stopped after 10 s or 512 MB, and shows 5,000 rows."),
+    h("p", { class: "muted" }, "A single statement that only reads, in DuckDB's SQL, over all ranks' tables: kernels, copies, api, ranges, collectives, steps, members, ranks, ... It is stopped after 10 s or 512 MB, and shows 5,000 rows."),
     box,
     h("div", { class: "bar" }, h("button", { type: "button", class: "primary", on: { click: () => void ask() } }, "Ask"), h("span", { class: "muted" }, "Ctrl Enter")),
     place,

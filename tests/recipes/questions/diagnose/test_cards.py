@@ -66,7 +66,7 @@ def test_the_verdict_is_a_sentence_on_the_cause_that_costs_most():
         "No ranges were captured on rank 11",
     ]
     assert found.cards[0].who == "rank 11 on node1"
-    assert found.cards[0].cost == "46.2 ms, 17.4 % of the judged time; 6.60 ms a step"
+    assert found.cards[0].cost == "46.2 ms, 17.4 % of the analyzed time; 6.60 ms a step"
     assert found.cards[2].cost == "no time by itself"
 
 
@@ -124,7 +124,7 @@ def test_a_loss_that_is_not_known_says_why():
         "not known (clocks are not known)"
     )
     opportunity = row("fusion", lost_ns=None, lost_share=None, opportunity_share=0.2)
-    assert told(opportunity).cards[0].cost == "up to 20.0 % of the judged time can be saved"
+    assert told(opportunity).cards[0].cost == "up to 20.0 % of the analyzed time can be saved"
 
 
 @together("kind", KINDS)
@@ -171,7 +171,7 @@ def test_every_fault_of_a_capture_has_a_sentence(where, ranks):
         (row("low-bandwidth", (3,), busbw_gb_per_s=2.1), "All communicators of rank 3 are slow, and those without it are not"),
         (
             row("exposed-communication", needed_at_once=True, where="AllReduce"),
-            "Devices wait for AllReduce, which the next kernel needs at once",
+            "Devices wait for AllReduce, which the next kernel needs immediately",
         ),
         (row("missing-rank", (5,)), "The others wait for rank 5, for which there is no report"),
         (row("missing-rank", ()), "Ranks wait for ranks without a report"),
@@ -208,7 +208,7 @@ def test_numbers_have_units_and_stand_together():
     numbers = {"gb_per_s": 3.0, "link_gb_per_s": 63.0, "link_share": 0.048, "bytes_per_step": 8388608.0, "replay_error": 0.012}
     assert evidence_sentence({**numbers, "basis": "replay"}, 0.957, about_time=True) == (
         "8.39 MB per step and rank; 3.00 GB/s, which is 4.8 % of the link's 63.0 GB/s. "
-        "The cost is from a replay, which is 1.2 % off the measured run; confidence 96 %."
+        "The cost is from a replay that reproduces the measured run within 1.2 %; confidence 96 %."
     )
     assert evidence_sentence({"basis": "ceiling"}, 1.0, about_time=True) == "The cost is an upper bound; confidence 100 %."
     assert evidence_sentence({"basis": "ceiling", "missing": 2}, 1.0, about_time=False) == "Missing ranks: 2. Confidence 100 %."

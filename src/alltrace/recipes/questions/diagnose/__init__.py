@@ -74,7 +74,7 @@ COLUMNS: col.Columns = (
     ),
     col.Column("ranks", "ranks", None, "the culprits"),
     col.DEVICES,
-    col.texts("hosts", "hosts where every rank is a culprit"),
+    col.texts("hosts", "hosts where every rank is a culprit; the host of a single culprit"),
     col.text("where", "the kernel, range, communicator or call"),
     col.text("launched_by", "for a kernel: the operator, module and line that launched most of it; null if unknown"),
     col.Column("evidence", "any", None, "the numbers behind the finding, and basis: replay or ceiling"),
@@ -245,7 +245,8 @@ def _row(
         "lost_share": ranked.share,
         "opportunity_share": finding.opportunity,
         "ranks": list(finding.ranks),
-        "hosts": list(finding.hosts),
+        "hosts": list(finding.hosts)
+        or [all_ranks.hosts[r] for r in finding.ranks[:1] if len(finding.ranks) == 1 and r in all_ranks.hosts],
         "where": finding.where,
         "launched_by": next((said for said in asked if said), None),
         "evidence": {**finding.evidence, **_common_evidence(finding, all_ranks), "basis": finding.loss.basis},
@@ -365,4 +366,5 @@ QUESTION = Question(
     kept_parts=("contribution", "graph"),
     of_hosts=True,
     of_devices=True,
+    important=("kind", "ranks", "lost_ns", "severity", "lost_share", "hosts", "where", "advice"),
 )

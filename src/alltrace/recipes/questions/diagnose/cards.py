@@ -9,7 +9,7 @@ from alltrace.recipes.base import Answer
 from alltrace.recipes.questions.diagnose.evidence_sentences import evidence_sentence
 from alltrace.recipes.questions.diagnose.headlines import headline, who
 from alltrace.run.members import named_devices
-from alltrace.trace.amounts import amount
+from alltrace.trace.amounts import amount, shortened
 from alltrace.trace.number_text import counted, number_ranges
 
 _OPPORTUNITIES = frozenset({"precision", "attention", "fusion", "shapes", "small-kernels", "slow-operator"})
@@ -45,6 +45,7 @@ _PROOFS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+_LONGEST_NAME = 100
 _FAR_MORE = 10
 """An opportunity that is this many times what all faults cost is what the verdict begins with."""
 
@@ -178,7 +179,7 @@ def _card(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], hosts: Mapp
         row["severity"],
         headline(row, len(hosts)),
         who(row, hosts),
-        ", ".join(row[name] for name in ("where", "launched_by") if row[name]),
+        ", ".join(shortened(row[name], _LONGEST_NAME) for name in ("where", "launched_by") if row[name]),
         _cost(row) + _hidden_by(row, rows),
         evidence_sentence(row["evidence"], row["confidence"], about_time=bool(row["classes"])),
         row["advice"],
@@ -202,14 +203,14 @@ def _step_times(row: Mapping[str, Any]) -> StepTimes | None:
 def _cost(row: Mapping[str, Any]) -> str:
     """What a finding costs: its loss and share, per step too; or what an opportunity can save; or why it is not known."""
     if row["opportunity_share"] is not None:
-        return f"up to {_percent(row['opportunity_share'])} of the judged time can be saved"
+        return f"up to {_percent(row['opportunity_share'])} of the analyzed time can be saved"
     note = f" ({row['loss_note']})" if row["loss_note"] else ""
     if row["lost_ns"] is None:
         return f"not known{note}"
     if not row["classes"]:
         return "no time by itself"
     per_step = "" if row["lost_ns_per_step"] is None else f"; {amount(row['lost_ns_per_step'], 'ns', 3)} a step"
-    return f"{amount(row['lost_ns'], 'ns', 3)}, {_percent(row['lost_share'])} of the judged time{per_step}{note}"
+    return f"{amount(row['lost_ns'], 'ns', 3)}, {_percent(row['lost_share'])} of the analyzed time{per_step}{note}"
 
 
 def _percent(share: float) -> str:

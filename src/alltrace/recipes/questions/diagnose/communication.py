@@ -272,7 +272,7 @@ def _needed_at_once(
     ops, times = np.unique(members.op[amounts > 0].astype(str), return_inverse=True)
     where = str(ops[np.bincount(times.reshape(-1), amounts[amounts > 0]).argmax()])
     advice = (
-        "Devices wait for transfers that the next kernel needs at once; send less, let groups that talk most share the fastest "
+        "Devices wait for transfers that the next kernel needs immediately; send less, let groups that talk most share the fastest "
         "links, or split the work so that one part computes while another is sent."
     )
     instances = np.unique(members.instance[needed])

@@ -49,9 +49,9 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("slice_ns",), "a time slice of {slice_ns}"),
     (("excess_ns_per_step",), "{excess_ns_per_step} more compute per step"),
     (("late_ns_per_step",), "{late_ns_per_step} later per step by its own work"),
-    (("together_ns", "together_share"), "with the other finding it takes {together_ns}, {together_share} of the judged time"),
+    (("together_ns", "together_share"), "with the other finding it takes {together_ns}, {together_share} of the analyzed time"),
     (("together_ns",), "with the other finding it takes {together_ns}"),
-    (("together_share",), "with the other finding it takes {together_share} of the judged time"),
+    (("together_share",), "with the other finding it takes {together_share} of the analyzed time"),
     (("last_share",), "last at {last_share} of the operations with waits"),
     (("stalled_ns_per_step",), "the device is idle for {stalled_ns_per_step} per step"),
     (("longest_step_ns",), "at most {longest_step_ns} in one step"),
@@ -129,7 +129,7 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("running_threads", "peers_running_threads"), "threads on CPUs at once: {running_threads}, peers {peers_running_threads}"),
     (("running_threads",), "threads on CPUs at once: {running_threads}"),
     (("peers_running_threads",), "threads of peers on CPUs at once: {peers_running_threads}"),
-    (("compute_share",), "devices compute for {compute_share} of the judged time"),
+    (("compute_share",), "devices compute for {compute_share} of the analyzed time"),
     (("missing",), "missing ranks: {missing}"),
     (("lost_records", "of_records"), "{lost_records} of {of_records} records are missing"),
     (("lost_records",), "{lost_records} records are missing"),
@@ -169,7 +169,7 @@ def evidence_sentence(evidence: Mapping[str, Any], confidence: float, *, about_t
 def _surety(basis: str | None, error: float | None, confidence: float) -> str:
     sure = f"confidence {100 * confidence:.0f} %"
     if basis == "replay":
-        away = "" if error is None else f", which is {100 * error:.1f} % off the measured run"
+        away = "" if error is None else f" that reproduces the measured run within {max(100 * error, 0.1):.1f} %"
         return f"The cost is from a replay{away}; {sure}."
     return f"The cost is an upper bound; {sure}." if basis == "ceiling" else f"C{sure[1:]}."
 

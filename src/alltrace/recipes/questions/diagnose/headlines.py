@@ -144,7 +144,7 @@ def _low_bandwidth(row: _Row) -> str:
 
 def _exposed(row: _Row) -> str:
     if row.needed:
-        return f"devices wait for {row.where}, which the next kernel needs at once"
+        return f"devices wait for {row.where}, which the next kernel needs immediately"
     return f"devices wait for {row.where} that could overlap compute"
 
 

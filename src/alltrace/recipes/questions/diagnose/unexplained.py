@@ -63,5 +63,5 @@ def verdict(all_ranks: AllRankFacts) -> str:
     """What is said where nothing was found."""
     share = compute_share(all_ranks)
     if share >= FILLED:
-        return f"nothing that costs much time was found: devices compute for {share:.1%} of the judged time"
-    return f"nothing stands out, although devices compute for {share:.1%} of the judged time only; see `breakdown` for the rest"
+        return f"nothing that costs much time was found: devices compute for {share:.1%} of the analyzed time"
+    return f"nothing stands out, although devices compute for {share:.1%} of the analyzed time only; see `breakdown` for the rest"
