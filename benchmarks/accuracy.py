@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from alltrace.api import OpenRun
-from alltrace.engine.local import run_tasks
+from alltrace.engine.tasks import run_tasks
 from alltrace.run.importer import import_reports
 from alltrace.synth import SCENARIOS, write_run
 from alltrace.synth.simulate import simulate

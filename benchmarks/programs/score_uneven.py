@@ -23,7 +23,7 @@ FAMILY = Family((*UNEVEN, LATE), TWIN, MARKS, MARKS, "a wrong alarm")
 LATE_KINDS = {
     "logging": {"host-pause", "data-stall", "straggler", "imbalance"},
     "evaluation": {"host-pause", "data-stall", "straggler", "imbalance"},
-    "checkpoint": {"host-pause", "data-stall", "straggler", "imbalance"},
+    "checkpoint": {"host-pause", "data-stall", "straggler", "imbalance", "sync-copy"},  # of what it writes
     "device": {"straggler", "imbalance"},
 }
 """Kinds of findings that are right about a late rank, by what it does: work of its host, or of its device."""

@@ -58,13 +58,29 @@ def test_ranks_that_share_the_operations_of_one_key_are_related_by_these():
     assert line.certainty > 0.9
 
 
-def test_an_offset_that_is_a_step_off_takes_some_certainty():
+@pytest.mark.parametrize("partly", [False, True])
+@pytest.mark.parametrize(("lost", "scatter_ns"), [(1, 50.0), (6, 50.0), (6, 20e3)])
+def test_where_steps_repeat_exactly_no_offset_is_more_than_a_guess(lost, scatter_ns, partly):
     rng = np.random.default_rng(5)
     step = np.cumsum(rng.uniform(1e5, 2e6, 12))
-    times = (np.arange(8)[:, None] * 3e7 + step).reshape(-1)
-    line = relate(ends(times[:-12] + rng.normal(0, 50, len(times) - 12)), ends(times[12:] + 5e9), rate=False)
-    assert line.offset_ns == pytest.approx(-5.03e9, abs=100)
-    assert 0.5 < line.certainty < 0.95
+    times = (np.arange(16)[:, None] * 3e7 + step).reshape(-1)
+    first, second = (times + rng.exponential(scatter_ns, len(times)) for _ in range(2))
+    first, second = first[: -12 * lost or None], second[12 * lost :] - lost * 3e7  # stamps are whole steps off
+    line = (relate_partly if partly else relate)(ends(first), ends(second), rate=False)
+    assert line.offset_ns == pytest.approx(0.0, abs=2 * scatter_ns)
+    assert 0.0 < line.certainty <= 0.5
+
+
+@pytest.mark.parametrize(("longer", "least", "most"), [(slice(8, 9), 0.5, 0.7), (slice(2, 16, 2), 0.9, 1.0)])
+def test_steps_that_are_longer_than_others_make_an_offset_sure(longer, least, most):
+    rng = np.random.default_rng(5)
+    step = np.cumsum(rng.uniform(1e5, 2e6, 12))
+    begins = np.full(16, 3e7)
+    begins[longer] += rng.uniform(2e5, 8e5, len(begins[longer]))
+    times = (np.cumsum(begins)[:, None] + step).reshape(-1)
+    line = relate(ends(times + rng.normal(0, 50, len(times))), ends(times[12:] + 5e9), rate=False)
+    assert line.offset_ns == pytest.approx(-5e9, abs=100)
+    assert least < line.certainty <= most
 
 
 @pytest.mark.parametrize("wobbling", [slice(0, 12), slice(34, 46), slice(68, 80)])

@@ -101,6 +101,48 @@ def test_all_recipes_are_written_with_an_index(run, tmp_path, capsys):
     assert not list(out.rglob(".*"))
 
 
+def test_several_recipes_are_one_document_of_json(run, capsys):
+    assert main(["recipe", "kernels,launches", str(run), "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["alltrace"], document["verb"], document["skipped"]) == (1, "recipe", [])
+    for answer, name in zip(document["answers"], ("kernels", "launches"), strict=True):
+        assert main(["recipe", name, str(run), "--format", "json"]) == 0
+        assert answer == json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(("form", "heading"), [("table", "launches\n========\n"), ("md", "## launches\n\n|")])
+def test_several_recipes_are_tables_with_a_heading_each(run, form, heading, tmp_path, capsys):
+    assert main(["recipe", "kernels,launches", str(run), "--format", form]) == 0
+    text = capsys.readouterr().out
+    assert text.index("kernels") < text.index(heading)
+    assert main(["recipe", "kernels,launches", str(run), "--format", form, "-o", str(tmp_path / "answers")]) == 0
+    assert (tmp_path / "answers").read_text() == text
+
+
+def test_several_recipes_are_a_file_each_in_a_folder(run, tmp_path, capsys):
+    assert main(["recipe", "kernels,nvtx_sum", str(run), "--format", "csv"]) == 2
+    assert "give -o FOLDER" in capsys.readouterr().err
+    assert main(["recipe", "kernels,nvtx_sum", str(run), "--format", "csv", "-o", str(tmp_path / "out")]) == 0
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "kernels.csv", "nvtx_sum-files.csv", "nvtx_sum-rank_stats.csv", "nvtx_sum.csv"
+    ]  # fmt: skip
+    assert main(["recipe", "kernels,steps", str(run), "-o", str(tmp_path)]) == 2
+    assert "a folder" in capsys.readouterr().err
+
+
+def test_a_recipe_without_an_answer_ends_no_other(run, capsys):
+    assert main(["recipe", "memory,kernels", str(run), "--format", "json"]) == 0
+    printed = capsys.readouterr()
+    document = json.loads(printed.out)
+    assert [a["verb"] for a in document["answers"]] == ["kernels"]
+    assert [s["recipe"] for s in document["skipped"]] == ["memory"]
+    assert "memory is left out: no rank has `allocations`" in printed.err
+    assert main(["recipe", "memory,memory-peak", str(run)]) != 0
+    assert "memory: no rank has" in capsys.readouterr().err
+    assert main(["recipe", "kernels,colonels", str(run)]) == 2
+    assert "colonels" in capsys.readouterr().err
+
+
 def test_chosen_recipes_are_uploaded(run):
     assert main(["recipe", "all", str(run), "-o", "memory://bucket/prefix", "--recipes", "nvtx_sum,cuda_gpu_kern_sum"]) == 0
     files = fsspec.filesystem("memory").find("/bucket/prefix")

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.engine.test_local import Remembering
+from tests.engine.test_tasks import Remembering
 
 from alltrace.cli.main import main
 from alltrace.engine.cluster_start import dask_engine

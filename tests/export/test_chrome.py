@@ -9,8 +9,6 @@ from tests.making import HOSTILE, collective, copy, kernel, make_run
 from alltrace.export.chrome import export_chrome
 from alltrace.export.perfetto import export_perfetto
 from alltrace.export.selection import select
-from alltrace.run.importer import import_reports
-from alltrace.trace.errors import InputError
 
 CALL = {"name": "cudaLaunchKernel", "kind": "runtime"}
 
@@ -147,14 +145,3 @@ def test_a_rank_says_its_role(tmp_path):
     run = make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 10)]}}, roles={0: "trainer"})
     (file,), *_ = export_chrome(select(run), tmp_path / "out.json", aligned=run.aligned())
     assert '"name":"rank 0 trainer (host0)"' in file.read_text()
-
-
-@pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
-@pytest.mark.parametrize("ranks", [1, 3])
-def test_what_was_exported_is_no_report_and_says_so(tmp_path, name, ranks):
-    run = make_run(tmp_path / "run", {r: {"kernels": [kernel(5, 9), kernel(20, 40)]} for r in range(ranks)})
-    export_chrome(select(run), tmp_path / name)
-    advice = "give the run or the reports that it was exported from"
-    with pytest.raises(InputError, match=f"it is a trace that alltrace exported, which lacks.*{advice}"):
-        import_reports([str(tmp_path / name)], tmp_path / "again", jobs=1)
-    assert not (tmp_path / "again").exists()

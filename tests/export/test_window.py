@@ -11,8 +11,7 @@ from tests.making import kernel, make_run, random_rows
 
 from alltrace.export.chrome import export_chrome
 from alltrace.export.paraver.writer import export_paraver
-from alltrace.export.range_window import window_of
-from alltrace.export.selection import select
+from alltrace.export.selection import select, window_of
 from alltrace.export.tables import export_tables
 from alltrace.trace.errors import UsageError
 from alltrace.trace.range_selector import parse_range

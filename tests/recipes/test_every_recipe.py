@@ -401,9 +401,9 @@ class Watched:
         self._check(table, columns)
         return self._rank.table(table, columns)
 
-    def _batches(self, table, columns=None, rows=0, *, lengths=False):
+    def _batches(self, table, columns=None, rows=0):
         self._check(table, columns)
-        return self._rank.batches(table, columns, rows, lengths=lengths)
+        return self._rank.batches(table, columns, rows)
 
 
 @every_recipe

@@ -11,6 +11,7 @@ from alltrace.recipes import sql_recipe
 from alltrace.recipes.analysis.part_rows import PartRows
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.base import Part, of
+from alltrace.recipes.execution import ask as ask_module
 from alltrace.recipes.execution import part_store
 from alltrace.recipes.execution.ask import resolve_options
 from alltrace.recipes.questions.sql import query
@@ -66,7 +67,7 @@ def test_a_file_that_is_removed_or_cut_off_meanwhile_is_a_sentence(left, run, mo
     with part_store.PartFiles(held_bytes=0) as files:
         recipe = find("kernels")
         options = resolve_options(recipe, {})
-        parts = [files.kept(Part(r.rank, recipe.map(run.rank(r.rank), options))) for r in run.ranks]
+        parts = [files.stored(Part(r.rank, recipe.map(run.rank(r.rank), options))) for r in run.ranks]
         rows = PartRows(parts)
         if left is None:
             parts[1].path.unlink()
@@ -90,6 +91,22 @@ def test_a_statement_over_rows_that_cannot_be_read_gives_their_error(run, monkey
     parts = [Lost(r.rank, recipe.map(run.rank(r.rank), options)) for r in run.ranks]
     with pytest.raises(InputError, match="it is gone"):
         recipe.statements.over_parts(parts, run, options)
+
+
+@pytest.mark.parametrize("name", [n for n in (*names(), *(f"stats:{r}" for r in REPORTS)) if find(n).map_ranks is not None])
+def test_ranks_that_are_asked_together_contribute_what_each_does_alone(name, run):
+    recipe = find(name)
+    ranks = [run.rank(record.rank) for record in run.ranks]
+    for changed in recipe.option_sets():
+        options = resolve_options(recipe, {**options_of(recipe), **{k: v for k, v in changed.items() if v is not None}})
+        rows = recipe.map_ranks(ranks, options)
+        if rows is None:
+            continue
+        together = {part.rank: part.table for part in ask_module.parted(rows, [rank.rank for rank in ranks])}
+        for rank in ranks:
+            alone = recipe.map(rank, options)
+            assert together[rank.rank].column_names == alone.column_names, (name, options)
+            assert _rows(together[rank.rank]) == _rows(alone), (name, options)
 
 
 def _rows(table):

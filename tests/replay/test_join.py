@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from alltrace.replay.graph import times
+from alltrace.replay.graph import make_graph, times
 from alltrace.replay.join import Replay, _begins_after, _members, _steps, join
 from alltrace.replay.rank_graph import TRANSFER
 
@@ -121,3 +121,35 @@ def test_a_report_without_the_first_step_begins_after_the_work_of_others(begin, 
     steps = pa.table({"step": [0, 0, 1], "device_end": pa.array([100, None, 200], pa.int64())})
     assert _begins_after(late, [other, early, late], np.array([1, 5, 6]), steps) == after
     assert _begins_after(late, [other, early, late], np.array([1, 5, 6]), None) == 0
+
+
+@pytest.mark.parametrize(
+    ("idle_ns", "error"),
+    [
+        ((0, 0, 0, 0, 0, 0, 0, 40), 0.0),  # what happened to one rank
+        ((0, 0, 0, 0, 0, 40, 40, 40), 0.4),
+        ((4, 4, 4, 4, 4, 4, 4, 40), 0.4),  # not ten times as much
+        ((0, 0, 0, 0, 0, 0, 0, 0), 0.0),
+    ],
+)
+def test_pauses_that_nothing_explains_are_an_error_unless_few_ranks_have_them(idle_ns, error):
+    ranks = np.arange(len(idle_ns))
+    count, idle = len(ranks), np.array(idle_ns)
+    source, target = np.concatenate((np.zeros(count), ranks + 1)), np.concatenate((ranks + 1, ranks + 1 + count))
+    graph = make_graph(2 * count + 1, source, target)
+    nothing = np.zeros(2 * count, np.int64)
+    replay = Replay(
+        graph,
+        when=np.concatenate(([0], np.full(count, 50), 60 + idle)),
+        rank=np.concatenate(([-1], ranks, ranks)),
+        kind=np.zeros(2 * count + 1, np.int8),
+        step=np.zeros(2 * count + 1, np.int64),
+        fixed_ns=np.concatenate((np.full(count, 50), np.full(count, 10))),
+        idle_ns=np.concatenate((np.zeros(count, np.int64), idle)),
+        host_ns=nothing,
+        work_ns=nothing,
+        instance=np.full(2 * count, -1),
+        parts=tuple(SimpleNamespace(rank=rank) for rank in ranks.tolist()),
+        base=ranks,
+    )
+    assert replay.error == pytest.approx(error)

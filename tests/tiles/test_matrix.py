@@ -53,7 +53,7 @@ def test_a_matrix_is_the_sum_over_instances(alignment):
             by_host[hosts[a], hosts[b]] += v
         grouped = found.of(measure, "host")
         assert all(grouped[a, b] == by_host[a, b] for a in range(2) for b in range(2))
-        told = found.told(measure, "rank")
+        told = found.facts(measure, "rank")
         assert told["total"] == matrix.sum()
         assert [p["value"] for p in told["pairs"]] == sorted((v for v in expected.values() if v), reverse=True)
 
@@ -61,7 +61,7 @@ def test_a_matrix_is_the_sum_over_instances(alignment):
 def test_what_cannot_be_told_is_refused(tmp_path, monkeypatch):
     run = make_run(tmp_path / "run", {0: {}, 1: {}})
     found = Matrices(aligned(run))
-    assert found.told("wait_ns", "rank") == {"labels": [0, 1], "total": 0, "most": 0, "pairs": []}
+    assert found.facts("wait_ns", "rank") == {"labels": [0, 1], "total": 0, "most": 0, "pairs": []}
     with pytest.raises(UsageError, match="measure"):
         found.of("x", "rank")
     with pytest.raises(UsageError, match="way to group"):

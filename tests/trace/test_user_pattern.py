@@ -15,8 +15,8 @@ def test_it_finds_what_pythons_expressions_find():
     for pattern in ("gemm", "^nccl.*Reduce$", "(?i)NCCL", "[[:alpha:]]", "ü", "a.b"):
         expected = [re.search(pattern.replace("[[:alpha:]]", "[a-zA-Z]"), t) is not None for t in texts]
         if pattern != "[[:alpha:]]":
-            assert UserPattern("--x", pattern).found(texts) == expected
-    assert UserPattern("--x", "x").found([]) == []
+            assert UserPattern("--x", pattern).matches(texts) == expected
+    assert UserPattern("--x", "x").matches([]) == []
 
 
 def test_named_groups():

@@ -12,7 +12,7 @@ import pytest
 from tests.charts.test_timeline_links import values_of
 from tests.making import make_run
 from tests.tiles.conftest import rank_rows
-from tests.tiles.test_event_waits import rows as event_rows
+from tests.tiles.test_details import rows as event_rows
 from tests.ui.browser import SCREENSHOTS, asked, click_event, go, served, settled, shot, state_of
 from tests.ui.conftest import TOKEN
 

@@ -116,6 +116,25 @@ def rate_errors(cells: Cells, rows: NDArray[np.intp], clock: Int64, free: NDArra
     return _student(freedom + 1) * _deviation(fitted)
 
 
+def errors_over_time(offset: Floats, before: Floats, after: Floats) -> Floats:
+    """Half of the interval that a clock is within over a time, if its offset at a time in between and its rate are independent.
+
+    Args:
+        offset: Half of the interval of each offset.
+        before: What half of the interval of the rate makes of the time before.
+        after: Likewise of the time after.
+    """
+    one, other = np.random.default_rng(2).standard_normal((2, _DRAWS_AT_ONCE * _DRAWS))
+    one, other = one / np.quantile(np.abs(one), COVERAGE), other / np.quantile(np.abs(other), COVERAGE)
+    both, of = np.unique(np.stack((offset, before, after)), axis=1, return_inverse=True)
+    at_worst = [
+        np.quantile(np.maximum(np.abs(its * one - early * other), np.abs(its * one + late * other)), COVERAGE)
+        for its, early, late in both.T.tolist()
+    ]
+    errors: Floats = np.array(at_worst)[of.reshape(-1)]
+    return errors
+
+
 def _deviation(fitted: Callable[[np.random.Generator, int], Floats]) -> Floats:
     """The standard deviation of the rows of `fitted`, which makes so many columns at random, about 0."""
     rng = np.random.default_rng(1)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.align.clock_errors import Lateness, Limits, edges, lateness, limits, offset_errors, rate_errors
+from alltrace.align.clock_errors import Lateness, Limits, edges, errors_over_time, lateness, limits, offset_errors, rate_errors
 from alltrace.align.clock_fit import (
     SETTLED_NS,
     Cells,
@@ -96,10 +96,10 @@ class _Fit:
     seen_ns: Floats
     limits: Limits
 
-    def error(self, at_ns: Floats) -> Floats:
-        """Half of the interval of each offset at stamped times."""
-        error_ns: Floats = self.offset_error + self.rate_error * np.abs(at_ns - self.seen_ns[1])
-        return error_ns
+    def error(self) -> Floats:
+        """Half of the interval that holds each clock in all the time of its evidence."""
+        first, middle, last = self.seen_ns
+        return errors_over_time(self.offset_error, self.rate_error * (middle - first), self.rate_error * (last - middle))
 
 
 @dataclass
@@ -220,9 +220,9 @@ def _solved(rows: _Rows, ranks: Sequence[PlacedRank]) -> _State:
         of = number_ranges([p.rank for p, wrong in zip(ranks, sharing.contradicted[sharing.host], strict=True) if wrong])
         state.notes.append(f"the monotonic clocks of the reports of ranks {of} contradict the collectives and are not used")
     if state.fit.limits.broken:
-        count = len(rows.ends(used).numbers)
+        count = len(state.fit.ends.numbers)
         state.notes.append(
-            f"in {state.fit.limits.broken:,} of {count:,} synchronising operations a member ends before another one starts: they "
+            f"in {state.fit.limits.broken:,} of {count:,} operations a member ends before another one starts: they "
             "are matched wrongly or their times are wrong, and are not used for the clocks"
         )
     _join_by_messages(state, rows)
@@ -441,7 +441,7 @@ def _assembled(state: _State) -> Solution:
     # a host belongs to the component with most evidence of its ranks'
     main = [_heaviest(component[of_host[h]], number[of_host[h]]) for h in range(len(state.hosts))]
     numbers = {int(n): i for i, n in enumerate(dict.fromkeys([*main, *component.tolist()]))}
-    error = state.error(np.maximum(fit.error(fit.seen_ns[0]), fit.error(fit.seen_ns[2])))
+    error = state.error(fit.error())
     of_ends = rows_by(fit.ends.rank)
     clocks, stamp_errors = [], np.zeros(len(ranks))
     for h, host in enumerate(state.hosts):

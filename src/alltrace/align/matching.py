@@ -156,7 +156,7 @@ class Matching:
         order = np.lexsort((columns[2], columns[0]))
         if self.timelines.devices > 1:  # of the devices of a rank, one is evidence for its clock
             again = (np.diff(columns[0][order]) == 0) & (np.diff(columns[2][order]) == 0)
-            order = order[np.concatenate(([True], ~again))]
+            order = order[np.concatenate(([True], ~again))[: len(order)]]
         return Evidence(*(column[order] for column in columns))
 
 

@@ -46,6 +46,8 @@ _NEARER = 1e-3
 """Of lines that fit equally, the one nearest to the stamps is tried first: the share that the farthest costs."""
 _CLEARLY = 4.0
 """How much farther ends scatter at any other place where the order alone relates them."""
+_GUESS = 1 / 2
+"""How sure an offset is at most of which only overlap and stamps tell that it is not whole periods off."""
 _LEAST_RATIO = 1 / 2
 """Von Neumann's ratio: 1.5 and more in simulated runs with any scatter, 0.1 and less between two runs of one program."""
 
@@ -194,18 +196,38 @@ def _related(first: Ends, second: Ends, *, rate: bool) -> tuple[float, ClockLine
     lines = [*_lines(first, second, rate=rate), *_coincidences(first, second)]
     fitted = [_refined(first, second, *line, rate=rate) for line in lines]
     ranked = sorted(
-        ((_cost(line, first, second), i, line) for i, line in enumerate(fitted) if line is not None), key=lambda r: r[:2]
+        ((_cost(line, first, second), i, line) for i, line in enumerate(fitted) if line is not None), key=lambda r: (r[0].all, r[1])
     )
     if not ranked:
         return None
     cost, _, best = ranked[0]
     if best.scale_ns > _BY_CHANCE * np.ptp(second.time) / len(second.time):
         return None
-    spacing = _spacing(second)
-    rivals = [c for c, _, line in ranked[1:] if abs(line.offset_ns - best.offset_ns) > spacing / 2]
-    sure = 1.0 - math.exp(cost - rivals[0]) if rivals else 1.0
+    apart = _spacing(second) / 2
+    rivals = [its for its, _, line in ranked[1:] if abs(line.offset_ns - best.offset_ns) > apart]
+    repeats = [_cost(line, first, second) for line in _repeats(first, second, best, apart)]
+    every = [its for its in (*rivals, *repeats) if 2 * its.shared >= cost.shared]
+    by_ends = max(_surely(cost.sharpest, [its.sharpest for its in every]), _surely(cost.usual, [its.usual for its in every]))
+    # what overlap and stamps alone tell of steps that are alike is no more than a guess
+    sure = max(by_ends, min(_surely(cost.all, [its.all for its in rivals]), _GUESS))
     few = min(best.count / _CERTAIN_COUNT, 1.0)
-    return cost - math.log(few), replace(best, certainty=float(np.clip(2.0 * sure, 0.0, 1.0)) * few)
+    return cost.all - math.log(few), replace(best, certainty=sure * few)
+
+
+def _surely(cost: float, others: Sequence[float]) -> float:
+    """How sure a line is by its cost and those of others, from 0 to 1, which it is without any."""
+    return float(np.clip(2.0 * (1.0 - math.exp(cost - min(others))), 0.0, 1.0)) if others else 1.0
+
+
+def _repeats(first: Ends, second: Ends, best: ClockLine, apart_ns: float) -> list[ClockLine]:
+    """The lines through other places at which the middle of the first rank's ends fits: where steps are alike, periods away."""
+    length = min(max(min(len(first.time), len(second.time)) // 2, _FEWEST), _PIECE)
+    begin = (len(first.time) - length) // 2
+    piece = first.time[begin : begin + length]
+    there = _places(piece, first.key[begin : begin + length], second)
+    lines = [ClockLine(float(np.median(piece - times)), best.slope, float(times.mean()), 0.0, length, 0.0) for times in there]
+    ahead = [line.offset_ns - best.offset_ns - best.slope * (line.middle_ns - best.middle_ns) for line in lines]
+    return [line for line, ns in zip(lines, ahead, strict=True) if abs(ns) > apart_ns][:2]
 
 
 def _spacing(ends: Ends) -> float:
@@ -213,13 +235,29 @@ def _spacing(ends: Ends) -> float:
     return float(np.median(np.diff(ends.time))) if len(ends.time) > 1 else math.inf
 
 
-def _cost(line: ClockLine, first: Ends, second: Ends) -> float:
-    """The logarithm of the scatter of the sharpest part, and what the line lacks: ends that overlap, and nearness to the stamps."""
+class _Cost(NamedTuple):
+    """How badly a line explains ends.
+
+    Attributes:
+        all: The logarithm of the scatter of their sharpest part, and what the line lacks: overlaps, nearness to the stamps.
+        sharpest: That logarithm alone.
+        usual: The mean logarithm of their distances.
+        shared: The ends that have a partner.
+    """
+
+    all: float
+    sharpest: float
+    usual: float
+    shared: int
+
+
+def _cost(line: ClockLine, first: Ends, second: Ends) -> _Cost:
     nearest, near = nearest_ends(first, second, line)
-    left = np.abs(nearest[near] - line.apply(second.time[near]))
-    sharp = float(np.quantile(left, 0.3)) if near.any() else math.inf
+    left = np.abs(nearest[near] - line.apply(second.time[near])) + _LEAST_SCALE_NS
+    sharpest, usual = (float(np.log(np.quantile(left, 0.3))), float(np.log(left).mean())) if near.any() else (math.inf, math.inf)
     share = float(near.sum()) / max(len(first.time), len(second.time))
-    return math.log(sharp + _LEAST_SCALE_NS) + 4.0 * (1.0 - min(share, 1.0)) + _STAMPS * math.log10(1.0 + abs(line.offset_ns) / 1e6)
+    lacking = 4.0 * (1.0 - min(share, 1.0)) + _STAMPS * math.log10(1.0 + abs(line.offset_ns) / 1e6)
+    return _Cost(sharpest + lacking, sharpest, usual, int(near.sum()))
 
 
 def _numbered(first: Ends, second: Ends) -> tuple[Floats, Floats] | None:

@@ -103,8 +103,9 @@ def fitted_clocks(
     for member, rank in of_member.items():
         (shift, rate), error = ahead[rank], solution.errors_ns.get(rank)
         before = clocks[member]
-        scale, certainty = (before.scale_ns, before.certainty) if error is None else (float(error), 1.0)
-        result[member] = RankClock(shift - zero / (1.0 - rate), rate, scale, certainty, solution.components[rank])
+        scale = before.scale_ns if error is None else float(error)
+        # a fit to operations that were matched whole periods off is as good as one to the right ones
+        result[member] = RankClock(shift - zero / (1.0 - rate), rate, scale, before.certainty, solution.components[rank])
     return result
 
 

@@ -1,4 +1,4 @@
-"""`recipe all`: every recipe that the run has data for, a file for each of their tables, and an index."""
+"""Several recipes at once: `recipe A,B,C`, and `recipe all` with a file for each of their tables, and an index."""
 
 from __future__ import annotations
 
@@ -6,48 +6,79 @@ import json
 import sys
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alltrace.cli.argument_types import folder
-from alltrace.cli.command import Parser, add_import_options, add_rank_option, open_from
+from alltrace.charts.text_table import PLAIN, to_text
+from alltrace.cli.argument_types import folder as folder_path
+from alltrace.cli.command import FORMATS, Parser, add_import_options, add_rank_option, open_from
+from alltrace.cli.output import ENVELOPE_VERSION, console_form, emit, markdown_text, to_json, to_markdown
 from alltrace.cli.output_folder import Folder
-from alltrace.trace.errors import EXIT_DONE, UsageError, printable
+from alltrace.cli.progress import ALIGNING, stages
+from alltrace.cli.recipe_verb import for_writing
+from alltrace.nvidia.filters import FILTERS, PROJECTED, given_filters
+from alltrace.recipes.execution.ask_all import Reply, each_reply
+from alltrace.recipes.reference import summary
+from alltrace.recipes.registry import find, names
+from alltrace.run.members import gpu_names
+from alltrace.trace.errors import EXIT_DONE, AlltraceError, UsageError, printable
 from alltrace.trace.number_text import counted
 from alltrace.trace.spans import parse_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    import argparse
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from alltrace.recipes.base import Question
-    from alltrace.recipes.execution.ask_all import Reply
+    from alltrace.api import OpenRun
+    from alltrace.charts.text_table import TableForm
+    from alltrace.recipes.base import Answer, Question
 
 
-def _parser(recipes: Sequence[Question], arguments: Sequence[str]) -> Parser:
-    from alltrace.nvidia.filters import FILTERS, PROJECTED
-
-    parser = Parser(
-        prog="alltrace recipe all",
-        description="Run every recipe that the run has data for. Each table of each answer becomes a file, RECIPE/TABLE.parquet; "
-        "index.md and index.json list them and say what was skipped and why.",
-        example="alltrace recipe all ./reports/ -o answers --format csv",
-        arguments=arguments,
-    )
+def _parser(recipes: Sequence[Question], name: str, description: str, output: str, arguments: Sequence[str]) -> tuple[Parser, Any]:
+    """A parser with the run, what the questions share, and a group for the output; `output` ends the example."""
+    given = f"alltrace recipe {name}"
+    parser = Parser(prog=given, description=description, example=f"{given} ./reports/ {output}", arguments=arguments)
     parser.add_argument("run", nargs="+", metavar="RUN", help="a run directory; or reports, folders of reports, patterns or URLs")
     add_import_options(parser)
     group = parser.add_argument_group("the questions")
-    group.add_argument("--recipes", metavar="NAMES", help="these recipes only, such as nvtx_sum,gpu_gaps")
     add_rank_option(group)
     # what a recipe cannot do without, and what many share
-    shared = {o.name: o for r in recipes for o in r.options if o.required} | {o.name: o for o in (*FILTERS, PROJECTED)}
+    filters = {o.name: o for o in (*FILTERS, PROJECTED)}
+    shared = {o.name: o for r in recipes for o in r.options if o.required or o.name in filters}
     for option in shared.values():
         needed = ", ".join(r.name for r in recipes if any(o.name == option.name and o.required for o in r.options))
         text = f"{option.help} For {needed}." if needed else option.help
         option._replace(default=None, help=text, choices=None).add_to(group)
-    output = parser.add_argument_group("output")
+    return parser, parser.add_argument_group("output")
+
+
+def _replies(recipes: Sequence[Question], run: OpenRun, args: argparse.Namespace, *, stream: bool) -> Iterator[tuple[int, Reply]]:
+    """The number of each recipe and its answer, with the options among `args` that are required or filter rows."""
+    given = {k: v for k, v in vars(args).items() if v is not None}
+    filters = {o.name for o in (*FILTERS, PROJECTED)}
+    # --name applies to recipes that require a name, not to those with an optional one
+    questions = [
+        (r, {o.name: given[o.name] for o in r.options if o.name in given and (o.required or o.name in filters)}) for r in recipes
+    ]
+    ranks = parse_ranks(args.ranks)
+    with stages(len(run.ranks) if ranks is None else len(ranks)) as advance_of:
+        progress, aligning = advance_of("asking"), advance_of(ALIGNING)
+        yield from each_reply(run, questions, ranks=ranks, jobs=args.jobs, progress=progress, aligning=aligning, stream=stream)
+
+
+def ask_all_and_write(arguments: Sequence[str]) -> int:
+    """Ask every recipe and write what they answer, as the arguments after `recipe all` say."""
+    recipes = [find(name) for name in names()]
+    text = (
+        "Run every recipe that the run has data for. Each table of each answer becomes a file, RECIPE/TABLE.parquet; "
+        "index.md and index.json list them and say what was skipped and why."
+    )
+    parser, output = _parser(recipes, "all", text, "-o answers --format csv", arguments)
+    parser.add_argument("--recipes", metavar="NAMES", help="these recipes only, such as nvtx_sum,gpu_gaps")
     output.add_argument(
         "-o",
         "--output",
-        type=folder,
+        type=folder_path,
         metavar="DIR",
         required=True,
         help="the folder to write to, or a URL such as s3://bucket/prefix",
@@ -56,38 +87,15 @@ def _parser(recipes: Sequence[Question], arguments: Sequence[str]) -> Parser:
         "--format", choices=("parquet", "csv", "json", "md"), default="parquet", help="format of the tables; default: parquet"
     )
     parser.add_last()
-    return parser
-
-
-def ask_all_and_write(arguments: Sequence[str]) -> int:
-    """Ask every recipe and write what they answer, as the arguments after `recipe all` say."""
-    from alltrace.nvidia.filters import FILTERS, PROJECTED, given_filters
-    from alltrace.recipes.registry import find, names
-
-    recipes = [find(name) for name in names()]
-    args = _parser(recipes, arguments).parse_args(arguments)
-    chosen = _chosen(recipes, args.recipes)
+    args = parser.parse_args(arguments)
+    chosen = recipes if args.recipes is None else chosen_recipes(args.recipes, "--recipes")
     folder = Folder(args.output, (args.format,))
-    ranks = parse_ranks(args.ranks)
-    given = {k: v for k, v in vars(args).items() if v is not None}
-    filters = {o.name for o in (*FILTERS, PROJECTED)}
-    # --name applies to recipes that require a name, not to those with an optional one
-    questions = [
-        (r, {o.name: given[o.name] for o in r.options if o.name in given and (o.required or o.name in filters)}) for r in chosen
-    ]
-    given_filters(given)  # what cannot be understood is refused before anything is imported
+    given_filters(vars(args))  # what cannot be understood is refused before anything is imported
     run = open_from(args)
-    from alltrace.cli.progress import ALIGNING, stages
-    from alltrace.recipes.execution.ask_all import each_reply
-
-    asked = len(run.ranks) if ranks is None else len(ranks)
     done: dict[int, _Done] = {}
-    with stages(asked) as advance_of:
-        progress, aligning = advance_of("asking"), advance_of(ALIGNING)
-        replies_of = each_reply(run, questions, ranks=ranks, jobs=args.jobs, progress=progress, aligning=aligning, stream=True)
-        for number, reply in replies_of:
-            done[number] = _written(folder, reply, run.facts())
-            del reply  # an answer is let go before the next one is made
+    for number, reply in _replies(chosen, run, args, stream=True):
+        done[number] = _written(folder, reply, run.facts())
+        del reply  # an answer is let go before the next one is made
     replies = [done[number] for number in sorted(done)]
     facts = run.facts()
     folder.write_text("index.json", f"{json.dumps(_index(replies, facts), ensure_ascii=False, indent=1)}\n")
@@ -122,17 +130,70 @@ def _written(folder: Folder, reply: Reply, facts: Mapping[str, int]) -> _Done:
     return _Done(reply.recipe, files, reply.answer.notes, None)
 
 
-def _chosen(recipes: Sequence[Question], names: str | None) -> list[Question]:
-    if names is None:
-        return list(recipes)
-    known = {r.name: r for r in recipes}
-    wanted = [n.strip() for n in names.split(",") if n.strip()]
-    for name in wanted:
-        if name not in known:
-            raise UsageError.unknown("recipe", name, known)
-    if not wanted:
-        raise UsageError("--recipes is empty; `alltrace recipe --list` lists the recipes")
-    return [known[n] for n in dict.fromkeys(wanted)]
+def ask_several_and_write(recipes: Sequence[Question], name: str, arguments: Sequence[str]) -> int:
+    """Ask several recipes and write their answers one after the other, as the arguments after `recipe A,B` say."""
+    text = "Ask several recipes of one run, which is read once for all of them. Options are those that they need or filter by."
+    parser, output = _parser(recipes, name, text, "--format json", arguments)
+    output.add_argument("--format", choices=FORMATS, default="table", help="default: table; csv and parquet need a folder")
+    output.add_argument(
+        "-o", "--output", metavar="PLACE", help="the file to write to; for csv and parquet a folder, with a file for each recipe"
+    )
+    parser.add_last()
+    args = parser.parse_args(arguments)
+    folder = None
+    if args.format in ("csv", "parquet"):
+        if args.output is None:
+            raise UsageError(f"--format {args.format} of several recipes is several files; give -o FOLDER")
+        folder = Folder(args.output, (args.format,))
+    elif args.output is not None and Path(args.output).is_dir():
+        raise UsageError(f"-o is {printable(args.output)!r}, a folder; expected the name of a file, or --format csv or parquet")
+    given_filters(vars(args))
+    run = open_from(args)
+    replies = dict(_replies(recipes, run, args, stream=False))
+    failed = {reply.recipe.name: reply.skipped for reply in replies.values() if reply.skipped is not None}
+    if len(failed) == len(recipes):
+        raise AlltraceError("; ".join(f"{name}: {why}" for name, why in failed.items()))
+    answers = [
+        (r.recipe.name, for_writing(r.recipe, r.answer, run, args.format))
+        for _, r in sorted(replies.items())
+        if r.answer is not None
+    ]
+    if folder is None:
+        form = (PLAIN if args.output is not None else console_form())._replace(gpus=gpu_names(run.ranks))
+        pieces = _in_json(answers, run.facts(), failed) if args.format == "json" else _in_text(answers, args.format == "md", form)
+        emit(pieces, None if args.output is None else Path(args.output))
+    else:
+        for recipe, answer in answers:
+            folder.write(recipe, answer, run.facts(), main=recipe)
+    for recipe, why in failed.items():
+        print(f"alltrace: {recipe} is left out: {printable(why)}", file=sys.stderr)  # noqa: T201
+    return EXIT_DONE
+
+
+def _in_json(answers: Sequence[tuple[str, Answer]], facts: Mapping[str, int], failed: Mapping[str, str]) -> Iterator[str]:
+    """One document with an envelope for each answer."""
+    envelopes = ",\n".join(to_json(recipe, answer, answer.table, facts).rstrip() for recipe, answer in answers)
+    skipped = json.dumps([{"recipe": recipe, "why": printable(why)} for recipe, why in failed.items()], ensure_ascii=False)
+    yield f'{{"alltrace": {ENVELOPE_VERSION}, "verb": "recipe", "answers": [\n{envelopes}\n],\n"skipped": {skipped}}}\n'
+
+
+def _in_text(answers: Sequence[tuple[str, Answer]], markdown: bool, form: TableForm) -> Iterator[str]:
+    """The tables, each with a heading."""
+    for number, (recipe, answer) in enumerate(answers):
+        heading = f"## {recipe}\n" if markdown else f"{recipe}\n{'=' * len(recipe)}"
+        text = to_markdown(answer, answer.table) if markdown else to_text(answer, answer.table, 0, form)
+        yield f"{chr(10) if number else ''}{heading}\n{text}"
+
+
+def chosen_recipes(wanted: str, where: str) -> list[Question]:
+    """The recipes that a list such as `kernels,launches` names, each once; `where` says where the list stands.
+
+    Raises `UsageError`: there is no recipe of a name, or the list is empty.
+    """
+    chosen = dict.fromkeys(name.strip() for name in wanted.split(",") if name.strip())
+    if not chosen:
+        raise UsageError(f"{where} is empty; `alltrace recipe --list` lists the recipes")
+    return [find(name) for name in chosen]
 
 
 def _index(replies: Sequence[_Done], facts: Mapping[str, int]) -> dict[str, Any]:
@@ -144,9 +205,6 @@ def _index(replies: Sequence[_Done], facts: Mapping[str, int]) -> dict[str, Any]
 
 
 def _page(replies: Sequence[_Done], facts: Mapping[str, int]) -> str:
-    from alltrace.cli.output import markdown_text
-    from alltrace.recipes.reference import summary
-
     ranks, hosts, devices = (counted(facts[thing], thing[:-1]) for thing in ("ranks", "hosts", "devices"))
     lines = ["# All recipes", "", f"{ranks} on {hosts}, {devices}.", ""]
     lines += ["| recipe | table | rows | file |", "|---|---|---:|---|"]

@@ -52,17 +52,21 @@ class Folder:
                 f"-o is {printable(place)!r}, which cannot be opened ({printable(str(error))}); expected a URL that fsspec knows"
             ) from error
 
-    def write(self, verb: str, answer: Answer, facts: Mapping[str, int], *, within: str = "") -> list[dict[str, Any]]:
+    def write(
+        self, verb: str, answer: Answer, facts: Mapping[str, int], *, within: str = "", main: str | None = None
+    ) -> list[dict[str, Any]]:
         """Write every table of `answer`; returns `table`, `file`, `rows` and `columns` of each file.
 
-        `verb`: The verb that was run. `facts`: What the run is. `within`: The folder inside this one.
+        `verb`: The verb that was run. `facts`: What the run is. `within`: The folder inside this one. `main`: The name of the
+        main table's file, with which the names of the others begin; None for the tables' own names.
         Raises `InputError`: a file cannot be written.
         """
         from alltrace.cli.output import save_tables
 
         written = []
         for name, table in answer.all_tables().items():
-            files = {k: "/".join(_SAFE.sub("_", p) for p in (*([within] if within else []), f"{name}.{k}")) for k in self.kinds}
+            stem = name if main is None else main if name == answer.name else f"{main}-{name}"
+            files = {k: "/".join(_SAFE.sub("_", p) for p in (*([within] if within else []), f"{stem}.{k}")) for k in self.kinds}
             with ExitStack() as places:
                 # all forms at once: the rows may be there once only
                 paths = {kind: places.enter_context(self._place(file)) for kind, file in files.items()}

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from alltrace.recipes.base import Question
+    from alltrace.api import OpenRun
+    from alltrace.recipes.base import Answer, Question
 
 
 class RecipeCommand:
@@ -133,18 +134,24 @@ def ask_and_write(verb: str, recipe: Question, args: argparse.Namespace) -> int:
 
             write_cards(verb, answer, {r.rank: r.host for r in run.ranks}, args)
         elif folder is None:
-            if recipe.name == "diagnose" and args.format == "json":
-                from alltrace.recipes.questions.diagnose.cards import told
-
-                answer = answer.read()
-                answer = answer._replace(verdict=told(answer, {r.rank: r.host for r in run.ranks}).verdict)
-            answer = answer._replace(columns=by_importance(answer.columns, recipe.important))
+            answer = for_writing(recipe, answer, run, args.format)
             write_answer(verb, answer, run.facts(), args, gpu_names(run.ranks))
         else:
             folder.write(verb, answer, run.facts())
             if args.picture is not None:
                 write_picture(verb, answer, args.picture)
     return EXIT_DONE
+
+
+def for_writing(recipe: Question, answer: Answer, run: OpenRun, form: str) -> Answer:
+    """The answer with the importance of its columns, and in JSON with the verdict of `diagnose` in words."""
+    answer = answer._replace(columns=by_importance(answer.columns, recipe.important))
+    if recipe.name != "diagnose" or form != "json":
+        return answer
+    from alltrace.recipes.questions.diagnose.cards import told
+
+    answer = answer.read()
+    return answer._replace(verdict=told(answer, {r.rank: r.host for r in run.ranks}).verdict)
 
 
 def _folder(args: argparse.Namespace) -> Folder | None:

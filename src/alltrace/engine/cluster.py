@@ -92,9 +92,9 @@ class ClusterEngine:
         from alltrace.engine.cluster_worker import unseen_here
 
         self._await_worker()
-        found: dict[str, list[str]] = self.client.run(unseen_here, marks, on_error="ignore")
+        unseen: dict[str, list[str]] = self.client.run(unseen_here, marks, on_error="ignore")
         where: dict[str, set[str]] = {}
-        for address, missing in found.items():
+        for address, missing in unseen.items():
             for path in missing:
                 where.setdefault(path, set()).add(self.name_of(address))
         if where:
@@ -110,21 +110,21 @@ class ClusterEngine:
 
     def workers(self, host: str | None = None) -> list[str]:
         """The addresses of the workers that are there, or of those on a host."""
-        found: Mapping[str, Any] = self.client.scheduler_info(n_workers=-1).get("workers", {})
+        workers: Mapping[str, Any] = self.client.scheduler_info(n_workers=-1).get("workers", {})
         if host is None:
-            return list(found)
-        new = [address for address in found if address not in self._names]
+            return list(workers)
+        new = [address for address in workers if address not in self._names]
         if new:
-            told: dict[str, list[str]] = self.client.run(host_names, workers=new, on_error="ignore")
-            for address, names in told.items():
-                known = (*names, found[address].get("host"), found[address].get("name"))
+            names_of: dict[str, list[str]] = self.client.run(host_names, workers=new, on_error="ignore")
+            for address, names in names_of.items():
+                known = (*names, workers[address].get("host"), workers[address].get("name"))
                 self._names[address] = frozenset(str(name) for name in known if name)
-        return [address for address in found if host in self._names.get(address, ())]
+        return [address for address in workers if host in self._names.get(address, ())]
 
     def name_of(self, address: str) -> str:
         """The name of a worker's machine."""
-        told: dict[str, list[str]] = self.client.run(host_names, workers=[address], on_error="ignore")
-        return next((names[0] for names in told.values() if names), address)
+        names_of: dict[str, list[str]] = self.client.run(host_names, workers=[address], on_error="ignore")
+        return next((names[0] for names in names_of.values() if names), address)
 
     def lacking(self, lacking_s: float, hosts: Collection[str]) -> float:
         """How long the cluster has been without a worker, or without one on a host that tasks need."""
@@ -190,7 +190,7 @@ class _Ended(NamedTuple):
 
     future: Any  # what Dask calls it
     # the outcomes of its items and how many seconds they took, or what was raised instead
-    found: tuple[list[Outcome[Any]], float] | BaseException
+    result: tuple[list[Outcome[Any]], float] | BaseException
     failed: bool  # whether the task raised that, and not the way to the cluster
 
 
@@ -263,25 +263,25 @@ class _Running:
     def _fetch(self, future: Any) -> None:
         """Fetch the result of a task that has ended, and let the cluster forget it: else it runs again if its worker is killed."""
         try:
-            found = future.result()
+            result = future.result()
         except BaseException as error:  # noqa: BLE001  it is raised where results are asked for
-            found = error
+            result = error
         failed = future.status == "error"
         future.release()
-        self._ready.put(_Ended(future, found, failed))
+        self._ready.put(_Ended(future, result, failed))
 
     def _outcomes(self, ended: _Ended) -> list[Outcome[Any]]:
         from distributed import KilledWorker
 
         from alltrace.engine.cluster_worker import UnseenError
 
-        found = ended.found
-        if not isinstance(found, BaseException):
-            outcomes, took_s = found
+        result = ended.result
+        if not isinstance(result, BaseException):
+            outcomes, took_s = result
             self._done += len(outcomes)
             self._took_s += took_s
             return outcomes
-        if isinstance(found, KilledWorker):
+        if isinstance(result, KilledWorker):
             handed = self._handed[ended.future]
             if not handed.apart and (self._apart or len(handed.places) > 1 or len(self._handed) > 1):
                 self._apart = True  # Dask blames all that the worker had
@@ -292,9 +292,9 @@ class _Running:
                 f"{self._engine.place}: task {index} killed several workers, most often because memory ran out; "
                 "give workers more memory, or start fewer on a node"
             ))]  # fmt: skip
-        if isinstance(found, UnseenError):
-            raise self._engine.unseen({path: [found.host] for path in found.paths}) from found
-        raise found
+        if isinstance(result, UnseenError):
+            raise self._engine.unseen({path: [result.host] for path in result.paths}) from result
+        raise result
 
     def _wait_again(self, handed: _Handed) -> None:
         self._left[self._hosts[handed.places[0]]].extend(handed.places)
@@ -310,7 +310,7 @@ class _Running:
         """Submit only enough tasks to keep the workers busy: the scheduler stores submitted tasks until they are fetched."""
         from alltrace.engine.cluster_worker import on_worker
 
-        held = Counter(self._hosts[handed.places[0]] for handed in self._handed.values())
+        busy = Counter(self._hosts[handed.places[0]] for handed in self._handed.values())
         for host, left in self._left.items():
             if not left:
                 continue
@@ -318,7 +318,7 @@ class _Running:
             if host is not None and not workers:
                 continue
             most = max(1, len(workers)) if self._apart else max(2, _AHEAD * len(workers))
-            for _ in range(most - held[host]):
+            for _ in range(most - busy[host]):
                 if not left:
                     break
                 places = tuple(left.popleft() for _ in range(self._items_of_task(len(left), len(workers))))
@@ -349,12 +349,12 @@ class _Running:
         with suppress(Empty):
             while True:
                 ended = self._ready.get_nowait()
-                if not isinstance(ended.found, BaseException) and ended.future in self._handed:
+                if not isinstance(ended.result, BaseException) and ended.future in self._handed:
                     fetched.append(ended)
-        kept = {ended.future: self._handed.pop(ended.future) for ended in fetched}
+        fetched_tasks = {ended.future: self._handed.pop(ended.future) for ended in fetched}
         for handed in self._handed.values():
             self._wait_again(handed)
-        self._handed = kept
+        self._handed = fetched_tasks
         for ended in fetched:
             self._ready.put(ended)
         self._listen()

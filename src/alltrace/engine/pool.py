@@ -45,7 +45,7 @@ def in_pool(
     jobs: int,
     advance: Callable[[int], None],
 ) -> Iterator[Outcome[_Result]]:
-    """`function(item, advance)` for each item in `jobs` processes; see `alltrace.engine.local.run_tasks`."""
+    """`function(item, advance)` for each item in `jobs` processes; see `alltrace.engine.tasks.run_tasks`."""
     # workers may be ended at any time, and what they have on disk then goes with this folder
     with _scratch() as scratch:
         yield from _in_processes(function, items, jobs, advance, scratch)

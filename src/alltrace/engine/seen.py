@@ -23,10 +23,10 @@ class Mark(NamedTuple):
 def mark_of(path: str | Path) -> Mark:
     """The mark of a file or folder as it is now. Raises `OSError`: it cannot be seen from here."""
     place = Path(path).absolute()
-    found = place.stat()
+    stat = place.stat()
     if place.is_dir():
         return Mark(str(place), None, None)
-    return Mark(str(place), found.st_size, int(found.st_mtime))
+    return Mark(str(place), stat.st_size, int(stat.st_mtime))
 
 
 def unseen(marks: Iterable[Mark], patience_s: float = 0.0) -> list[str]:

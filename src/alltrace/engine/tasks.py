@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from alltrace.engine import local
-from alltrace.engine.local import default_jobs
-from alltrace.engine.outcome import Outcome
+from alltrace.engine.outcome import Outcome, attempt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,8 +19,12 @@ _Result = TypeVar("_Result")
 
 __all__ = ["Outcome", "default_jobs", "remote", "run_tasks", "sharing", "using"]
 
-
 _engine: ClusterEngine | None = None
+
+
+def default_jobs() -> int:
+    """The processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
@@ -68,7 +71,8 @@ def run_tasks(
     `function`: a module-level function of an item and `advance(n)`, which it may call to report n units of work
     done. It is pickled once for each worker, with the arguments of a `functools.partial`: use these for data that
     all items need. `items`: the items; each is pickled to where it runs, so keep them small. `jobs`: the most
-    processes of this machine; a cluster has as many as it has, but with 1 all runs in this process. `progress`:
+    processes of this machine, None for the number of processors; a cluster has as many as it has, but with 1 all runs
+    in this process, as does one item without a cluster. `progress`:
     called in this process with what the tasks report. `hosts`: for each item the only host of a cluster that may
     work on it; None for any. `needs`: files and folders that a worker of a cluster must see as this process does.
     Yields an `Outcome` for each item, in order of completion. Raises `UsageError`: no worker is on a host, or one
@@ -76,7 +80,16 @@ def run_tasks(
     away.
     """
     engine = _engine
-    if engine is None or jobs == 1:
-        yield from local.run_tasks(function, items, jobs=jobs, progress=progress)
-    elif items:
-        yield from engine.run_tasks(function, items, progress, hosts=hosts, needs=needs)
+    if engine is not None and jobs != 1:
+        if items:
+            yield from engine.run_tasks(function, items, progress, hosts=hosts, needs=needs)
+        return
+    jobs = min(default_jobs() if jobs is None else max(1, jobs), len(items))
+    advance = progress or (lambda _n: None)
+    if jobs <= 1:
+        for index, item in enumerate(items):
+            yield attempt(index, function, item, advance)
+        return
+    from alltrace.engine.pool import in_pool  # it loads what processes need
+
+    yield from in_pool(function, items, jobs, advance)

@@ -15,6 +15,7 @@ from alltrace.export.tracks import Tracks
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.grouping import group
 from alltrace.trace.schema import TABLES
+from alltrace.trace.slice_arguments import FEW, MANY, OPERATION, OPERATION_MANY
 
 Value = int | str | list[int]
 
@@ -29,52 +30,6 @@ class Form(Protocol):
         """Some arguments by name, one after the other."""
 
 
-_WORK = {"device": ("device",), "context": ("context",), "stream": ("stream",)}
-_FEW: dict[str, dict[str, tuple[str, ...]]] = {
-    "kernels": {
-        "full name": ("name",),
-        "grid": ("grid_x", "grid_y", "grid_z"),
-        "block": ("block_x", "block_y", "block_z"),
-        "cluster": ("cluster_x", "cluster_y", "cluster_z"),
-        "registers per thread": ("registers",),
-        "static shared memory": ("static_shared_memory",),
-        "dynamic shared memory": ("dynamic_shared_memory",),
-        "graph": ("graph",),
-        **_WORK,
-    },
-    "copies": {"source": ("src_kind",), "destination": ("dst_kind",), **_WORK},
-    "graphs": {"graph": ("graph",), **_WORK},
-    "api": {"return value": ("return_value",)},
-    "ranges": {"domain": ("domain",), "category": ("category",), "payload": ("payload",)},
-    "marks": {"domain": ("domain",), "category": ("category",), "payload": ("payload",)},
-    "mpi": {"kind": ("kind",), "communicator": ("communicator",), "peer": ("peer",), "tag": ("tag",), "root": ("root",)},
-    "ucx": {"kind": ("kind",), "peer": ("peer",)},
-    "osrt": {"return value": ("return_value",)},
-    "syscalls": {"return value": ("return_value",)},
-    "openacc": {n: (n,) for n in ("kind", "file", "line", "function", "kernel", "variable")},
-    "openmp": {"kind": ("kind",)},
-}
-"""Arguments of which there are few different ones, by table: their names and columns."""
-
-_MANY: dict[str, dict[str, str]] = {
-    "kernels": {"correlation": "correlation", "graph node": "graph_node"},
-    "copies": {"bytes": "bytes", "correlation": "correlation"},
-    "graphs": {"correlation": "correlation"},
-    "api": {"correlation": "correlation"},
-    "ranges": {"sequence": "sequence"},
-    "mpi": {"bytes": "bytes"},
-    "ucx": {"bytes": "bytes"},
-    "openacc": {"bytes": "bytes"},
-}
-"""Whole numbers that differ from slice to slice."""
-
-_OPERATION = {
-    "collective": "op", "communicator": "communicator", "datatype": "datatype", "group size": "group_size",
-    "group rank": "group_rank", "peer": "peer", "root": "root",
-}  # fmt: skip
-_OPERATION_MANY = {"sequence": "sequence", "bytes": "bytes", "elements": "count"}
-
-
 class Arguments(NamedTuple):
     """The arguments of n slices."""
 
@@ -84,8 +39,8 @@ class Arguments(NamedTuple):
 
 def columns_of(table: str) -> list[str]:
     """The columns of a table's arguments."""
-    few = [c for columns in _FEW.get(table, {}).values() for c in columns]
-    return [*few, *_MANY.get(table, {}).values()]
+    few = [c for columns in FEW.get(table, {}).values() for c in columns]
+    return [*few, *MANY.get(table, {}).values()]
 
 
 class Operations:
@@ -94,7 +49,7 @@ class Operations:
     def __init__(self, selection: Selection, tracks: Tracks) -> None:
         import pyarrow as pa
 
-        columns = ["start", "device", "stream", *_OPERATION.values(), *_OPERATION_MANY.values()]
+        columns = ["start", "device", "stream", *OPERATION.values(), *OPERATION_MANY.values()]
         parts = list(selection.batches(tracks.rank, "collectives", columns))
         # a `pyarrow.Table` of n operations
         self.rows: Any = pa.concat_tables(parts).combine_chunks() if parts else None
@@ -106,8 +61,8 @@ class Operations:
         """For each kernel, by its stream and start, its operation, -1 for none; None if no kernel has one."""
         if self.rows is None:
             return None
-        found = self._places.find(tracks, starts)
-        return found if np.any(found >= 0) else None
+        places = self._places.find(tracks, starts)
+        return places if np.any(places >= 0) else None
 
 
 class Places:
@@ -142,13 +97,13 @@ def arguments_of(
     """
     import pyarrow as pa
 
-    few = [(name, [(c, rows.column(c)) for c in columns]) for name, columns in _FEW.get(table, {}).items()]
-    many = {name: _whole(rows.column(column)) for name, column in _MANY.get(table, {}).items()}
+    few = [(name, [(c, rows.column(c)) for c in columns]) for name, columns in FEW.get(table, {}).items()]
+    many = {name: _whole(rows.column(column)) for name, column in MANY.get(table, {}).items()}
     if of is not None:
         operations, places = of
         taken = operations.take(pa.array(places, mask=places < 0))
-        few += [(name, [(column, taken.column(column))]) for name, column in _OPERATION.items()]
-        many.update({name: _whole(taken.column(column)) for name, column in _OPERATION_MANY.items()})
+        few += [(name, [(column, taken.column(column))]) for name, column in OPERATION.items()]
+        many.update({name: _whole(taken.column(column)) for name, column in OPERATION_MANY.items()})
     some = [(name, columns) for name, columns in few if any(len(c) > c.null_count for _, c in columns)]
     if not some:
         return Arguments(np.full(rows.num_rows, -1, np.int64), many)
@@ -169,8 +124,8 @@ def _whole(column: Any) -> tuple[Int64, NDArray[np.bool_]]:
 def _texts(selection: Selection, table: str, column: str, values: Any) -> Sequence[Any]:
     """Values as Python objects, names as text."""
     kinds = {c.name: c.type for t in ("collectives", table) for c in TABLES[t].columns}
-    found: Sequence[Any] = (selection.run.texts(values) if kinds[column] == "name" else values).to_pylist()
-    return found
+    texts: Sequence[Any] = (selection.run.texts(values) if kinds[column] == "name" else values).to_pylist()
+    return texts
 
 
 def _value(parts: Sequence[Any]) -> Value | None:

@@ -21,13 +21,16 @@ from alltrace.export.parts import piece_of, write_parts
 from alltrace.export.rank_records import Made, RankRecords, rank_records
 from alltrace.export.record_bytes import INT, MICROSECONDS, TEXT, Pool, Template, rows_alike
 from alltrace.export.selection import Selection
-from alltrace.export.slices import Flow, SliceMaker, Slices, Written, base_labels, counters_of
+from alltrace.export.slices import Flow, SliceMaker, Slices, Written, base_labels, counters_of, table_of
 from alltrace.export.sorted_records import Sorter
 from alltrace.export.tracks import Tracks, launches_of
 from alltrace.export.viewer_tracks import ViewerTracks, process_ids
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64
+from alltrace.trace.schema import DICTIONARIES, TABLES
+from alltrace.trace.slice_arguments import VIEWER_VERSION
 
-_HEAD = b'{"displayTimeUnit":"ns","otherData":{"exported_by":"alltrace"},"traceEvents":['
+_HEAD = '{"displayTimeUnit":"ns","otherData":{"exported_by":"alltrace",%s,"ranks":[%s]},"traceEvents":['
 _TAIL = b"\n]}\n"
 _PLACES = 64
 
@@ -50,12 +53,17 @@ def export_chrome(
     with Draft(path) as draft, Sorter(draft.folder / "records") as sorter:
         pids = process_ids(selection)
         heads: list[dict[str, Any]] = []
+        ranks: list[bytes] = []
         slices = beside = 0
         for made in rank_records(selection, _Writer, draft.folder, aligned, jobs):
             heads += _metadata(made, pids[made.tracks.rank.rank])
             slices, beside = slices + made.slices, beside + made.beside
+            ranks.append(made.head)
             sorter.take(made.runs)
-        head = _HEAD + ",".join("\n" + json.dumps(h, separators=(",", ":")) for h in heads).encode()
+        about = _members(_about(selection, in_parts=most_bytes is not None))
+        head = (
+            _HEAD % (about, b",".join(ranks).decode()) + ",".join("\n" + json.dumps(h, separators=(",", ":")) for h in heads)
+        ).encode()
         files = write_parts(draft, path, sorter.blocks(piece_of(most_bytes)), head=head, tail=_TAIL, most_bytes=most_bytes)
         return Written(files, slices, beside)
 
@@ -77,6 +85,41 @@ def _metadata(made: RankRecords, pid: int) -> list[dict[str, Any]]:
     return found
 
 
+def _members(values: Mapping[str, Any]) -> str:
+    """Members of an object."""
+    return json.dumps(values, separators=(",", ":"))[1:-1]
+
+
+def _about(selection: Selection, *, in_parts: bool) -> dict[str, Any]:
+    """What reading back needs of all ranks: the version of this, whether there are further files, UTC at time 0, how many ranks."""
+    run, manifest = selection.run, selection.run.manifest
+    zero = None if manifest.zero_utc_ns is None else manifest.zero_utc_ns + run.origin_ns + selection.zero_ns
+    size = 1 + max((*(r.rank for r in run.ranks), *manifest.missing_ranks), default=-1)
+    return {"version": VIEWER_VERSION, "in_parts": in_parts, "utc_ns": zero, "world_size": size}
+
+
+def _rank(selection: Selection, tracks: Tracks, placed: ViewerTracks, pid: int) -> dict[str, Any]:
+    """What reading back needs of a rank: host, dictionaries, and for each track its table and thread, or device and stream."""
+    rank = selection.run.rank(tracks.rank.rank)
+    where = [[t] for t in tracks.threads] + [[*pair] for pair in tracks.streams]
+    return {
+        "rank": tracks.rank.rank,
+        "pid": pid,
+        "host": tracks.rank.host,
+        "collectives": bool(tracks.rank.rows.get("collectives")),
+        "tracks": [[table_of(t.label), *where[t.base]] for t in placed.tracks],
+        **{name: _dictionary(rank, name) for name in DICTIONARIES if name != "names" and rank.has(name)},
+    }
+
+
+def _dictionary(rank: Rank, name: str) -> list[dict[str, Any]]:
+    """A dictionary's rows, less what they lack, with names as text."""
+    table = rank.table(name)
+    for column in TABLES[name].name_columns():
+        table = table.set_column(table.column_names.index(column), column, rank.texts(table.column(column)))
+    return [{c: v for c, v in row.items() if v is not None} for row in table.to_pylist()]
+
+
 class _JsonForm:
     """Texts as JSON, and arguments as members of an object."""
 
@@ -86,7 +129,7 @@ class _JsonForm:
 
     def arguments(self, values: Mapping[str, Value]) -> str:
         """Members of an object."""
-        return json.dumps(values, separators=(",", ":"))[1:-1]
+        return _members(values)
 
 
 class _Writer:
@@ -135,7 +178,8 @@ class _Writer:
         for counter in counters_of(self._selection, tracks, lambda label: self._pool.add(json.dumps(label))):
             records = self._counter.records(len(counter.times), pid, counter.times, counter.names, counter.values)
             self._sorter.add(counter.times * _PLACES, records)
-        return Made(placed, self._slices_made, {})
+        about = _rank(self._selection, tracks, placed, pid)
+        return Made(placed, self._slices_made, {}, json.dumps(about, separators=(",", ":")).encode())
 
     def _slices(self, part: Slices, pid: int) -> None:
         self._slices_made += 0 if part.instant else len(part.starts)

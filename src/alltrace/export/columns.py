@@ -29,5 +29,5 @@ def words(table: Any, column: str) -> tuple[Int64, list[str]]:
 
 def call_keys(processes: Int64, correlations: Int64) -> Int64:
     """One number for a process and a correlation; a call and its work share it."""
-    found: Int64 = (processes + 1) << np.int64(40) | (correlations & ((1 << 40) - 1))
-    return found
+    keys: Int64 = (processes + 1) << np.int64(40) | (correlations & ((1 << 40) - 1))
+    return keys

@@ -36,5 +36,5 @@ class NameCodes:
             ids_, codes_ = np.concatenate((self._ids, new)), np.concatenate((self._codes, codes))
             order = np.argsort(ids_)
             self._ids, self._codes = ids_[order], codes_[order]
-        found: Int64 = self._codes[np.searchsorted(self._ids, ids)]
-        return found
+        numbers: Int64 = self._codes[np.searchsorted(self._ids, ids)]
+        return numbers

@@ -55,7 +55,7 @@ class NsysTables:
         schema = self.schema(table)
         columns = {name: _TYPES[kind] for name, kind in self._source.tables[table].items()}
         for batch in self._source.batches(table, columns, _ROWS):
-            arrays = [_unsigned(a) if f.type == pa.uint64() else a for a, f in zip(batch.columns, schema, strict=True)]
+            arrays = [a.view(pa.uint64()) if f.type == pa.uint64() else a for a, f in zip(batch.columns, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def write(self, kind: Kind, place: Path) -> None:
@@ -87,10 +87,6 @@ class NsysTables:
         with pa.ipc.new_stream(file, self.schema(table)) as writer:
             for batch in self.batches(table):
                 writer.write_batch(batch)
-
-
-def _unsigned(array: Any) -> Any:
-    return array.view(pa.uint64())
 
 
 def _pattern(text: str) -> re.Pattern[str]:

@@ -82,10 +82,10 @@ def _export(
         pids, taken = process_ids(selection), set[int]()
         slices = beside = 0
         writer = partial(_Writer, gpu_events=gpu_events)
-        for made in rank_records(selection, writer, draft.folder, None if gpu_events else aligned, jobs):
-            head += _descriptors(made, pids[made.tracks.rank.rank], taken, gpu_events=gpu_events) + made.head
-            slices, beside = slices + made.slices, beside + (0 if gpu_events else made.beside)
-            sorter.take(made.runs)
+        for records in rank_records(selection, writer, draft.folder, None if gpu_events else aligned, jobs):
+            head += _descriptors(records, pids[records.tracks.rank.rank], taken, gpu_events=gpu_events) + records.head
+            slices, beside = slices + records.slices, beside + (0 if gpu_events else records.beside)
+            sorter.take(records.runs)
         files = write_parts(draft, path, sorter.blocks(piece_of(most_bytes)), head=head, most_bytes=most_bytes)
         return Written(files, slices, beside)
 
@@ -131,37 +131,37 @@ def _manifest(selection: Selection, hosts: Sequence[str], names: Sequence[str]) 
         files.append({"path": name, "machine": {"name": printable(host) or "?"}})
         if len(files) > 1:
             files[-1]["clocks"] = {"clock": _CLOCK, "sync_to": {"file": names[0], "clock": _CLOCK}, "offset_ns": 0}
-    found: dict[str, Any] = {"version": 1, "files": files, "attributes": {"alltrace.ranks": len(selection.ranks)}}
+    manifest: dict[str, Any] = {"version": 1, "files": files, "attributes": {"alltrace.ranks": len(selection.ranks)}}
     if names:
-        found["trace_time"] = {"clock": _CLOCK, "file": names[0]}
-    return {"perfetto_manifest": found}
+        manifest["trace_time"] = {"clock": _CLOCK, "file": names[0]}
+    return {"perfetto_manifest": manifest}
 
 
 def _uuid(rank: int, track: int = -1) -> int:
     return (rank + 1 << _TRACK_BITS) + track + 1
 
 
-def _descriptors(made: RankRecords, pid: int, taken: set[int], *, gpu_events: bool) -> bytes:
+def _descriptors(records: RankRecords, pid: int, taken: set[int], *, gpu_events: bool) -> bytes:
     """The process of a rank, its threads, and the tracks that have slices or counters; not tracks of GPU events."""
-    tracks, rank = made.tracks, made.tracks.rank
+    tracks, rank = records.tracks, records.tracks.rank
     about = f"pid {rank.pids[0]} on {rank.host}" if rank.pids else f"on {rank.host}"
     process = field(1, pid) + field(6, utf8(tracks.process_name)) + field(8, utf8(about))
     own = _uuid(rank.rank)
-    found = [field(1, own) + field(3, process)]
+    descriptors = [field(1, own) + field(3, process)]
     labels = base_labels(tracks)
     for number, tid in enumerate(thread_ids(tracks, taken)):
         thread = field(1, pid) + field(2, tid) + field(5, utf8(labels[number]))
-        found.append(field(1, _uuid(rank.rank, _FIRST_THREAD + number)) + field(5, own) + field(4, thread))
-    for number, track in made.placed:
+        descriptors.append(field(1, _uuid(rank.rank, _FIRST_THREAD + number)) + field(5, own) + field(4, thread))
+    for number, track in records.placed:
         of_thread = 0 <= track.base < len(tracks.threads)
         if gpu_events and len(tracks.threads) <= track.base < len(tracks.threads) + len(tracks.streams):
             continue
         label = track.label if of_thread else f"{labels[track.base]} {track.label}".rstrip()
         parent = _uuid(rank.rank, _FIRST_THREAD + track.base) if of_thread else own
-        found.append(field(1, _uuid(rank.rank, number)) + field(2, utf8(label)) + field(5, parent))
-    for label, number in made.counters.items():
-        found.append(field(1, _uuid(rank.rank, number)) + field(2, utf8(label)) + field(5, own) + field(8, b""))
-    return b"".join(packet(field(60, each)) for each in found)
+        descriptors.append(field(1, _uuid(rank.rank, number)) + field(2, utf8(label)) + field(5, parent))
+    for label, number in records.counters.items():
+        descriptors.append(field(1, _uuid(rank.rank, number)) + field(2, utf8(label)) + field(5, own) + field(8, b""))
+    return b"".join(packet(field(60, each)) for each in descriptors)
 
 
 class _Writer:
@@ -206,23 +206,23 @@ class _Writer:
 
     def _launched(self, tracks: Tracks, launches: Launches) -> NDArray[np.bool_]:
         """Which calls launched work that is in the selection."""
-        found = np.zeros(len(launches.keys) + 1, bool)
+        launched = np.zeros(len(launches.keys) + 1, bool)
         for table in GPU_TABLES:
             for batch in self._selection.batches(tracks.rank, table, ["process", "correlation"]):
-                found[launches.find(numbers(batch, "process"), numbers(batch, "correlation"))] = True
-        found[-1] = False
-        return found
+                launched[launches.find(numbers(batch, "process"), numbers(batch, "correlation"))] = True
+        launched[-1] = False
+        return launched
 
     @staticmethod
     def _flows(part: Slices, rank: int, launched: NDArray[np.bool_], across: Flow | None) -> list[Int64]:
         """Flows of slices: int64 arrays of n, -1 for none."""
-        found = []
+        flows = []
         if part.launches is not None:
-            found.append(np.where(launched[part.launches], (rank + 1 << FLOW_BITS) + part.launches, -1))
+            flows.append(np.where(launched[part.launches], (rank + 1 << FLOW_BITS) + part.launches, -1))
         if part.table == "kernels" and across is not None and len(across.instances):
             at = across.places.find(part.bases, part.starts)
-            found.append(np.where(at >= 0, across.instances[at], -1))
-        return found
+            flows.append(np.where(at >= 0, across.instances[at], -1))
+        return flows
 
     def _slices(self, part: Slices, uuids: Int64, flows: list[Int64]) -> None:
         self._slices_made += 0 if part.instant else len(part.starts)

@@ -84,16 +84,16 @@ class GpuEvents:
         full = self._names.of(numbers(part.rows, "name"))
         self._kernels.update(zip(full.tolist(), part.names.tolist(), strict=True))
         fields.append((19, full + 1))
-        found = []
+        records = []
         details = {name: numbers(part.rows, name) for name in DETAILS}
         there = [np.all([details[n] >= 0 for n in three], axis=0) for three in (_GRID, _BLOCK)]
         there += [details[column] >= 0 for column, _ in _ARGUMENTS]
-        for (grid, block, *given), rows in rows_alike(there):
+        for (grid, block, *present), rows in rows_alike(there):
             own = [(number, values[rows]) for number, values in fields]
-            arguments = [(n + 1, details[c][rows]) for n, (c, _) in enumerate(_ARGUMENTS) if given[n]]
+            arguments = [(n + 1, details[c][rows]) for n, (c, _) in enumerate(_ARGUMENTS) if present[n]]
             three = [[details[n][rows] for n in names] if has else [] for names, has in ((_GRID, grid), (_BLOCK, block))]
-            found.append((rows, self._packets(part.starts[rows], own, three[0], three[1], arguments)))
-        return found
+            records.append((rows, self._packets(part.starts[rows], own, three[0], three[1], arguments)))
+        return records
 
     def _ids(self, part: Slices) -> Int64:
         """An id for each event: the flow of its launch for the first work of a launch, otherwise one that no launch has."""
@@ -192,9 +192,9 @@ def _launch(
 
 def _gpu(device: Device) -> bytes:
     """A GPU in the form of `GpuInfo`: name, UUID, bus id, and its host."""
-    found = field(1, utf8(device.name)) if device.name else b""
+    message = field(1, utf8(device.name)) if device.name else b""
     uuid = _UUID.fullmatch(device.uuid or "")
     if uuid is not None:
-        found += field(5, bytes.fromhex(uuid[1].replace("-", "")))
-    found += field(7, utf8(device.bus_id)) if device.bus_id else b""
-    return found + field(6, field(1, b"host") + field(2, utf8(device.host)))
+        message += field(5, bytes.fromhex(uuid[1].replace("-", "")))
+    message += field(7, utf8(device.bus_id)) if device.bus_id else b""
+    return message + field(6, field(1, b"host") + field(2, utf8(device.host)))

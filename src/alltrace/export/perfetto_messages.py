@@ -27,11 +27,11 @@ _UNSIGNED = 1 << 64
 def varint(number: int) -> bytes:
     """A number as protobuf writes it; a negative one as 64 bits."""
     number %= _UNSIGNED
-    found = bytearray()
+    encoded = bytearray()
     while number > 127:
-        found.append(number & 127 | 128)
+        encoded.append(number & 127 | 128)
         number >>= 7
-    return bytes(found) + bytes([number])
+    return bytes(encoded) + bytes([number])
 
 
 def field(number: int, value: int | bytes) -> bytes:
@@ -72,10 +72,10 @@ def _value(value: Value) -> bytes:
 
 def sizes(numbers: Any) -> Int64:
     """The bytes of each number as a varint."""
-    found = np.ones(np.shape(numbers), np.int64)
+    counts = np.ones(np.shape(numbers), np.int64)
     for bits in range(7, 63, 7):
-        found += np.asarray(numbers) >= np.int64(1) << bits
-    return np.where(np.asarray(numbers) < 0, 10, found)
+        counts += np.asarray(numbers) >= np.int64(1) << bits
+    return np.where(np.asarray(numbers) < 0, 10, counts)
 
 
 class Event(NamedTuple):

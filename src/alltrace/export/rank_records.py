@@ -90,7 +90,7 @@ class _Work:
         # a task may run again elsewhere while what is left of its first worker still writes
         name = f"rank-{number}-{platform.node()}-{os.getpid()}"
         with Sorter(self._folder / name) as sorter:
-            made = self._writer.rank(tracks, across, sorter)
-            placed = [(n, made.placed.tracks[n]) for n in made.placed.in_order()]
+            written = self._writer.rank(tracks, across, sorter)
+            placed = [(n, written.placed.tracks[n]) for n in written.placed.in_order()]
             advance(1)
-            return RankRecords(tracks, placed, made.slices, made.placed.beside, made.counters, sorter.keep(), made.head)
+            return RankRecords(tracks, placed, written.slices, written.placed.beside, written.counters, sorter.keep(), written.head)

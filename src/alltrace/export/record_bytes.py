@@ -84,11 +84,11 @@ class Template:
         """
         pool, offsets = self._pool.arrays()
         sources, constants = np.full(len(self._kinds), -1, np.int64), np.zeros(len(self._kinds), np.int64)
-        given = iter(columns)
+        remaining = iter(columns)
         rows: list[Int64] = []
         room = int(_WIDEST[self._kinds].sum()) * count
         for field, literal in enumerate(self._literals):
-            value: Any = next(given) if literal is None else literal
+            value: Any = next(remaining) if literal is None else literal
             if np.ndim(value):
                 sources[field] = len(rows)
                 rows.append(value)
@@ -115,5 +115,5 @@ def rows_alike(present: Sequence[Any]) -> list[tuple[tuple[bool, ...], Int64]]:
     codes = np.zeros(len(present[0]), np.int64)
     for place, there in enumerate(present):
         codes |= there.astype(np.int64) << place
-    found = np.flatnonzero(np.bincount(codes)).tolist()
-    return [(tuple(bool(code >> n & 1) for n in range(len(present))), np.flatnonzero(codes == code)) for code in found]
+    distinct = np.flatnonzero(np.bincount(codes)).tolist()
+    return [(tuple(bool(code >> n & 1) for n in range(len(present))), np.flatnonzero(codes == code)) for code in distinct]

@@ -8,13 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.compute as pc
 
 from alltrace.align.aligned import Aligned
-from alltrace.export.range_window import window_of
+from alltrace.export.columns import GPU_TABLES, UNKNOWN, call_keys, numbers
 from alltrace.run.manifest import RankRecord
+from alltrace.run.rank import Rank
 from alltrace.run.sent_run import SentRun
 from alltrace.run.store import Run
+from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import UsageError
 from alltrace.trace.range_selector import RangeName
 from alltrace.trace.schema import EVENT_TABLES, TABLES
@@ -87,13 +90,13 @@ class Selection:
 
     def _wanted(self, batch: Any, order: str, table: str) -> Iterator[Any]:
         """The wanted rows of a batch, if there are any."""
-        found = batch
+        rows = batch
         if self.window_ns is not None:
-            found = self._clipped(batch, order, table, *self.window_ns)
+            rows = self._clipped(batch, order, table, *self.window_ns)
         elif batch.column(order).null_count:
-            found = batch.filter(pc.is_valid(_starts(batch, order)))
-        if found.num_rows:
-            yield found
+            rows = batch.filter(pc.is_valid(_starts(batch, order)))
+        if rows.num_rows:
+            yield rows
 
     def _clipped(self, batch: Any, order: str, table: str, since: int, until: int) -> Any:
         """The rows that reach into a window, with the part of each that is in it."""
@@ -104,12 +107,12 @@ class Selection:
         # a range without an end is open to the end of the run; other work without one takes no time
         reach = pc.fill_null(ends, self.run.span_ns[1]) if table == "ranges" else pc.coalesce(ends, starts)
         begun = pc.or_(pc.greater_equal(starts, since), pc.greater(reach, since))
-        found = batch.filter(pc.and_(begun, pc.less(starts, until)))
+        rows = batch.filter(pc.and_(begun, pc.less(starts, until)))
         for name, limit in (("start", pc.max_element_wise), ("end", pc.min_element_wise)):
             bound = since if name == "start" else until
-            clipped = limit(found.column(name), bound, skip_nulls=False)
-            found = found.set_column(found.column_names.index(name), name, clipped)
-        return found
+            clipped = limit(rows.column(name), bound, skip_nulls=False)
+            rows = rows.set_column(rows.column_names.index(name), name, clipped)
+        return rows
 
 
 class SentSelection:
@@ -170,8 +173,8 @@ def select(
     for name in only or ():
         if name not in EVENT_TABLES:
             raise UsageError.unknown("table for --only", name, EVENT_TABLES)
-    asked = set(ranks or ())
-    wanted = run.ranks if ranks is None else tuple(r for r in run.ranks if r.rank in asked)
+    chosen = set(ranks or ())
+    wanted = run.ranks if ranks is None else tuple(r for r in run.ranks if r.rank in chosen)
     zero = run.span_ns[0]
     window = None
     if window_ns is not None:
@@ -192,10 +195,78 @@ def _of_steps(aligned: Aligned, steps: Span, ranks: Sequence[int]) -> tuple[int,
     table = aligned.steps
     numbers = table.column("step")
     mine = pc.is_in(table.column("rank"), pa.array(ranks, pa.int32()))
-    found = table.filter(pc.and_(mine, pa.array(steps.holds(numbers.to_numpy()))))
-    if not found.num_rows:
+    rows = table.filter(pc.and_(mine, pa.array(steps.holds(numbers.to_numpy()))))
+    if not rows.num_rows:
         known = pc.min_max(numbers).as_py()
         there = "no steps were found in the run" if known["min"] is None else f"there are {known['min']} to {known['max']}"
         raise UsageError(f"--steps is {steps}; {there}")
-    lasts = [pc.max(found.column(c)).as_py() for c in ("end", "device_end")]
-    return pc.min(found.column("start")).as_py(), max(e for e in lasts if e is not None)
+    lasts = [pc.max(rows.column(c)).as_py() for c in ("end", "device_end")]
+    return pc.min(rows.column("start")).as_py(), max(e for e in lasts if e is not None)
+
+
+def window_of(run: Run, ranks: Sequence[RankRecord], wanted: RangeName) -> tuple[int, int]:
+    """From the first start of the ranges to the last end of them, or of work that calls of their threads launched in them.
+
+    `ranks`: the ranks; one without such a range counts for nothing. `wanted`: which ranges; an index counts the
+    ranges of each rank. Returns start and end, ns on the run's aligned clock. Raises `UsageError`: no rank has such
+    a range.
+    """
+    firsts, lasts = [], []
+    for rank in ranks:
+        stored = run.rank(rank.rank)
+        threads, starts, ends = _spans(run, stored, wanted)
+        if len(starts):
+            firsts.append(int(starts.min()))
+            lasts.append(max(int(ends.max()), _last_work(stored, _calls_in(stored, threads, starts, ends))))
+    if not firsts:
+        index = "" if wanted.index is None else f" with index {wanted.index}"
+        domain = "the default domain" if wanted.domain is None else f"domain {wanted.domain!r}"
+        advice = "`alltrace recipe nvtx_sum RUN` lists the ranges of all domains"
+        raise UsageError(f"--range: no rank has an NVTX range {wanted.name!r}{index} in {domain}; {advice}")
+    return min(firsts), max(lasts)
+
+
+def _spans(run: Run, stored: Rank, wanted: RangeName) -> tuple[Int64, Int64, Int64]:
+    """Threads, starts and ends of a rank's ranges that are named, in the order of their starts; an open one ends with the run."""
+    parts = [np.empty((3, 0), np.int64)]
+    for batch in stored.batches("ranges", ["start", "end", "thread", "name", "domain"]):
+        keys = np.stack([numbers(batch, "domain"), numbers(batch, "name")])
+        kinds, inverse = np.unique(keys, axis=1, return_inverse=True)
+        import pyarrow as pa
+
+        domains, names = (run.texts(pa.array(k)).to_pylist() for k in kinds)
+        mine = [wanted.names(n, None if k == UNKNOWN else d) for n, d, k in zip(names, domains, kinds[0].tolist(), strict=True)]
+        columns = (numbers(batch, "thread"), numbers(batch, "start"), numbers(batch, "end", run.span_ns[1]))
+        parts.append(np.stack(columns)[:, np.array(mine, bool)[inverse.reshape(-1)]])
+    ranges = np.concatenate(parts, axis=1)
+    ranges = ranges[:, np.argsort(ranges[1], kind="stable")]
+    if wanted.index is not None:
+        ranges = ranges[:, wanted.index : wanted.index + 1]
+    return ranges[0], ranges[1], np.maximum(ranges[2], ranges[1])
+
+
+def _calls_in(stored: Rank, threads: Int64, starts: Int64, ends: Int64) -> Int64:
+    """The keys of the calls that begin in the ranges, on their threads; ascending."""
+    keys = [np.empty(0, np.int64)]
+    for batch in stored.batches("api", ["start", "thread", "process", "correlation"]):
+        begun, owners, correlations = (numbers(batch, c) for c in ("start", "thread", "correlation"))
+        within = np.zeros(len(begun), bool)
+        for thread in np.unique(threads).tolist():
+            mine = threads == thread
+            reach = np.maximum.accumulate(ends[mine])
+            before = np.searchsorted(starts[mine], begun, "right") - 1
+            within |= (owners == thread) & (before >= 0) & (begun < reach[before])
+        within &= correlations > 0
+        keys.append(call_keys(numbers(batch, "process"), correlations)[within])
+    return np.unique(np.concatenate(keys))
+
+
+def _last_work(stored: Rank, calls: Int64) -> int:
+    """The last end of work that these calls launched; before all times if there is none."""
+    last = np.iinfo(np.int64).min
+    for table in GPU_TABLES if len(calls) else ():
+        for batch in stored.batches(table, ["start", "end", "process", "correlation"]):
+            keys = call_keys(numbers(batch, "process"), numbers(batch, "correlation"))
+            mine = calls[np.minimum(np.searchsorted(calls, keys), len(calls) - 1)] == keys
+            last = max(last, int(numbers(batch, "end", last)[mine].max(initial=last)))
+    return int(last)

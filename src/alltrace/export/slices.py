@@ -60,6 +60,12 @@ class Slices:
     rows: Any = None  # the rows of the kernels' slices
 
 
+def table_of(label: str) -> str:
+    """The table of the slices of a track with this label; `startend` for start/end ranges, which are among `ranges`."""
+    tables = {shown: table for table, shown in _LABELS.items()}
+    return "startend" if label.startswith(_STARTEND) else tables.get(label, _RANGES)
+
+
 def base_labels(tracks: Tracks) -> list[str]:
     """The names of the threads, streams and metered devices of a rank."""
     threads = [tracks.names.get(t) or ("thread ?" if t == UNKNOWN else f"thread {t}") for t in tracks.threads]
@@ -121,13 +127,13 @@ class SliceMaker:
             labels, places, categories = self._ranges(rows)
             owners = np.zeros(len(owners), np.int64)  # slices of a thread
         tracks, orders = self._placed.place(part.tracks, places, labels, owners, part.starts, part.ends)
-        found = self._operations.of(part.tracks, part.starts) if table == "kernels" else None
-        of = None if found is None else (self._operations.rows, found)
-        given = arguments_of(self._selection, table, rows, self._pool, self._form, of)
+        operations = self._operations.of(part.tracks, part.starts) if table == "kernels" else None
+        of = None if operations is None else (self._operations.rows, operations)
+        arguments = arguments_of(self._selection, table, rows, self._pool, self._form, of)
         launches = self._launches_of(table, part) if table in (*GPU_TABLES, "api") else None
         of_kernels = rows if table == "kernels" else None
         return Slices(
-            table, part.tracks, tracks, part.starts, part.ends, orders, named, categories, given, launches, rows=of_kernels
+            table, part.tracks, tracks, part.starts, part.ends, orders, named, categories, arguments, launches, rows=of_kernels
         )
 
     def _by_kind(self, rows: Any, text: Callable[[str | None], str]) -> Int64:
@@ -137,11 +143,11 @@ class SliceMaker:
 
     def _launches_of(self, table: str, part: Intervals) -> Int64:
         launches = self._launches
-        found = launches.find(numbers(part.rows, "process"), numbers(part.rows, "correlation"))
+        calls = launches.find(numbers(part.rows, "process"), numbers(part.rows, "correlation"))
         if table == "api" and len(launches.keys):  # of nested calls the outermost one is the launch
-            outermost = (launches.starts[found] - self._selection.zero_ns == part.starts) & (launches.tracks[found] == part.tracks)
-            found = np.where(outermost, found, -1)
-        return found
+            outermost = (launches.starts[calls] - self._selection.zero_ns == part.starts) & (launches.tracks[calls] == part.tracks)
+            calls = np.where(outermost, calls, -1)
+        return calls
 
     def _ranges(self, rows: Any) -> tuple[list[str], Int64, Int64]:
         """What tracks the ranges go to, by domain and kind, and their categories."""
@@ -168,10 +174,10 @@ class SliceMaker:
             domains, which, named = self._domains(batch)
             labels = [f"{_RANGES}{f' {d}' if d else ''}" for d in named]
             tracks = self._placed.numbers(bases, which, labels)
-            given = arguments_of(self._selection, "marks", batch, self._pool, self._form)
+            arguments = arguments_of(self._selection, "marks", batch, self._pool, self._form)
             codes = self._names.of(numbers(batch, "name"))
             none = np.zeros(len(times), np.int64)
-            yield Slices("marks", bases, tracks, times, times, none, codes, domains[which], given, instant=True)
+            yield Slices("marks", bases, tracks, times, times, none, codes, domains[which], arguments, instant=True)
 
     def _texts(self, texts: Sequence[str]) -> Int64:
         return self._pool.add_all(map(self._form.text, texts))
@@ -209,9 +215,9 @@ def counters_of(selection: Selection, tracks: Tracks, name: Callable[[str], int]
         kinds, inverse = np.unique(keys, axis=1, return_inverse=True)
         texts = selection.run.texts(pa.array(kinds[1])).to_pylist()
         codes = np.array([name(f"{tracks.gpu(d)} {t or '?'}") for d, t in zip(kinds[0].tolist(), texts, strict=True)], np.int64)
-        kept = np.flatnonzero(~np.isnan(values))
-        times = numbers(batch, "time")[kept] - selection.zero_ns
-        yield Counters(times, codes[inverse.reshape(-1)[kept]], np.rint(values[kept] * COUNTER_SCALE).astype(np.int64))
+        valid = np.flatnonzero(~np.isnan(values))
+        times = numbers(batch, "time")[valid] - selection.zero_ns
+        yield Counters(times, codes[inverse.reshape(-1)[valid]], np.rint(values[valid] * COUNTER_SCALE).astype(np.int64))
 
 
 @dataclass(frozen=True)
@@ -258,19 +264,19 @@ def members_across(selection: Selection, aligned: Aligned) -> dict[int, Members]
     if len(order):
         first[np.concatenate(([0], edge))] = True
         last[np.concatenate((edge - 1, [len(order) - 1]))] = True
-    kept = np.flatnonzero(~(first & last))
-    kept = kept[np.argsort(ranks[order[kept]], kind="stable")]
-    numbered, bounds = np.unique(ranks[order[kept]], return_index=True)
-    found = {}
-    for rank, at in zip(numbered.tolist(), np.split(kept, bounds[1:]), strict=False):
+    linked = np.flatnonzero(~(first & last))
+    linked = linked[np.argsort(ranks[order[linked]], kind="stable")]
+    numbered, bounds = np.unique(ranks[order[linked]], return_index=True)
+    by_rank = {}
+    for rank, at in zip(numbered.tolist(), np.split(linked, bounds[1:]), strict=False):
         rows = order[at]
-        found[rank] = Members(instances[rows], devices[rows], streams[rows], starts[rows], first[at], last[at])
-    return found
+        by_rank[rank] = Members(instances[rows], devices[rows], streams[rows], starts[rows], first[at], last[at])
+    return by_rank
 
 
 def flow_of(members: Members, tracks: Tracks, zero_ns: int) -> Flow:
     """The members of a rank that are on its tracks. `zero_ns`: the zero of the selection."""
     places = tracks.of_streams(members.devices, members.streams)
     on = places >= 0
-    found = Places(places[on], members.starts[on] - zero_ns)
-    return Flow(members.instances[on], found, members.first[on], members.last[on])
+    starts = Places(places[on], members.starts[on] - zero_ns)
+    return Flow(members.instances[on], starts, members.first[on], members.last[on])

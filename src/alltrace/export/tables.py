@@ -70,8 +70,8 @@ def _all_ranks(selection: Selection, table: Table) -> Iterator[Any]:
     for rank in selection.ranks:
         stored = selection.run.rank(rank.rank)
         if table.name in DICTIONARIES:
-            found = stored.table(table.name)
-            batches = iter((found,) if found.num_rows else ())
+            dictionary = stored.table(table.name)
+            batches = iter((dictionary,) if dictionary.num_rows else ())
         else:
             batches = selection.batches(rank, table.name, table.column_names)
         for batch in batches:

@@ -47,10 +47,10 @@ def export_talp(selection: Selection, path: Path, *, jobs: int | None = None) ->
 
     Raises `InputError`: the run is damaged, or the file cannot be written; nothing is left then.
     """
-    found = summary(selection, jobs=jobs)
+    facts = summary(selection, jobs=jobs)
     with Draft(path) as draft:
-        draft.file(path).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    return found
+        draft.file(path).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    return facts
 
 
 def summary(selection: Selection, *, jobs: int | None = None) -> dict[str, Any]:
@@ -97,9 +97,9 @@ def summary(selection: Selection, *, jobs: int | None = None) -> dict[str, Any]:
 
 
 def _times_of(sent: SentSelection, start: int, end: int, number: int, advance: Callable[[int], None]) -> RankTimes:
-    found = rank_times(sent.selection, sent.selection.run.rank(number).record, start, end)
+    times = rank_times(sent.selection, sent.selection.run.rank(number).record, start, end)
     advance(1)
-    return found
+    return times
 
 
 def _gpus(ranks: list[RankRecord], times: Mapping[int, RankTimes]) -> int:
@@ -190,19 +190,19 @@ _Parts = list[tuple["Int64", "Int64"]]
 
 def _by_device(selection: Selection, rank: RankRecord, tables: tuple[str, ...], column: str | None = "device") -> dict[int, _Parts]:
     """Starts and ends of the rows of each device; of all rows as device 0 without a column. What has no end takes no time."""
-    found: dict[int, _Parts] = {}
+    by_device: dict[int, _Parts] = {}
     for table in tables:
         for batch in selection.batches(rank, table, ["start", "end", *([column] if column else [])]):
             starts, ends = numbers(batch, "start"), numbers(batch, "end", -(1 << 63))
             devices = numbers(batch, column) if column else np.zeros(len(starts), np.int64)
             for device in np.unique(devices).tolist():
                 mine = devices == device
-                found.setdefault(device, []).append((starts[mine], ends[mine]))
-    return found
+                by_device.setdefault(device, []).append((starts[mine], ends[mine]))
+    return by_device
 
 
 def _cut(parts: _Parts, start: int, end: int) -> Merged:
     empty = np.empty(0, np.int64)
     starts, ends = (np.clip(np.concatenate([empty, *(p[i] for p in parts)]), start, end) for i in (0, 1))
-    kept = ends > starts
-    return merge(starts[kept], ends[kept])
+    longer = ends > starts
+    return merge(starts[longer], ends[longer])

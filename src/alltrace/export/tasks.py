@@ -33,8 +33,8 @@ def results_of(
         needs.append(folder / _SEEN)
     if jobs is None and not remote():
         jobs = default_jobs() if _rows(sent.selection) >= _ROWS_WORTH_A_PROCESS else 1
-    found = sorted(run_tasks(work, items, jobs=jobs, needs=needs), key=lambda outcome: outcome.index)
-    return [outcome.get() for outcome in found]
+    outcomes = sorted(run_tasks(work, items, jobs=jobs, needs=needs), key=lambda outcome: outcome.index)
+    return [outcome.get() for outcome in outcomes]
 
 
 def _rows(selection: Selection) -> int:

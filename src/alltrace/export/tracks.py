@@ -47,13 +47,13 @@ class Tracks:
 
     def of_streams(self, devices: Int64, streams: Int64) -> Int64:
         """The tracks of streams, -1 for one without."""
-        found = _places(self._streams, _pair(devices, np.full_like(streams, UNKNOWN) if self.folded else streams))
-        return np.where(found < 0, found, found + len(self.threads))
+        places = _places(self._streams, _pair(devices, np.full_like(streams, UNKNOWN) if self.folded else streams))
+        return np.where(places < 0, places, places + len(self.threads))
 
     def of_metered(self, devices: Int64) -> Int64:
         """The tracks of the devices' metrics, -1 for one without."""
-        found = _places(self._metered, devices)
-        return np.where(found < 0, found, found + len(self.threads) + len(self.streams))
+        places = _places(self._metered, devices)
+        return np.where(places < 0, places, places + len(self.threads) + len(self.streams))
 
     def gpu(self, row: int) -> str:
         """The name of a row of `devices`: `GPU0`, and its UUID if others have that ordinal, as in a process that sees only one."""

@@ -49,11 +49,11 @@ class ViewerTracks:
     def number(self, base: int, label: str, lane: int = 0) -> int:
         """The number of a track."""
         track = Track(base, label, lane)
-        found = self._numbers.get(track)
-        if found is None:
-            found = self._numbers[track] = len(self.tracks)
+        number = self._numbers.get(track)
+        if number is None:
+            number = self._numbers[track] = len(self.tracks)
             self.tracks.append(track)
-        return found
+        return number
 
     def numbers(self, bases: Int64, kinds: Int64, labels: Sequence[str]) -> Int64:
         """The first track of each row: of n bases, with n kinds that are places in `labels`."""
@@ -76,11 +76,11 @@ class ViewerTracks:
         names = [(b, labels[k], o) for b, k, o in keys.T.tolist()]
         codes = np.array([self._groups.setdefault(name, len(self._groups)) for name in names], np.int64)
         self._make_room(len(starts))
-        found, orders = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64)
+        of_slice, orders = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64)
         groups = codes[inverse]
-        lanes(groups, starts, ends, MOST_TOGETHER, self._first, self._known, self._open, self._state, found, orders)
-        self.beside += int(np.count_nonzero(found))
-        both, which = np.unique(np.stack((inverse, found)), axis=1, return_inverse=True)
+        lanes(groups, starts, ends, MOST_TOGETHER, self._first, self._known, self._open, self._state, of_slice, orders)
+        self.beside += int(np.count_nonzero(of_slice))
+        both, which = np.unique(np.stack((inverse, of_slice)), axis=1, return_inverse=True)
         rows = [self._of_lane(int(codes[group]), names[group], lane) for group, lane in both.T.tolist()]
         return np.array(rows, np.int64)[which.reshape(-1)], orders
 
@@ -126,7 +126,7 @@ def thread_ids(tracks: Tracks, taken: set[int]) -> list[int]:
 
     `taken`: the ids that other ranks' threads have; these are added.
     """
-    found = []
+    ids = []
     for thread in tracks.threads:
         number = tracks.thread_ids.get(thread, 0)
         if number <= 0 or number in taken:
@@ -134,5 +134,5 @@ def thread_ids(tracks: Tracks, taken: set[int]) -> list[int]:
             while number in taken:
                 number += 1
         taken.add(number)
-        found.append(number)
-    return found
+        ids.append(number)
+    return ids

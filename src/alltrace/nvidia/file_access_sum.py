@@ -202,7 +202,7 @@ class FileAccessSum(SqlNsysRecipe):
         pattern = pattern_of("--ignore", options["ignore"])
         if pattern is not None and accesses.num_rows:
             texts = texts_of(rank, integers(accesses.column("file"), -1))
-            hits = zip(texts, pattern.found(texts.values()), strict=True)
+            hits = zip(texts, pattern.matches(texts.values()), strict=True)
             ignored = pa.array([i for i, hit in hits if i != -1 and hit], pa.int64())
             accesses = accesses.filter(pc.invert(pc.is_in(accesses.column("file"), value_set=ignored)))
         ranges = pa.nulls(accesses.num_rows, pa.int64())

@@ -89,22 +89,22 @@ def given_filters(options: Mapping[str, Any]) -> Filters:
     Raises `UsageError`: a time or a range cannot be understood, or nothing could pass.
     """
     names = ("start", "end", "filter_time", "filter_nvtx", "nvtx", "filter_projected_nvtx")
-    given = {name: options[name] for name in names if options.get(name) is not None}
-    start, end = given.get("start"), given.get("end")
-    if "filter_time" in given:
-        low, high = parse_times(given["filter_time"])
+    values = {name: options[name] for name in names if options.get(name) is not None}
+    start, end = values.get("start"), values.get("end")
+    if "filter_time" in values:
+        low, high = parse_times(values["filter_time"])
         start = low if start is None else start if low is None else max(start, low)
         end = high if end is None else end if high is None else min(end, high)
     if start is not None and end is not None and end < start:
         raise UsageError(f"the filter ends at {end} ns before it starts at {start} ns; expected a start, then an end")
     nvtx = []
-    if "filter_nvtx" in given:
-        nvtx.append(parse_range("--filter-nvtx", given["filter_nvtx"]))
-    if "nvtx" in given:
-        first = parse_range("--nvtx", given["nvtx"])
+    if "filter_nvtx" in values:
+        nvtx.append(parse_range("--filter-nvtx", values["filter_nvtx"]))
+    if "nvtx" in values:
+        first = parse_range("--nvtx", values["nvtx"])
         nvtx.append(RangeName(first.name, first.domain, first.index or 0))
-    projected = given.get("filter_projected_nvtx")
-    words = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in given.items())
+    projected = values.get("filter_projected_nvtx")
+    words = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in values.items())
     return Filters(start, end, tuple(nvtx), None if projected is None else parse_range("--filter-projected-nvtx", projected), words)
 
 
@@ -166,18 +166,18 @@ class _FilteredRows:
         start = rows.column(first).fill_null(_LEAST).to_numpy()
         # what is still open, or was not timed, reaches up to any time
         end = rows.column("end").fill_null(_MOST).to_numpy() if "end" in names else start
-        kept = np.ones(len(start), bool)
+        mask = np.ones(len(start), bool)
         if self._filters.start is not None:
-            kept &= end >= self._filters.start
+            mask &= end >= self._filters.start
         if self._filters.end is not None:
-            kept &= start <= self._filters.end
+            mask &= start <= self._filters.end
         for name in self._filters.nvtx:
             # what ran on a device is judged by time alone, whichever thread called for it
             owned = () if table in DEVICE_TABLES else ("thread", "process")
-            kept &= _in_spans(self._named(name), rows, start, end, owned)
+            mask &= _in_spans(self._named(name), rows, start, end, owned)
         if self._filters.projected is not None and table in DEVICE_TABLES:
-            kept &= _overlaps(self._projected, start, end)
-        return kept
+            mask &= _overlaps(self._projected, start, end)
+        return mask
 
     def _named(self, name: RangeName) -> _Spans:
         spans: _Spans = once(self._inner, ("ranges named", name), lambda: _spans(_ranges_named(self._inner, name)))
@@ -186,9 +186,9 @@ class _FilteredRows:
     @cached_property
     def _projected(self) -> NDArray[np.int64]:
         assert self._filters.projected is not None  # noqa: S101  only called if there is one
-        found = projection(self._inner)
-        chosen = _matching(self._inner, found.ranges, self._filters.projected, integers(found.ranges.column("start")))
-        return _merged(found.first[chosen], found.last[chosen])
+        projected = projection(self._inner)
+        chosen = _matching(self._inner, projected.ranges, self._filters.projected, integers(projected.ranges.column("start")))
+        return _merged(projected.first[chosen], projected.last[chosen])
 
 
 def filtered(rank: Rank, options: Mapping[str, Any], *, host: bool = True) -> Rank:
@@ -226,11 +226,11 @@ def _spans(ranges: Any) -> _Spans:
     """What the ranges hold: one of push and pop its thread, one of start and end its process."""
     start, end = integers(ranges.column("start")), integers(ranges.column("end"))
     of_thread = np.array([k == "pushpop" for k in ranges.column("kind").to_pylist()], bool)
-    found: list[dict[int, NDArray[np.int64]]] = []
+    by_owner: list[dict[int, NDArray[np.int64]]] = []
     for column, mine in (("thread", of_thread), ("process", ~of_thread)):
         owner = integers(ranges.column(column), -1)
-        found.append({int(o): _merged(*(v[mine & (owner == o)] for v in (start, end))) for o in np.unique(owner[mine])})
-    return _Spans(_merged(start, end), *found)
+        by_owner.append({int(o): _merged(*(v[mine & (owner == o)] for v in (start, end))) for o in np.unique(owner[mine])})
+    return _Spans(_merged(start, end), *by_owner)
 
 
 def _merged(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -256,12 +256,12 @@ def _in_spans(
     owned = {name: integers(rows.column(name), -1) for name in owners if name in rows.column_names}
     if "thread" not in owned:
         return _overlaps(spans.everywhere, start, end)
-    kept = np.zeros(len(start), bool)
+    mask = np.zeros(len(start), bool)
     for by, owner in ((spans.threads, owned["thread"]), (spans.processes, owned.get("process"))):
         for number, own in by.items() if owner is not None else ():
             rows_of = np.flatnonzero(owner == number)
-            kept[rows_of] |= _overlaps(own, start[rows_of], end[rows_of])
-    return kept
+            mask[rows_of] |= _overlaps(own, start[rows_of], end[rows_of])
+    return mask
 
 
 class FilteredReport(Report):

@@ -265,8 +265,8 @@ class NcclGpuOverlapTrace(NsysRecipe):
         shares = {c.title: _percent(sums[c.title], sums["took"]) for c in _OVERLAPS.values()}
         grouped = ordered({"Name": names, "Count": sums["Count"], **shares}, "Name")
 
-        def each(held: ExitStack) -> Generator[Mapping[str, Any], None, None]:
-            with held:
+        def each(open_files: ExitStack) -> Generator[Mapping[str, Any], None, None]:
+            with open_files:
                 for part, number in zip(parts, own, strict=True):
                     codes, columns, _ = _named(part, run)
                     yield {

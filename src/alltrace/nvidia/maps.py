@@ -404,14 +404,14 @@ class SamplerMap(HeatMap):
 
     def prepared(self, options: Options, run: RunFacts) -> Options:
         """The options with the bins: of the run's time, or of the time since each rank's first event."""
-        told = super().prepared(options, run)
+        prepared = super().prepared(options, run)
         if not options.get("disable_alignment"):
-            return told
-        cut: Binning = told[_BINNING]
+            return prepared
+        cut: Binning = prepared[_BINNING]
         extents = {rank: (0, end - start) for rank, (start, end) in cut.extents.items()}
         longest = max((end for _, end in extents.values()), default=0)
         origins = {rank: start for rank, (start, _) in cut.extents.items()}
-        return {**told, _BINNING: replace(cut, edges=equal_bins(0, longest, options["bins"]), extents=extents, origins=origins)}
+        return {**prepared, _BINNING: replace(cut, edges=equal_bins(0, longest, options["bins"]), extents=extents, origins=origins)}
 
 
 storage_util_map = SamplerMap(

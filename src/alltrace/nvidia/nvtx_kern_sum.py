@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -110,6 +110,9 @@ class NvtxKernSum(SqlReport):
         parts.append(_part(rank, outside, owner, None, kernel, np.concatenate((calls.op[alone], unknown)), length))
         return _narrow(pa.concat_tables(parts).combine_chunks())
 
+    def map_ranks(self, ranks: Sequence[Rank], options: Options) -> None:
+        """Nothing: a loop finds the ranges of each rank's kernels."""
+
     def _reduce_statement(self, options: Options) -> str:
         """The statistics by range, thread and kernel; what has no range or thread comes first."""
         words = self.words(options)
@@ -154,8 +157,8 @@ def _pairs(spans: Spans, calls: Launches, start: Int64, end: Int64, range_of: In
         high = int(fits[-1]) if len(fits) else int(ends[np.searchsorted(ends, low, side="right")])
         rows = order[low:high]
         low = high
-        found = [_spread(rows, p.of(every), p.first[rows], p.stop[rows]) for p in pieces]
-        ranges, inside = (np.concatenate(side) for side in zip(*found, strict=True))
+        spread = [_spread(rows, p.of(every), p.first[rows], p.stop[rows]) for p in pieces]
+        ranges, inside = (np.concatenate(side) for side in zip(*spread, strict=True))
         if len(ranges):
             yield _spread(ranges, calls.op, first[inside], stop[inside])
 

@@ -148,6 +148,9 @@ class SqlNsysRecipe(NsysRecipe):
     def map_rank(self, rank: Rank, options: Options) -> Any:
         return self.statements.map_rank(rank, options)
 
+    def map_ranks(self, ranks: Sequence[Rank], options: Options) -> Any:
+        return self.statements.map_ranks([filtered(rank, options, host=not self.projects) for rank in ranks], options)
+
 
 def files(run: RunFacts) -> dict[int, str]:
     """The name of each rank's report, without folder and ending; different for each rank."""

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from alltrace.nvidia import report_sums
 from alltrace.nvidia.cells import RANK_CELL, Cell, cells, ordered
+from alltrace.nvidia.filters import filtered
 from alltrace.nvidia.kernel_names import BASE, MANGLED
 from alltrace.nvidia.ranges import OF_NCCL, RANGES
 from alltrace.nvidia.recipe import (
@@ -87,6 +88,9 @@ class ReportSum(NsysRecipe):
 
     def map_rank(self, rank: Rank, options: Options) -> Any:
         return self._report.map(rank, options)
+
+    def map_ranks(self, ranks: Sequence[Rank], options: Options) -> Any:
+        return self._report.map_ranks([filtered(rank, options, host=not self.projects) for rank in ranks], options)
 
     def shown_statement(self, options: Options) -> str:
         """The statistics over all ranks as one statement; those of each rank are the same by rank."""
@@ -375,6 +379,9 @@ class NcclSum(DurationSum):
         works = with_rank(works, rank.rank)
         tables = [t.append_column("on_gpu", pa.repeat(on_gpu, t.num_rows)) for t, on_gpu in ((calls, False), (works, True))]
         return pa.concat_tables(tables, promote_options="permissive")
+
+    def map_ranks(self, ranks: Sequence[Rank], options: Options) -> None:
+        """Nothing: operations are counted in the tables of each rank."""
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         """The tables of the calls and of the operations."""

@@ -189,6 +189,9 @@ class SqlReport(Report):
     def map(self, rank: Rank, options: Options) -> Any:
         return self.statements.map_rank(rank, options)
 
+    def map_ranks(self, ranks: Sequence[Rank], options: Options) -> Any:
+        return self.statements.map_ranks(ranks, options)
+
     def merge(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         if not any(part.table.num_rows for part in parts):
             return self.empty(options)

@@ -100,6 +100,9 @@ class SqlRule(Rule, SqlNsysRecipe):
     def rows(self, rank: Rank, options: Options) -> Any:
         return self.statements.map_rank(rank, options).drop_columns(["rank"])
 
+    def map_ranks(self, ranks: Sequence[Rank], options: Options) -> None:
+        """Nothing: the worst rows of each rank are chosen from its own."""
+
 
 _PLACE = cells("PID | int | Process id.", "Device ID | int | CUDA ordinal of the GPU.", "Context ID | int | CUDA context.")
 _MEMORY = "".join(f" WHEN '{word}' THEN '{label}'" for word, label in MEMORY_LABELS.items())

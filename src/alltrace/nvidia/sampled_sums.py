@@ -209,7 +209,7 @@ def _spans(rank: Rank, options: Options) -> Iterator[tuple[str, int, Merged]]:
     pattern = pattern_of("--match-ranges", options["match_ranges"])
     texts = texts_of(rank, ids)
     if pattern is not None:
-        chosen = np.isin(ids, np.array([i for i, hit in zip(texts, pattern.found(texts.values()), strict=True) if hit], np.int64))
+        chosen = np.isin(ids, np.array([i for i, hit in zip(texts, pattern.matches(texts.values()), strict=True) if hit], np.int64))
         start, end, ids, device = start[chosen], end[chosen], ids[chosen], device[chosen]
     if options["longest_n"] >= 0:
         longest = np.lexsort((ids, device, start, start - end))[: options["longest_n"]]

@@ -65,41 +65,41 @@ def _lost_of_gzip(path: Path, done: int) -> tuple[bytes, bool]:
     """The data after the first `done` bytes and before the break; and whether only zeros follow, which pad a file."""
     import zlib
 
-    found, at = bytearray(), 0
+    lost, at = bytearray(), 0
     member = zlib.decompressobj(zlib.MAX_WBITS | 16)
     try:
         with path.open("rb") as file:
-            while len(found) < _MOST_LOST:
+            while len(lost) < _MOST_LOST:
                 data = member.unused_data or file.read(_FED)
                 if member.eof:
                     while data and not data.strip(b"\0"):
                         data = file.read(_FED)
                     if not data:
-                        return bytes(found), True
+                        return bytes(lost), True
                     data, member = data.lstrip(b"\0"), zlib.decompressobj(zlib.MAX_WBITS | 16)
                 elif not data:
                     break
                 part = member.decompress(data)
                 at += len(part)
                 if at > done:
-                    found += part[done - at :]
+                    lost += part[done - at :]
     except (OSError, zlib.error):
         pass
-    return bytes(found), False
+    return bytes(lost), False
 
 
 def _lost_of_zstd(path: Path, done: int) -> tuple[bytes, bool]:
     """The data after the first `done` bytes and before the break: a byte at a time, so that the last piece is empty."""
     import pyarrow as pa
 
-    found = bytearray()
+    lost = bytearray()
     try:
         # Arrow does not open paths that are not UTF-8
         with pa.CompressedInputStream(pa.PythonFile(path.open("rb"), mode="r"), "zstd") as stream:
             while done and (skipped := stream.read(min(done, _PIECE))):
                 done -= len(skipped)
-            while len(found) < _MOST_LOST and (byte := stream.read(1)):
-                found += byte
+            while len(lost) < _MOST_LOST and (byte := stream.read(1)):
+                lost += byte
     except (OSError, EOFError, pa.ArrowException):
         pass
-    return bytes(found), False
+    return bytes(lost), False

@@ -23,7 +23,7 @@ READERS = (
 _MADE_TO_READ = ("alltrace.readers.nsys", "alltrace.readers.rocpd")
 """Packages that make a database of some reports to read them; the others read what they get."""
 
-NAMED = ("alltrace.readers.paraver", "alltrace.readers.nccl_inspector")
+NAMED = ("alltrace.readers.paraver", "alltrace.readers.chrome", "alltrace.readers.nccl_inspector")
 """Packages for files that alltrace itself wrote, and for files about operations that other reports describe too: in a folder of
 reports they are not reports, so they are read only if named."""
 
@@ -33,7 +33,7 @@ ENTRY_POINTS = "alltrace.readers"
 KNOWN = (
     "an Nsight Systems report (.nsys-rep, .qdrep, .qdstrm) or its export (.sqlite, a _pqtdir folder), "
     "a PyTorch profiler trace (.json, .json.gz, .json.zst), a PyTorch memory snapshot (.pickle), an XProf trace (.xplane.pb), "
-    "a rocprofv3 database (.db) or its .json, a .prv written by alltrace, or a verbose NCCL Inspector file"
+    "a rocprofv3 database (.db) or its .json, a .prv or .json that alltrace exported, or a verbose NCCL Inspector file"
 )
 
 

@@ -58,6 +58,14 @@ class Spool:
         self._folder.cleanup()
 
 
+def strict(table: str, columns: dict[str, Any]) -> dict[str, Any]:
+    """The columns with the types of their table, so that all batches of it have one schema."""
+    from alltrace.trace.schema import TABLES
+
+    batch = record_batch(table, {c: v for c, v in columns.items() if c in TABLES[table].column_names})
+    return dict(zip(batch.schema.names, batch.columns, strict=True))
+
+
 def record_batch(table: str, columns: dict[str, Any]) -> Any:
     """The canonical batch with the given columns; others are null."""
     from alltrace.trace.schema import TABLES
@@ -66,11 +74,11 @@ def record_batch(table: str, columns: dict[str, Any]) -> Any:
     count = len(next(iter(columns.values())))
     arrays = []
     for field in schema:
-        given = columns.get(field.name)
-        if given is None:
+        values = columns.get(field.name)
+        if values is None:
             arrays.append(pa.nulls(count, field.type))
-        elif isinstance(given, pa.Array):
-            arrays.append(given if given.type == field.type else given.cast(field.type))
+        elif isinstance(values, pa.Array):
+            arrays.append(values if values.type == field.type else values.cast(field.type))
         else:
-            arrays.append(pa.array(given, field.type))
+            arrays.append(pa.array(values, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

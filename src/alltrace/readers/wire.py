@@ -74,9 +74,9 @@ def number_of(part: Value, *, real: bool) -> int | float:
     return float(struct.unpack(form, part)[0]) if real else int(struct.unpack(form, part)[0])
 
 
-def first(found: Iterable[tuple[int, int, Value]], number: int) -> Value | None:
+def first(parts: Iterable[tuple[int, int, Value]], number: int) -> Value | None:
     """The first field of this number; None if there is none."""
-    return next((value for n, _, value in found if n == number), None)
+    return next((value for n, _, value in parts if n == number), None)
 
 
 def whole(value: Value | None) -> int:

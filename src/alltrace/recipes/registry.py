@@ -115,10 +115,10 @@ def find_report(spec: str) -> Question:
     if name not in REPORTS:
         raise UsageError.unknown("stats report", name, REPORTS)
     report: Question = load(REPORTS[name])
-    return report.with_defaults(_given(report, arguments)) if arguments else report
+    return report.with_defaults(_parsed(report, arguments)) if arguments else report
 
 
-def _given(report: Question, arguments: Sequence[str]) -> dict[str, Any]:
+def _parsed(report: Question, arguments: Sequence[str]) -> dict[str, Any]:
     """The values of the options named in `arguments`, by option."""
     known = {option.name.replace("_", "-"): option for option in report.options}
     values: dict[str, Any] = {}
@@ -147,11 +147,11 @@ def _load(name: str, value: str) -> Question:
     from alltrace.recipes.base import Question
 
     try:
-        found = load(value)
+        question = load(value)
     except (ImportError, AttributeError, TypeError) as error:
         raise AlltraceError(
             f"recipe {name} of another package: {value} cannot be loaded ({error}); reinstall that package"
         ) from error
-    if not isinstance(found, Question):
-        raise AlltraceError(f"recipe {name} of another package: {value} is {found!r}; expected a Question")
-    return found
+    if not isinstance(question, Question):
+        raise AlltraceError(f"recipe {name} of another package: {value} is {question!r}; expected a Question")
+    return question

@@ -175,16 +175,16 @@ def merged_by_call(
     room = PieceRoom(_ROOM_BYTES)
     left = _LOOKED_UP_ROWS
     with PartFiles(0) as files:
-        made: list[SpanRows] = []
+        streams: list[SpanRows] = []
         for rank in ranks:
             sliced = rank.slices(tables, room, rows, by_call)
             looked_up = sliced.most_looked_up()
             if looked_up <= left:
                 left -= looked_up
-                made.append(sliced)
+                streams.append(sliced)
                 continue
-            made.append(SpilledRows(files, rank.rank, rows(rank.whole()), order))
-        yield from merged(made)
+            streams.append(SpilledRows(files, rank.rank, rows(rank.whole()), order))
+        yield from merged(streams)
 
 
 class SpilledRows:
@@ -205,7 +205,7 @@ class SpilledRows:
         if (start[1:] < start[:-1]).any():
             table = table.take(pa.array(np.argsort(start, kind="stable")))
         self._started = len(start) - column.null_count
-        self._part = files.kept(Part(rank, table))
+        self._part = files.stored(Part(rank, table))
 
     def sampled(self) -> tuple[Int64, Int64]:
         """The first start of each block, and the rows of the block."""
@@ -238,7 +238,7 @@ def spilled_parts(ranks: Iterable[tuple[int, pa.Table]]) -> Generator[list[Part]
         InputError: The files cannot be written.
     """
     with PartFiles(0) as files:
-        yield [files.kept(Part(rank, table)) for rank, table in ranks]
+        yield [files.stored(Part(rank, table)) for rank, table in ranks]
 
 
 def merged_spilled(ranks: Iterable[tuple[int, pa.Table]], order: str) -> Generator[list[Part], None, None]:
@@ -265,8 +265,8 @@ def spans(samples: Iterable[tuple[Int64, Int64]], span_rows: int) -> list[tuple[
     `samples`: Starts and how many rows each represents; see `SpanRows.sampled`. `span_rows`: How many rows; a span has
     more if more start at once.
     """
-    found = list(samples)
-    starts, rows = (np.concatenate([np.empty(0, np.int64), *(one[side] for one in found)]) for side in (0, 1))
+    parts = list(samples)
+    starts, rows = (np.concatenate([np.empty(0, np.int64), *(one[side] for one in parts)]) for side in (0, 1))
     order = np.argsort(starts, kind="stable")
     before = np.cumsum(rows[order]) - rows[order]
     wanted = np.arange(min(_FIRST_ROWS, span_rows), int(rows.sum()), span_rows)

@@ -51,14 +51,21 @@ class Statements:
 
     def map_rank(self, rank: Rank, options: Options) -> pa.Table:
         """The rows of the map's statement."""
-        if self.rank_tables is not None:
-            tables = self.rank_tables(rank, options)
-        else:
-            tables = {table: id_table(rank, table, columns) for table, columns in of(self.reads, options).items()}
+        return self.map_ranks((rank,), options)
+
+    def map_ranks(self, ranks: Sequence[Rank], options: Options) -> pa.Table:
+        """The rows of the map's statement over the tables of several ranks: one statement costs less than one for each."""
+        of_ranks = [self._tables_of(rank, options) for rank in ranks]
+        tables = {t: pa.concat_tables([of_rank[t] for of_rank in of_ranks], promote_options="permissive") for t in of_ranks[0]}
         statement = of(self.map, options)
         if _NAMES.search(statement):
-            tables["names"] = rank.name_table()
+            tables["names"] = ranks[0].name_table()
         return run_statement(statement, tables, options)
+
+    def _tables_of(self, rank: Rank, options: Options) -> dict[str, pa.Table]:
+        if self.rank_tables is not None:
+            return self.rank_tables(rank, options)
+        return {table: id_table(rank, table, columns) for table, columns in of(self.reads, options).items()}
 
     def over_parts(self, parts: Sequence[Part], run: RunFacts, options: Options) -> pa.Table:
         """The rows of the reduce's statement over the parts that have rows, of which there must be one."""
@@ -108,7 +115,7 @@ def sql_question(
     """The question that two statements answer; for the other arguments see `Question`."""
     merge, reads = partial(_merged, name, columns, statements), of(statements.reads, {})
     asked = partial(Question, name, doc, columns, statements.map_rank, merge, reads, None, requires, options, chart)
-    return asked(sql=statements, important=important)
+    return asked(sql=statements, map_ranks=statements.map_ranks, important=important)
 
 
 def _merged(name: str, columns: Columns, statements: Statements, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:

@@ -104,9 +104,9 @@ def _all_terms() -> Iterator[tuple[str, str, str | None, str]]:
         for column in table.columns:
             yield column.name, f"column of the table {table.name}", column.unit, column.doc
     for name in names():
-        asked = find(name)
-        yield name, "recipe", None, _paragraph(asked.doc)
-        for shown in dict.fromkeys(column for options in asked.option_sets() for column in asked.answer_columns(options)):
+        question = find(name)
+        yield name, "recipe", None, _paragraph(question.doc)
+        for shown in dict.fromkeys(column for options in question.option_sets() for column in question.answer_columns(options)):
             yield shown.name, f"column of the recipe {name}", shown.unit, shown.doc
     for name in REPORTS:
         report = find_report(name)

@@ -122,8 +122,8 @@ class Bounds:
             return
         rows = self.unreachable[0]
         worst = max((t for c in self._table.time_columns() for t in extremes(rows.column(c)) if t is not None), key=abs)
-        found = f"most rows have a time that cannot be, such as {worst} ns"
-        raise self._refusal(found, "times in ns, within 36 years of its zero")
+        problem = f"most rows have a time that cannot be, such as {worst} ns"
+        raise self._refusal(problem, "times in ns, within 36 years of its zero")
 
     def lacking(self) -> tuple[str, ...]:
         """The columns that had no value in any row."""
@@ -160,9 +160,9 @@ class Bounds:
         place = batch.schema.get_field_index(name)
         return batch.set_column(place, batch.schema.field(name), pc.if_else(good, column, None))
 
-    def _refusal(self, found: str, expected: str) -> InputError:
+    def _refusal(self, problem: str, expected: str) -> InputError:
         advice = "record or export it again, or leave the table out with `alltrace import --only`"
-        return InputError(self._path, found=f"table {self._table.name!r}: {found}", expected=expected, advice=advice)
+        return InputError(self._path, found=f"table {self._table.name!r}: {problem}", expected=expected, advice=advice)
 
 
 def _known(column: Any) -> NDArray[np.int64]:

@@ -165,8 +165,8 @@ def fetch(url: str, folder: Path) -> Path:
         system, remote = fsspec.core.url_to_fs(url)
         details = system.info(remote)
         folder_there = details.get("type") == "directory"
-        found = system.find(remote, detail=True) if folder_there else {remote: details}
-        facts = [(path, d.get("size"), [str(d[v]) for v in _VERSIONS if v in d]) for path, d in sorted(found.items())]
+        files = system.find(remote, detail=True) if folder_there else {remote: details}
+        facts = [(path, d.get("size"), [str(d[v]) for v in _VERSIONS if v in d]) for path, d in sorted(files.items())]
         stamp = blake2b(json.dumps([url, facts]).encode(), digest_size=12).hexdigest()
         name = _name(remote)
         place = folder / _FETCHED / stamp / (name if name not in ("", "..") else "report")
@@ -238,21 +238,21 @@ class _Hashes:
 
     def of(self, reports: Sequence[Path]) -> dict[Path, str]:
         """The content hash of each report; `unreadable` if it cannot be read, which the import will say more about."""
-        found = dict.fromkeys(reports, "unreadable")
+        digests = dict.fromkeys(reports, "unreadable")
         known = {report: self.known(report) for report in reports}
-        items = [(str(report), kept and kept.stamps) for report, kept in known.items()]
+        items = [(str(report), content and content.stamps) for report, content in known.items()]
         hosts = [host_path(text).host for text, _ in items]
         for outcome in run_tasks(_looked_at, items, jobs=None if remote() else 1, hosts=hosts):
             report, (stamp, digest) = reports[outcome.index], outcome.get()
             if digest is not None:
-                found[report] = digest
-            elif stamp is not None and (kept := known[report]) is not None:
-                found[report] = kept.digest
+                digests[report] = digest
+            elif stamp is not None and (content := known[report]) is not None:
+                digests[report] = content.digest
             if stamp is not None and digest is not None and time.time_ns() - max(max(s[2:]) for s in stamp) > _SETTLED_NS:
                 # a file younger than the clock's grain could change again without its times showing it
                 self._known[_named(report)] = [stamp, digest]
                 self._changed = True
-        return found
+        return digests
 
     def known(self, report: Path) -> Content | None:
         """The content of a report with the hash from `of`; None if the file could have changed since without a sign."""

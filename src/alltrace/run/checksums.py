@@ -64,10 +64,10 @@ class CheckedFiles:
         path = self.folder / name
         if name not in self._checked:
             try:
-                found = checksum(path)
+                written = checksum(path)
             except InputError as error:
                 raise DamageError(path, found=error.found, advice=REPAIR) from error
-            if found != self.expected.get(name):
+            if written != self.expected.get(name):
                 raise DamageError(path, found=_CHANGED, advice=REPAIR)
             self._checked.add(name)
         return path
@@ -97,10 +97,10 @@ class RankFiles:
     def logs(self) -> CheckedFiles | None:
         """What is kept of the job's logs; None if there are no logs. Raises `DamageError`: their record is damaged."""
         if LOGS not in self._folders:
-            found = log_files(self._run)
-            if found is None:
+            files = log_files(self._run)
+            if files is None:
                 return None
-            self._folders[LOGS] = found
+            self._folders[LOGS] = files
         return self._folders[LOGS]
 
 
@@ -109,9 +109,9 @@ def append_checksum(path: Path) -> None:
 
     Raises `OSError`: it cannot be written.
     """
-    found = bytes.fromhex(checksum(path))
+    digest = bytes.fromhex(checksum(path))
     with path.open("ab") as file:
-        file.write(found)
+        file.write(digest)
 
 
 def checked_content(path: Path) -> memoryview:
@@ -137,8 +137,8 @@ def write_rank_record(folder: Path, rank: RankRecord, signature: Mapping[str, An
     `folder`: where the rank's files are. `rank`: its facts. `signature`: what it was made from. `files`: the
     checksums of its files, if known.
     """
-    found = checksums(folder, RANK_RECORD) if files is None else dict(files)
-    write_json(folder / RANK_RECORD, {"signature": dict(signature), "rank": plain(rank), FILES: found})
+    digests = checksums(folder, RANK_RECORD) if files is None else dict(files)
+    write_json(folder / RANK_RECORD, {"signature": dict(signature), "rank": plain(rank), FILES: digests})
 
 
 def recorded(folder: Path, record: str) -> CheckedFiles:
@@ -165,7 +165,7 @@ def log_files(run: Path) -> CheckedFiles | None:
 
 def files_of(record: Mapping[str, Any], path: Path) -> dict[str, str]:
     """The checksums that a record lists. Raises `DamageError`: it lists none."""
-    found = record.get(FILES)
-    if not isinstance(found, dict):
+    files = record.get(FILES)
+    if not isinstance(files, dict):
         raise DamageError(path, found="it lists no files", expected="the checksum of each file in its folder", advice=REPAIR)
-    return found
+    return files

@@ -40,16 +40,16 @@ def mark_collective_copies(piece: Piece, scratch: Path) -> None:
     table = TABLES["copies"]
     enums = [c.name for c in table.columns if c.type == "enum"]
     path = piece.folder / "copies.parquet"
-    found = piece.read("copies", table.column_names, enums)
+    copies = piece.read("copies", table.column_names, enums)
     column = pa.array(marked, mask=~marked)
     schema = table.arrow_schema()
-    columns = [column if f.name == "collective" else found.column(f.name).combine_chunks().cast(f.type) for f in schema]
-    made = path.with_name(".copies.parquet")
-    with TableWriter(table, made, scratch) as writer:
+    columns = [column if f.name == "collective" else copies.column(f.name).combine_chunks().cast(f.type) for f in schema]
+    draft = path.with_name(".copies.parquet")
+    with TableWriter(table, draft, scratch) as writer:
         for batch in pa.Table.from_arrays(columns, schema=schema).to_batches():
             writer.append(batch)
         writer.finish()
-    made.replace(path)
+    draft.replace(path)
     piece.hold("copies", None)
 
 
@@ -109,9 +109,9 @@ def _calls_of(piece: Piece, calls: tuple[Int64, Int64, Int64], process: Int64, c
     keys = (launches["process"][near] << 33) + launches["correlation"][near]
     order = np.lexsort((launches["start"][near], keys))  # the runtime's call holds the driver's
     near, keys = near[order], keys[order]
-    found = np.full(len(process), -1, np.int64)
+    calls_of_copies = np.full(len(process), -1, np.int64)
     if not len(keys):
-        return found
+        return calls_of_copies
     wanted = (process << 33) + correlation
     at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     known = np.flatnonzero((keys[at] == wanted) & (correlation > 0))
@@ -123,5 +123,5 @@ def _calls_of(piece: Piece, calls: tuple[Int64, Int64, Int64], process: Int64, c
         when = launches["start"][launch[here]]
         place = np.searchsorted(start[mine], when, side="right") - 1
         inside = (place >= 0) & (when < end[mine[place]])
-        found[known[here[inside]]] = mine[place[inside]]
-    return found
+        calls_of_copies[known[here[inside]]] = mine[place[inside]]
+    return calls_of_copies

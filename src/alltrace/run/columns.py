@@ -73,10 +73,10 @@ class HeldColumns:
 
     def nulls(self, kind: pa.DataType, count: int) -> pa.Array:
         """`count` nulls of a type; they share memory."""
-        held = self._nulls.get(kind)
-        if held is None or len(held) < count:
-            held = self._nulls[kind] = pa.nulls(count, kind)
-        return held.slice(0, count)
+        shared = self._nulls.get(kind)
+        if shared is None or len(shared) < count:
+            shared = self._nulls[kind] = pa.nulls(count, kind)
+        return shared.slice(0, count)
 
     def _codes(self, position: int, array: pa.DictionaryArray) -> pa.Array:
         seen = self._seen.get(position)

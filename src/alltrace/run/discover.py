@@ -37,19 +37,19 @@ def find_reports(inputs: Sequence[str], fetch: Fetch | None = None) -> list[Path
     Raises `InputError`: an input does not exist, or no report is found. Raises `UsageError`: an input is a run
     directory, or on a host without a worker.
     """
-    found: dict[Path, None] = {}
+    paths: dict[Path, None] = {}
     urls = [text for text in inputs if is_url(text)]
     if urls and fetch is None:
         raise InputError(urls[0], found="it is a URL that cannot be opened here", expected="a local path")
     fetched = dict(zip(urls, fetch(urls) if fetch and urls else (), strict=True))
     places = {text: reachable(text) for text in inputs if text not in fetched}
-    found.update(dict.fromkeys(_reports_there([at for at in places.values() if at.host is not None])))
+    paths.update(dict.fromkeys(_reports_there([at for at in places.values() if at.host is not None])))
     for text in inputs:
         if text in fetched or places[text].host is None:
             for path in [fetched[text]] if text in fetched else _expand(str(places[text].path)):
-                found.update(dict.fromkeys(_reports_at(path)))
+                paths.update(dict.fromkeys(_reports_at(path)))
     # one report may be named twice, as itself and by its folder, or from here and from the root
-    distinct = {_place(path): path for path in reversed(found)}
+    distinct = {_place(path): path for path in reversed(paths)}
     reports = _without_twins(list(distinct.values()))
     if not reports:
         raise NoReportError(inputs[0] if inputs else ".", found="no report in it", expected=KNOWN)
@@ -58,7 +58,7 @@ def find_reports(inputs: Sequence[str], fetch: Fetch | None = None) -> list[Path
 
 def outdated(reports: Sequence[Path]) -> dict[Path, str]:
     """The exports among `reports` that are older than the report next to them, which was rewritten since; with its name."""
-    found = {}
+    names_beside = {}
     names: dict[Path, frozenset[str]] = {}
     there: dict[str, list[str]] = {}
     for path in reports:
@@ -76,11 +76,11 @@ def outdated(reports: Sequence[Path]) -> dict[Path, str]:
         stem = _stem(path.name)
         for name in (f"{stem}{suffix}" for suffix in TO_EXPORT):
             if name in names[path.parent] and _written(path) < _written(path.with_name(name)):
-                found[path] = name
+                names_beside[path] = name
     hosts = list(there)
     for outcome in run_tasks(_outdated_here, list(there.values()), hosts=hosts):
-        found.update({on_host(hosts[outcome.index], path): name for path, name in outcome.get().items()})
-    return found
+        names_beside.update({on_host(hosts[outcome.index], path): name for path, name in outcome.get().items()})
+    return names_beside
 
 
 def _outdated_here(reports: Sequence[str], _advance: Callable[[int], None]) -> dict[str, str]:
@@ -155,15 +155,15 @@ def _reports_at(path: Path) -> list[Path]:
 
 
 def _walk(folder: Path) -> list[Path]:
-    found: list[Path] = []
+    reports: list[Path] = []
     for entry in sorted(folder.iterdir(), key=lambda p: natural_key(p.name)):
         if entry.name.startswith(".") or is_run(entry) or not (entry.is_file() or entry.is_dir()):
             continue
         if is_report(entry):
-            found.append(entry)
+            reports.append(entry)
         elif entry.is_dir() and not entry.is_symlink():
-            found.extend(_walk(entry))
-    return found
+            reports.extend(_walk(entry))
+    return reports
 
 
 def _without_twins(paths: list[Path]) -> list[Path]:

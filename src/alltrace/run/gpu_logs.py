@@ -65,11 +65,11 @@ def parse_utc_offset(text: str, option: str = "--gpu-log-utc-offset") -> int:
     """
     if text.strip() in ("Z", "UTC"):
         return 0
-    found = _OFFSET.fullmatch(text)
-    minutes = int(found["hours"]) * 60 + int(found["minutes"]) if found else 9999
-    if found is None or int(found["minutes"]) > 59 or minutes > 14 * 60:
+    match = _OFFSET.fullmatch(text)
+    minutes = int(match["hours"]) * 60 + int(match["minutes"]) if match else 9999
+    if match is None or int(match["minutes"]) > 59 or minutes > 14 * 60:
         raise UsageError(f"{option} is {text[:40]!r}; expected how far local time is ahead of UTC, such as +01:00 or -0730")
-    return (-1 if found["sign"] == "-" else 1) * minutes * 60 * 10**9
+    return (-1 if match["sign"] == "-" else 1) * minutes * 60 * 10**9
 
 
 def logs_beside(reports: Sequence[str]) -> list[str]:
@@ -157,25 +157,25 @@ class _Users:
 
         Raises `InputError`: None of the log's GPUs is one of the run's.
         """
-        found = []
+        users = []
         for row, gpu in enumerate(log.gpus):
             if gpu.uuid is not None:
-                found += [(row, r, d) for r, d in self._by_uuid.get(_uuid(gpu.uuid), ())]
+                users += [(row, r, d) for r, d in self._by_uuid.get(_uuid(gpu.uuid), ())]
                 continue
             here = self._by_host.get(_host_of(log, gpu, self._hosts) or "", [])
             if gpu.bus_id is not None:
-                found += [(row, r, d) for r, d in here if d.bus_id is not None and _bus_id(d.bus_id) == gpu.bus_id]
+                users += [(row, r, d) for r, d in here if d.bus_id is not None and _bus_id(d.bus_id) == gpu.bus_id]
             elif gpu.number is not None:
                 places = _by_index(here, {g.number for g in log.gpus})
-                found += [(row, r, d) for r, d in here if places.get(d.identity) == gpu.number]
-        if not found:
+                users += [(row, r, d) for r, d in here if places.get(d.identity) == gpu.number]
+        if not users:
             raise InputError(
                 log.path,
                 found=f"none of its {counted(len(log.gpus), 'GPU')} matches a GPU in the reports",
                 expected="GPUs of the job, identified by UUID",
                 advice="record the log with uuid; if it has only indices, put the host's name in the file name",
             )
-        return found
+        return users
 
 
 def _uuid(text: str) -> str:
@@ -210,15 +210,15 @@ def _by_index(here: Sequence[tuple[RankRecord, Device]], indices: set[int | None
     return {by_bus[bus]: n for n, bus in enumerate(sorted(by_bus))}
 
 
-def _ahead_ns(log: GpuLog, owners: Sequence[tuple[int, RankRecord, Device]], given: int | None) -> tuple[int, str]:
+def _ahead_ns(log: GpuLog, owners: Sequence[tuple[int, RankRecord, Device]], stated_ns: int | None) -> tuple[int, str]:
     """How far the log's times are ahead of UTC, ns, and a note where that was inferred.
 
     Raises `UsageError`: several time zones match, or the file next to the log has none.
     """
     if not log.local:
         return 0, ""
-    if given is not None:
-        return given, ""
+    if stated_ns is not None:
+        return stated_ns, ""
     beside = Path(f"{log.path}{OFFSET_SUFFIX}")
     if beside.is_file():
         return parse_utc_offset(beside.read_bytes()[:40].decode("ascii", "replace").strip(), path_text(str(beside))), ""
@@ -268,8 +268,8 @@ def _rows(log: GpuLog, rank: RankRecord, device: Device, gpu: int, ahead_ns: int
         "time": pa.array(utc[rows] - rank.time_base_utc_ns, pa.int64()),
         "device": pa.array(np.full(len(rows), device.device), pa.int32()),
     }
-    for name, found in values.items():
-        nothing = np.isnan(found)
-        kept = np.where(nothing, 0, found)
-        columns[name] = pa.array(kept.astype(np.int64) if name == "event_reasons" else kept, mask=nothing)
+    for name, samples in values.items():
+        nothing = np.isnan(samples)
+        filled = np.where(nothing, 0, samples)
+        columns[name] = pa.array(filled.astype(np.int64) if name == "event_reasons" else filled, mask=nothing)
     return pa.table({name: columns[name] for name in GPU_LOG.column_names})

@@ -23,10 +23,10 @@ class HostPath(NamedTuple):
 
 def host_path(text: str) -> HostPath:
     """Where the report called `text` is; what exists here under that very name is no `HOST:/PATH`."""
-    found = _HOSTED.fullmatch(text)
-    if found is None or _exists(Path(text)):
+    match = _HOSTED.fullmatch(text)
+    if match is None or _exists(Path(text)):
         return HostPath(None, Path(text))
-    return HostPath(found["host"], Path(found["path"]))
+    return HostPath(match["host"], Path(match["path"]))
 
 
 def reachable(text: str) -> HostPath:

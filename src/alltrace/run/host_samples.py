@@ -16,8 +16,8 @@ TABLE = "gpu_metrics"
 
 def samplers(manifest: Manifest, record: RankRecord) -> list[RankRecord]:
     """The ranks of the same host with samples in their reports, the rank itself first."""
-    found = [r for r in manifest.ranks_of_host[record.host] if r.rows.get(TABLE)]
-    return sorted(found, key=lambda r: (r.rank != record.rank, r.rank))
+    ranks = [r for r in manifest.ranks_of_host[record.host] if r.rows.get(TABLE)]
+    return sorted(ranks, key=lambda r: (r.rank != record.rank, r.rank))
 
 
 def samples_of_host(own: Any, others: Sequence[RankRecord], opened: Callable[[RankRecord], Any], columns: Sequence[str]) -> Any:
@@ -32,11 +32,11 @@ def samples_of_host(own: Any, others: Sequence[RankRecord], opened: Callable[[Ra
 
     wanted = list(columns)
     read = [*wanted, *([] if "device" in wanted else ["device"])]
-    found = own.table(TABLE, read)
-    known = set(found.column("device").unique().to_pylist())
+    samples = own.table(TABLE, read)
+    known = set(samples.column("device").unique().to_pylist())
     others = [record for record in others if record.rank != own.rank]
     lacking = {name: device for name, device in _named(own).items() if device not in known} if others else {}
-    tables = [found]
+    tables = [samples]
     for record in others:
         if not lacking:
             break
@@ -48,11 +48,11 @@ def samples_of_host(own: Any, others: Sequence[RankRecord], opened: Callable[[Ra
             device = piece.column("device").fill_null(-1).to_numpy()
             mine = np.isin(device, list(places))
             if mine.any():
-                kept = piece.filter(pa.array(mine))
+                chosen = piece.filter(pa.array(mine))
                 moved = np.array([places[d] for d in device[mine].tolist()])
                 seen.update(np.unique(moved).tolist())
-                at = kept.column_names.index("device")
-                tables.append(kept.set_column(at, kept.schema.field(at), pa.array(moved, kept.schema.field(at).type)))
+                at = chosen.column_names.index("device")
+                tables.append(chosen.set_column(at, chosen.schema.field(at), pa.array(moved, chosen.schema.field(at).type)))
         lacking = {name: device for name, device in lacking.items() if device not in seen}
     return pa.concat_tables(tables).select(wanted)
 
@@ -72,16 +72,16 @@ def sample_sources(
     beside = (record for record in manifest.ranks_of_host[own.host] if record.rank != own.rank)
     taken = {d.identity for record in beside for d in record.devices}
     of_others = {device for name, device in _named(own).items() if (own.host, name) in taken} - works_on
-    found = [(own, {device: device for device in _sampled(own) if device not in of_others})]
-    lacking = {name: d for name, d in _named(own).items() if d in works_on and d not in found[0][1]}
+    sources = [(own, {device: device for device in _sampled(own) if device not in of_others})]
+    lacking = {name: d for name, d in _named(own).items() if d in works_on and d not in sources[0][1]}
     for record in others:
         if record.rank != own.rank and lacking:
             other = opened(record)
             there, sampled = _named(other), _sampled(other)
             places = {there[name]: device for name, device in lacking.items() if there.get(name) in sampled}
-            found.append((other, places))
+            sources.append((other, places))
             lacking = {name: device for name, device in lacking.items() if device not in places.values()}
-    return [(tables, places) for tables, places in found if places]
+    return [(tables, places) for tables, places in sources if places]
 
 
 def _sampled(rank: Any) -> set[int]:

@@ -30,7 +30,6 @@ from alltrace.trace.schema import TABLES
 SILENCE_NS = 1_000_000
 """A time of this length without any record, such as a call, is a pause of a thread; shorter ones are the pace of the program."""
 
-DEVICE_WORK = ("kernels", "copies", "graphs")
 _OPERATORS = name_id("cpu_op")
 MAIN_STREAM = 0
 _OTHERS = 1

@@ -221,7 +221,7 @@ def natural_key(text: str) -> tuple[object, ...]:
 
 def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
     """The processes that are ranks, reports of one process joined."""
-    found: dict[tuple[object, ...], list[_Candidate]] = {}
+    by_place: dict[tuple[object, ...], list[_Candidate]] = {}
     nameless: dict[tuple[object, ...], str] = {}
     present = [(index, report) for index, report in enumerate(reports) if report is not None]
     hosts = _hosts_in_names([report for _, report in present])
@@ -243,7 +243,7 @@ def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
         for n, lead in enumerate(leads or [None]):
             mine = tuple(([lead.process] if lead else []) + (others if n == 0 else []))
             own = host if lead is None or lead.host is None else lead.host
-            same = found.setdefault((own, *place, lead.pid if lead and not again else None), [])
+            same = by_place.setdefault((own, *place, lead.pid if lead and not again else None), [])
             # two processes of one report are two, also if they have one id, as in containers or after ids came round
             known = next((c for c in same if c.sources[-1].report != index and c.may_be(report, lead)), None)
             if known is None:
@@ -252,7 +252,7 @@ def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
             known.leads += [lead] if lead else []
             known.sources.append(Source(index, mine))
             known.reports.append(report)
-    candidates = [c for same in found.values() for c in same]
+    candidates = [c for same in by_place.values() for c in same]
     for candidate in candidates:
         together = sorted(
             zip(candidate.reports, candidate.sources, strict=True), key=lambda p: (p[0].utc_ns or 0, natural_key(p[0].path))
@@ -305,38 +305,38 @@ def _claims(candidates: Sequence[_Candidate], notes: list[str]) -> dict[int, tup
     sources.append(("file name", _from_last_number(candidates)))
     claimed: dict[int, tuple[int, str]] = {}
     for source, ask in sources:
-        given = {i: rank for i, c in enumerate(candidates) if i not in claimed and (rank := ask(c)) is not None}
-        if not given:
+        numbers = {i: rank for i, c in enumerate(candidates) if i not in claimed and (rank := ask(c)) is not None}
+        if not numbers:
             continue
-        counts = Counter(given.values())
+        counts = Counter(numbers.values())
         clashing = sorted(rank for rank, n in counts.items() if n > 1)
-        if clashing and (apart := _by_role(candidates, given)) is not None:
-            given, clashing = apart, []
+        if clashing and (apart := _by_role(candidates, numbers)) is not None:
+            numbers, clashing = apart, []
             notes.append(f"each role has its own rank numbers ({source}), so ranks were renumbered, role after role")
         if clashing:
             notes.append(_clash_note(source, clashing[0], counts))
             continue
         taken = {rank for rank, _ in claimed.values()}
-        for i, rank in given.items():
+        for i, rank in numbers.items():
             if rank not in taken:
                 claimed[i] = (rank, source)
     return claimed
 
 
-def _by_role(candidates: Sequence[_Candidate], given: Mapping[int, int]) -> dict[int, int] | None:
+def _by_role(candidates: Sequence[_Candidate], numbers: Mapping[int, int]) -> dict[int, int] | None:
     """New numbers if numbers are per role: roles follow each other. None if roles do not distinguish ranks."""
-    roles = {i: candidates[i].reports[0].environment.get(ROLE, "") for i in given}
+    roles = {i: candidates[i].reports[0].environment.get(ROLE, "") for i in numbers}
     if (
         len(set(roles.values())) < 2
-        or len(given) < len(candidates)
-        or len({(roles[i], rank) for i, rank in given.items()}) < len(given)
+        or len(numbers) < len(candidates)
+        or len({(roles[i], rank) for i, rank in numbers.items()}) < len(numbers)
     ):
         return None
     first, offsets = 0, {}
     for role in sorted(set(roles.values()), key=natural_key):
         offsets[role] = first
-        first += 1 + max(rank for i, rank in given.items() if roles[i] == role)
-    return {i: offsets[roles[i]] + rank for i, rank in given.items()}
+        first += 1 + max(rank for i, rank in numbers.items() if roles[i] == role)
+    return {i: offsets[roles[i]] + rank for i, rank in numbers.items()}
 
 
 def _clash_note(source: str, rank: int, counts: Mapping[int, int]) -> str:
@@ -448,15 +448,15 @@ def _local_ranks(candidates: Sequence[_Candidate], claimed: Mapping[int, tuple[i
         by_host[candidates[i].host].append(i)
     local: dict[int, int] = {}
     for members in by_host.values():
-        given = [_given_local_rank(candidates[i]) for i in members]
-        known = None not in given and len(set(given)) == len(given)
+        stated = [_launchers_local_rank(candidates[i]) for i in members]
+        known = None not in stated and len(set(stated)) == len(stated)
         for n, i in enumerate(members):
-            told = given[n]
-            local[i] = told if known and told is not None else n
+            number = stated[n]
+            local[i] = number if known and number is not None else n
     return local
 
 
-def _given_local_rank(candidate: _Candidate) -> int | None:
+def _launchers_local_rank(candidate: _Candidate) -> int | None:
     if not candidate.alone:
         return None
     numbers = (_number(candidate.reports[0].environment, v) for v in _LOCAL_RANK_VARIABLES)
@@ -508,8 +508,8 @@ def _paths(reports: Sequence[Report]) -> str:
     return ", ".join(r.path for r in reports[:_MISSING_LISTED]) + more
 
 
-def _missing(ranks: Sequence[int], world_size: int | None, found: Iterable[tuple[int, str]]) -> tuple[int, ...]:
-    if all(source == "order" for _, source in found):
+def _missing(ranks: Sequence[int], world_size: int | None, claims: Iterable[tuple[int, str]]) -> tuple[int, ...]:
+    if all(source == "order" for _, source in claims):
         return ()
     present = set(ranks)
     top = max(present, default=-1) + 1

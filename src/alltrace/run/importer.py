@@ -193,12 +193,12 @@ def import_part(
     """
     watcher = watcher or Watcher()
     rules = rules or built_in_rules()
-    found = find_reports(inputs, fetch)
-    if (other := next((path for path in found if host_path(str(path)).host is not None), None)) is not None:
+    paths = find_reports(inputs, fetch)
+    if (other := next((path for path in paths if host_path(str(path)).host is not None), None)) is not None:
         raise UsageError(
             f"{printable(str(other))}: --part imports reports that this host sees; leave out --dask, --slurm and --pbs"
         )
-    reports = [p.absolute() for p in found]
+    reports = [p.absolute() for p in paths]
     watcher.found(len(reports))
     wanted = tuple(t for t in EVENT_TABLES if tables is None or t in tables)
     with _scratch(reports, output) as scratch, ExitStack() as opened:
@@ -261,14 +261,14 @@ def _import_planned(
 ) -> Manifest:
     is_new = not (output / MANIFEST).exists()
     signatures = {r.rank: _signature(r, probes, wanted, rules) for r in plan.ranks}
-    kept = _kept(output, signatures)
-    todo = [r for r in plan.ranks if r.rank not in kept]
+    unchanged = _intact_ranks(output, signatures)
+    todo = [r for r in plan.ranks if r.rank not in unchanged]
     if jobs is None and not remote():
         jobs = _processes_worth(sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}))
     tasks = _tasks(output, plan, todo, probes, wanted, signatures, rules, scratch)
     watcher.planned(len(todo), sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}))
-    write_manifest(output, manifest.with_ranks(kept.values()))
-    done = dict(kept)
+    write_manifest(output, manifest.with_ranks(unchanged.values()))
+    done = dict(unchanged)
     failed: list[tuple[RankTask, AlltraceError]] = []
     hosts = [_hosts_of(task) for task in tasks]
     for task, several in zip(tasks, hosts, strict=True):
@@ -294,13 +294,13 @@ def _processes_worth(rows: int) -> int:
     return min(default_jobs(), 1 + rows // _ROWS_WORTH_A_PROCESS)
 
 
-def _with_logs(output: Path, manifest: Manifest, given: tuple[Any, ...], jobs: int | None) -> Manifest:
+def _with_logs(output: Path, manifest: Manifest, paths: tuple[Any, ...], jobs: int | None) -> Manifest:
     """The facts with the logs of the job, which are read once it is known who is which rank."""
-    if not any(given) and not (output / "logs").exists():
+    if not any(paths) and not (output / "logs").exists():
         return manifest
     from alltrace.run.run_logs import JobLogs, import_logs
 
-    logs, notes = import_logs(output, manifest, JobLogs(*given), jobs)
+    logs, notes = import_logs(output, manifest, JobLogs(*paths), jobs)
     whole = replace(manifest, logs=logs, notes=(*manifest.notes, *notes))
     write_manifest(output, whole)
     return whole
@@ -331,15 +331,15 @@ def _probe_all(
 ) -> list[_Probe]:
     """What a first look at each report finds, or found when it was imported as a part."""
     known_parts = [part_of(path, parts) for path in reports]
-    found = [None if part is None else _Probe(part.record, part.report, part.rows) for part in known_parts]
+    probes = [None if part is None else _Probe(part.record, part.report, part.rows) for part in known_parts]
     folders = [f"{scratch}/{n}" if scratch else "" for n in range(len(reports))]
     alone = len(reports) == 1 and not remote()  # then it is read in this process too, and need not be opened again
-    new = [n for n, probe in enumerate(found) if probe is None]
+    new = [n for n, probe in enumerate(probes) if probe is None]
     items = [_Look(str(p := reports[n]), wanted, known.get(str(p)), folders[n], len(reports), alone) for n in new]
     many = jobs if scratch or remote() else _processes_for_looks([reports[n] for n in new], jobs)
     for outcome in run_tasks(_probe, items, jobs=many, hosts=[host_path(look.path).host for look in items]):
-        found[new[outcome.index]] = outcome.get()
-    return [p for p in found if p is not None]
+        probes[new[outcome.index]] = outcome.get()
+    return [p for p in probes if p is not None]
 
 
 def _processes_for_looks(reports: Sequence[Path], jobs: int | None) -> int | None:
@@ -354,14 +354,14 @@ def _processes_for_looks(reports: Sequence[Path], jobs: int | None) -> int | Non
 
 def _with_ages(probes: list[_Probe], old: Mapping[Path, str]) -> list[_Probe]:
     """The probes, with a warning for exports that are older than the report next to them."""
-    found = []
+    with_warnings = []
     for probe in probes:
         record, beside = probe.record, old.get(Path(probe.record.path))
         if beside is not None:
             warning = f"The export is older than the report {printable(beside)} next to it."
             record = record._replace(warnings=(*record.warnings, ReportWarning(warning, EVENT_TABLES)))
-        found.append(probe._replace(record=record))
-    return found
+        with_warnings.append(probe._replace(record=record))
+    return with_warnings
 
 
 def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
@@ -384,9 +384,9 @@ def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
         if look.scratch and not _has_room(Path(look.scratch), look.reports):
             shutil.rmtree(look.scratch, ignore_errors=True)
     report = report._replace(path=look.path, host=report.host or host)
-    told = side_file_of(path)
-    if told.role is not None:
-        report = report._replace(environment={**report.environment, ROLE: told.role})
+    side_file = side_file_of(path)
+    if side_file.role is not None:
+        report = report._replace(environment={**report.environment, ROLE: side_file.role})
     record = ReportRecord(
         path=look.path,
         size_bytes=size,
@@ -400,7 +400,7 @@ def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
         session_ns=None if report.start_ns is None or report.stop_ns is None else report.stop_ns - report.start_ns,
         environment=dict(report.environment),
         environment_removed=report.environment_removed,
-        warnings=(*report.warnings, *told.left_out),
+        warnings=(*report.warnings, *side_file.left_out),
     )
     return _Probe(record, report, rows, reader if look.stays else None)
 
@@ -548,13 +548,13 @@ def _signature(
 
 def _in_rows(rank: RankRecord, rows: Mapping[int, int]) -> RankRecord:
     """The rank, with its reports in other rows of the manifest."""
-    warnings, row_warnings = ({str(rows[int(n)]): w for n, w in found.items()} for found in (rank.warnings, rank.row_warnings))
+    warnings, row_warnings = ({str(rows[int(n)]): w for n, w in by_row.items()} for by_row in (rank.warnings, rank.row_warnings))
     return rank._replace(reports=tuple(rows[n] for n in rank.reports), warnings=warnings, row_warnings=row_warnings)
 
 
-def _kept(output: Path, signatures: dict[int, dict[str, Any]]) -> dict[int, RankRecord]:
+def _intact_ranks(output: Path, signatures: dict[int, dict[str, Any]]) -> dict[int, RankRecord]:
     """The ranks that are there already, whole, and were made from the same; all others are removed."""
-    kept: dict[int, RankRecord] = {}
+    intact: dict[int, RankRecord] = {}
     for folder in (output / RANKS).glob("rank=*"):
         number = folder.name.partition("=")[2]
         rank = int(number) if number.isdigit() else -1
@@ -563,18 +563,18 @@ def _kept(output: Path, signatures: dict[int, dict[str, Any]]) -> dict[int, Rank
             signature, wanted = record["signature"], signatures.get(rank)
             same = wanted is not None and {**signature, _ROWS: wanted[_ROWS]} == wanted
             if wanted is not None and same and folder.name == Path(rank_folder(rank)).name:
-                found = rank_from_json(record["rank"])
+                stored_rank = rank_from_json(record["rank"])
                 checksums = files_of(record, folder / RANK_RECORD)
-                if found.rank == rank and not any(CheckedFiles(folder, checksums).damaged()):
+                if stored_rank.rank == rank and not any(CheckedFiles(folder, checksums).damaged()):
                     if signature != wanted:  # its reports are in other rows than in the import that made it
-                        found = _in_rows(found, dict(zip(signature[_ROWS], wanted[_ROWS], strict=True)))
-                        write_rank_record(folder, found, wanted, checksums)
-                    kept[rank] = found
+                        stored_rank = _in_rows(stored_rank, dict(zip(signature[_ROWS], wanted[_ROWS], strict=True)))
+                        write_rank_record(folder, stored_rank, wanted, checksums)
+                    intact[rank] = stored_rank
                     continue
         except (AlltraceError, KeyError, TypeError, ValueError):
             pass
         shutil.rmtree(folder)
-    return kept
+    return intact
 
 
 def _tasks(

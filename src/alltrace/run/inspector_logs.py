@@ -116,8 +116,8 @@ def _read(path: str, advance: Callable[[int], None], folder: Path) -> _File:
 
     from alltrace.readers.nccl_inspector.records import read_inspector
 
-    found = read_inspector(path, advance)
-    at, its = found.communicators, found.operations
+    file = read_inspector(path, advance)
+    at, its = file.communicators, file.operations
     columns: dict[str, Any] = {
         "communicator": [_text(o.communicator) for o in its],
         "description": [_text(at[o.communicator].name) or None for o in its],
@@ -140,18 +140,18 @@ def _read(path: str, advance: Callable[[int], None], folder: Path) -> _File:
     place = folder / f"{blake2b(path.encode(), digest_size=16).hexdigest()}.parquet"
     pq.write_table(table, place, compression="zstd")
     largest = max(at.values(), key=lambda c: c.size)
-    lost = sum(map(sum, found.dropped.values()))
+    lost = sum(map(sum, file.dropped.values()))
     return _File(
         path,
-        found.host,
-        found.pid,
+        file.host,
+        file.pid,
         largest.size,
         largest.rank,
         len(its),
         sum(o.end_ns is not None for o in its),
         lost,
-        found.unread,
-        found.mixed,
+        file.unread,
+        file.mixed,
         place,
     )
 
@@ -171,14 +171,14 @@ def _owners(files: Sequence[_File], ranks: Sequence[RankRecord]) -> tuple[list[i
         for pid in rank.pids:
             processes[short_host(rank.host), pid].add(rank.rank)
     how = "process"
-    found = [processes.get((short_host(f.host), f.pid), set()) for f in files]
-    if not any(len(f) == 1 for f in found):
+    candidates = [processes.get((short_host(f.host), f.pid), set()) for f in files]
+    if not any(len(f) == 1 for f in candidates):
         how = "rank"
         numbers = {r.rank for r in ranks}
         world = max(f.size for f in files)
         claimed = Counter(f.rank for f in files if f.size == world)
-        found = [{f.rank} if f.size == world and claimed[f.rank] == 1 and f.rank in numbers else set() for f in files]
-    owners = [next(iter(f)) if len(f) == 1 else None for f in found]
+        candidates = [{f.rank} if f.size == world and claimed[f.rank] == 1 and f.rank in numbers else set() for f in files]
+    owners = [next(iter(f)) if len(f) == 1 else None for f in candidates]
     if not any(o is not None for o in owners):
         raise InputError(
             files[0].path if len(files) == 1 else f"{path_text(files[0].path)} and {len(files) - 1} more files",

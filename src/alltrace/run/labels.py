@@ -23,15 +23,15 @@ def checked_labels(job: str | None, revision: str | None, tags: Sequence[str]) -
     return Labels(job, revision, tuple(dict.fromkeys(tags)))
 
 
-def with_defaults(given: Labels, environments: Sequence[Mapping[str, str]]) -> Labels:
+def with_defaults(labels: Labels, environments: Sequence[Mapping[str, str]]) -> Labels:
     """The labels; missing ones come from the variables of the reports, if these agree."""
 
-    def told(variables: Sequence[str]) -> str | None:
+    def agreed(variables: Sequence[str]) -> str | None:
         for variable in variables:
             values = {text for e in environments if (text := e.get(variable))}
             if values:
                 return values.pop() if len(values) == 1 else None
         return None
 
-    job = told(_JOB) if given.job is None else given.job
-    return given._replace(job=job, revision=told(_REVISION) if given.revision is None else given.revision)
+    job = agreed(_JOB) if labels.job is None else labels.job
+    return labels._replace(job=job, revision=agreed(_REVISION) if labels.revision is None else labels.revision)

@@ -303,19 +303,19 @@ class Manifest:
     @cached_property
     def ranks_of_host(self) -> Mapping[str, tuple[RankRecord, ...]]:
         """The ranks of each host, by number."""
-        found: dict[str, list[RankRecord]] = {}
+        by_host: dict[str, list[RankRecord]] = {}
         for rank in self.ranks:
-            found.setdefault(rank.host, []).append(rank)
-        return {host: tuple(ranks) for host, ranks in found.items()}
+            by_host.setdefault(rank.host, []).append(rank)
+        return {host: tuple(ranks) for host, ranks in by_host.items()}
 
     @cached_property
     def ranks_of_report(self) -> Mapping[int, tuple[RankRecord, ...]]:
         """The ranks that have something of each report, by its row of `reports`."""
-        found: dict[int, list[RankRecord]] = {}
+        by_report: dict[int, list[RankRecord]] = {}
         for rank in self.ranks:
             for report in rank.reports:
-                found.setdefault(report, []).append(rank)
-        return {report: tuple(ranks) for report, ranks in found.items()}
+                by_report.setdefault(report, []).append(rank)
+        return {report: tuple(ranks) for report, ranks in by_report.items()}
 
     @cached_property
     def clock_of_host(self) -> Mapping[str, Clock]:
@@ -417,8 +417,8 @@ def record_from_json(kind: type[Made], value: Mapping[str, Any]) -> Made:
     Raises:
         TypeError: A fact is missing or of another type, or there is one too many.
     """
-    made: Made = _record(kind, value)
-    return made
+    record: Made = _record(kind, value)
+    return record
 
 
 def _sound(rank: RankRecord) -> RankRecord:

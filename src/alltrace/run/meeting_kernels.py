@@ -58,15 +58,15 @@ def keep_unknown_kernels(piece: Piece) -> None:
     start, end = (integers(table.column(c)) for c in ("start", "end"))
     ids, at = coded(_names(table))
     length = np.bincount(at, np.maximum(end - start, 0).astype(np.float64), minlength=len(ids))
-    found = []
+    rows = []
     for number in np.argsort(-length[: len(ids)], kind="stable")[:_MOST_NAMES].tolist():
         rows_of = np.flatnonzero(at == number)
         first = rows_of[np.argsort(start[rows_of], kind="stable")][:COMPARED]
         its = {"starts": start[first].tolist(), "ends": end[first].tolist()}
-        found.append({"name": ids[number].as_py(), "number": len(rows_of), **its})
+        rows.append({"name": ids[number].as_py(), "number": len(rows_of), **its})
     times = pa.list_(pa.int64())
     schema = pa.schema([("name", pa.int64()), ("number", pa.int64()), ("starts", times), ("ends", times)])
-    write_parquet(pa.Table.from_pylist(found, schema), piece.folder / UNKNOWN_KERNELS)
+    write_parquet(pa.Table.from_pylist(rows, schema), piece.folder / UNKNOWN_KERNELS)
 
 
 def find_meeting_kernels(run: Path, manifest: Manifest) -> tuple[MeetingKernel, ...]:
@@ -83,7 +83,7 @@ def find_meeting_kernels(run: Path, manifest: Manifest) -> tuple[MeetingKernel, 
         paths = [run / r.folder / UNKNOWN_KERNELS for r in records]
         if len(records) < 2 or not all(p.is_file() for p in paths):  # a rank without such kernels takes no part
             continue
-        kernels = [_kept(path, clock_map(manifest, r).apply) for path, r in zip(paths, records, strict=True)]
+        kernels = [_read_kernels(path, clock_map(manifest, r).apply) for path, r in zip(paths, records, strict=True)]
         for name in set(kernels[0]).intersection(*kernels[1:]):
             its = [of_rank[name] for of_rank in kernels]
             if len({number for number, _, _ in its}) > 1:
@@ -93,8 +93,8 @@ def find_meeting_kernels(run: Path, manifest: Manifest) -> tuple[MeetingKernel, 
             chosen = (late >= _APART_NS) & (starts.max(axis=0) < ends.min(axis=0))
             apart[name] += int((late >= _APART_NS).sum())
             met[name] += int((chosen & (np.ptp(ends, axis=0) <= np.maximum(_TOGETHER_NS, _TOGETHER_SHARE * late))).sum())
-    found = [MeetingKernel(n, apart[n], met[n]) for n in apart if apart[n] >= _LEAST and met[n] >= _MOST_OF * apart[n]]
-    return tuple(sorted(found, key=lambda m: (-m.met, m.name)))
+    meeting = [MeetingKernel(n, apart[n], met[n]) for n in apart if apart[n] >= _LEAST and met[n] >= _MOST_OF * apart[n]]
+    return tuple(sorted(meeting, key=lambda m: (-m.met, m.name)))
 
 
 def with_meeting_kind(kernels: pa.Table, meeting: Sequence[MeetingKernel]) -> pa.Table:
@@ -138,7 +138,7 @@ def _text(name: str, meeting: MeetingKernel) -> str:
     )
 
 
-def _kept(path: Path, to_host: Callable[[Int64], Int64]) -> dict[int, tuple[int, Int64, Int64]]:
+def _read_kernels(path: Path, to_host: Callable[[Int64], Int64]) -> dict[int, tuple[int, Int64, Int64]]:
     """What a rank's file holds by name: the number of all kernels, and starts and ends of the first on the host's clock."""
     rows: Iterable[Mapping[str, Any]] = read_parquet(path, ["name", "number", "starts", "ends"]).to_pylist()
     return {

@@ -205,16 +205,16 @@ class _Work(NamedTuple):
     @classmethod
     def of(cls, piece: Piece) -> _Work:
         """The work of a rank; `stream` numbers the streams of all its devices."""
-        found: list[tuple[Int64, ...]] = []
+        of_tables: list[tuple[Int64, ...]] = []
         for name in ("kernels", "copies", "graphs"):
             if piece.rows.get(name):
                 table = piece.read(name, ["process", "correlation", "start", "end", "device", "stream"])
                 value = [integers(table.column(c), -1) for c in ("process", "correlation", "start", "end", "device", "stream")]
-                found.append((_joined(value[0], value[1]), value[2], value[3], (value[4] << 32) + value[5]))
-        if not found:
+                of_tables.append((_joined(value[0], value[1]), value[2], value[3], (value[4] << 32) + value[5]))
+        if not of_tables:
             none = np.empty(0, np.int64)
             return cls(none, none, none, none)
-        ids, start, end, stream = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        ids, start, end, stream = (np.concatenate(parts) for parts in zip(*of_tables, strict=True))
         return cls(ids, start, end, np.unique(stream, return_inverse=True)[1].reshape(-1))
 
 
@@ -226,12 +226,12 @@ def _joined(process: Int64, correlation: Int64) -> Int64:
 
 
 def _ids(piece: Piece, tables: Sequence[str]) -> Int64:
-    found = [np.empty(0, np.int64)]
+    ids = [np.empty(0, np.int64)]
     for name in tables:
         if piece.rows.get(name):
             table = piece.read(name, ["process", "correlation"])
-            found.append(_joined(*(integers(table.column(c), -1) for c in ("process", "correlation"))))
-    return np.concatenate(found)
+            ids.append(_joined(*(integers(table.column(c), -1) for c in ("process", "correlation"))))
+    return np.concatenate(ids)
 
 
 def _same(some: Int64, others: Int64) -> bool:
@@ -264,8 +264,8 @@ def _is_in(ids: Int64, known: Int64) -> Flags:
     if (known[1:] < known[:-1]).any():
         known = np.sort(known)
     at = np.minimum(np.searchsorted(known, ids), len(known) - 1)
-    found: Flags = known[at] == ids
-    return found
+    inside: Flags = known[at] == ids
+    return inside
 
 
 def _inside(thread: Int64, start: Int64, end: Int64) -> Flags:
@@ -273,23 +273,23 @@ def _inside(thread: Int64, start: Int64, end: Int64) -> Flags:
 
     The runtime's call holds the driver's, and what they launch has the id of the outer one.
     """
-    found = np.zeros(len(start), np.bool_)
+    nested = np.zeros(len(start), np.bool_)
     for number in np.unique(thread).tolist():
         mine = np.flatnonzero(thread == number)
         reached = np.maximum.accumulate(end[mine])
-        found[mine[1:]] = end[mine][1:] <= reached[:-1]
-    return found
+        nested[mine[1:]] = end[mine][1:] <= reached[:-1]
+    return nested
 
 
 def _captured(value: Mapping[str, Int64], rows: Int64, begins: Int64, ends: Int64) -> Flags:
     """Which calls are between the begin and the end of a stream's capture into a graph, on any thread of their process."""
-    found = np.zeros(len(rows), np.bool_)
+    captured = np.zeros(len(rows), np.bool_)
     for begin in begins.tolist():
         process, since = value["process"][begin], value["start"][begin]
         later = value["start"][ends[(value["process"][ends] == process) & (value["start"][ends] >= since)]]
         until = later.min() if len(later) else since
-        found |= (value["process"][rows] == process) & (value["start"][rows] >= since) & (value["start"][rows] <= until)
-    return found
+        captured |= (value["process"][rows] == process) & (value["start"][rows] >= since) & (value["start"][rows] <= until)
+    return captured
 
 
 def _lost(piece: Piece, calls: _Calls, recorded: Flags, others: Int64, work: _Work) -> Flags:
@@ -323,13 +323,13 @@ def _calls_of(piece: Piece, ids: Int64) -> tuple[Int64, Int64]:
 
 def _place(calls: _Calls, lost: Flags, recorded: Flags) -> str:
     """Where in the capture they are: `start`, `end`, `places` for a few, or `spread`."""
-    kept = calls.start[recorded]
+    starts = calls.start[recorded]
     first, last = calls.start[lost].min(), calls.start[lost].max()
-    if not len(kept):
+    if not len(starts):
         return "everywhere"
-    if last < kept.min():
+    if last < starts.min():
         return "start"
-    if first > kept.max():
+    if first > starts.max():
         return "end"
     return "spread" if _is_spread(calls, lost) else "places"
 
@@ -339,12 +339,12 @@ def _is_spread(calls: _Calls, lost: Flags) -> bool:
     return bool(blocks > _FEW_BLOCKS and np.count_nonzero(lost) > _FEW_SHARE * len(calls.id))
 
 
-def _unrecorded(calls: _Calls, lost: Flags, kept: Flags, work: _Work, end_ns: int) -> list[tuple[int, int]]:
+def _unrecorded(calls: _Calls, lost: Flags, recorded: Flags, work: _Work, end_ns: int) -> list[tuple[int, int]]:
     """When lost work may have run, merged and ascending."""
     spans: list[tuple[int, int]] = []
     order = np.argsort(work.id, kind="stable")
     for process in np.unique(calls.process[lost]).tolist():
-        mine = np.flatnonzero((calls.process == process) & (lost | kept))
+        mine = np.flatnonzero((calls.process == process) & (lost | recorded))
         gone, called, returned = lost[mine], calls.start[mine], calls.end[mine]
         # the launch of each piece of work, by its index among those of the process
         at = np.searchsorted(work.id[order], calls.id[mine], "left")

@@ -72,7 +72,7 @@ class Names:
         wanted = ids if ids.type == pa.int64() else pc.cast(ids, pa.int64())
         wanted = (pc.fill_null(wanted, 0) if ids.null_count else wanted).to_numpy(zero_copy_only=False)
         at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        found = known[at] == wanted
+        is_known = known[at] == wanted
         if ids.null_count:
-            found &= pc.is_valid(ids).to_numpy(zero_copy_only=False)
-        return pc.take(values, pa.array(at, mask=~found))
+            is_known &= pc.is_valid(ids).to_numpy(zero_copy_only=False)
+        return pc.take(values, pa.array(at, mask=~is_known))

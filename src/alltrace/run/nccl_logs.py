@@ -93,7 +93,7 @@ def log_folder(beside: Path | None = None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def expand(given: Sequence[str]) -> list[Path]:
+def expand(arguments: Sequence[str]) -> list[Path]:
     """The files that the arguments name: files, folders (all files in them) and patterns.
 
     Raises `InputError`: an argument names nothing.
@@ -101,20 +101,20 @@ def expand(given: Sequence[str]) -> list[Path]:
     import glob
 
     files: dict[Path, None] = {}
-    for text in given:
+    for text in arguments:
         path = Path(text)
         try:
             folder, there, why = path.is_dir(), path.exists(), "there is no such file"
         except OSError as error:  # a name that is too long, or below what may not be entered
             folder, there, why = False, False, f"it cannot be accessed ({error.strerror})"
-        found = [path] if there else []
+        paths = [path] if there else []
         if folder:
-            found = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
+            paths = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
         elif not there and any(c in text for c in "*?["):
-            found = sorted(Path(p) for p in glob.glob(text, recursive=True) if Path(p).is_file())  # noqa: PTH207  patterns may be absolute
-        if not found:
+            paths = sorted(Path(p) for p in glob.glob(text, recursive=True) if Path(p).is_file())  # noqa: PTH207  patterns may be absolute
+        if not paths:
             raise InputError(path, found=why, expected="a log, a folder of logs or a pattern")
-        files.update(dict.fromkeys(found))
+        files.update(dict.fromkeys(paths))
     return list(files)
 
 

@@ -103,8 +103,8 @@ def shared_file(files: RankFiles, overlay: Overlay | None, table: str) -> Path |
     `DamageError`: it is not as it was written.
     """
     logged = table in (GPU_LOG.name, INSPECTOR.name)
-    held, name = files.logs() if logged else overlay.files if overlay is not None else None, f"{table}.parquet"
-    return held.path(name) if held is not None and held.has(name) else None
+    folder, name = files.logs() if logged else overlay.files if overlay is not None else None, f"{table}.parquet"
+    return folder.path(name) if folder is not None and folder.has(name) else None
 
 
 def collectives_file(rank: int) -> str:

@@ -94,8 +94,8 @@ class _Facts(NamedTuple):
 
     def groups(self, value: int) -> list[int]:
         """The row groups that may have a row with a value."""
-        found: list[int] = self.order[(self.low <= value) & (value <= self.high)].tolist()
-        return found
+        groups: list[int] = self.order[(self.low <= value) & (value <= self.high)].tolist()
+        return groups
 
 
 @lru_cache(8)
@@ -108,8 +108,8 @@ def _facts(path: Path, column: str, _size_bytes: int, _written_ns: int) -> _Fact
     bounds = []
     for group in order:
         chunk = metadata.row_group(group).column(place)
-        told = chunk.statistics if chunk.is_stats_set else None
-        bounds.append((every.min, every.max) if told is None or not told.has_min_max else (told.min, told.max))
+        stats = chunk.statistics if chunk.is_stats_set else None
+        bounds.append((every.min, every.max) if stats is None or not stats.has_min_max else (stats.min, stats.max))
     low, high = np.array(bounds, np.int64).reshape(-1, 2).T
     return _Facts(metadata, np.array(order, np.int64), low, high)
 
@@ -171,13 +171,13 @@ def read_row_groups(path: Path, columns: Sequence[str], dictionaries: Sequence[s
 def _together(metadata: Any, rows: int) -> Iterator[list[int]]:
     """The row groups of a file in the order of the table's rows, as many at a time as have `rows` rows, one at least."""
     groups: list[int] = []
-    found = 0
+    count = 0
     for group in row_group_order(metadata):
         groups.append(group)
-        found += metadata.row_group(group).num_rows
-        if found >= rows:
+        count += metadata.row_group(group).num_rows
+        if count >= rows:
             yield groups
-            groups, found = [], 0
+            groups, count = [], 0
     if groups:
         yield groups
 

@@ -28,8 +28,8 @@ class PartialRun(Run):
         self.path: Path = Path(path)
         manifest = read_manifest(self.path)
         note = "this run is still being imported, or its import was stopped: only the ranks imported so far are shown"
-        found = _committed(self.path)
-        self._manifest = unaligned(manifest.with_ranks(found))
+        ranks = _committed(self.path)
+        self._manifest = unaligned(manifest.with_ranks(ranks))
         if not manifest.complete:
             self._manifest = replace(self._manifest, notes=(*self._manifest.notes, note))
         self._imported = self._manifest
@@ -50,12 +50,12 @@ class PartialRun(Run):
 
 def _committed(run: Path) -> list[RankRecord]:
     """The ranks with an existing folder and record."""
-    found = []
+    ranks = []
     for folder in sorted((run / RANKS).glob("rank=*")):
         try:
             rank = rank_from_json(read_json(folder / RANK_RECORD)["rank"])
         except (AlltraceError, KeyError, TypeError, ValueError):
             continue  # being removed or of another version: not there yet
         if folder.name == Path(rank_folder(rank.rank)).name:
-            found.append(rank)
-    return found
+            ranks.append(rank)
+    return ranks

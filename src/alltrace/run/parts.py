@@ -41,14 +41,14 @@ def write_part(run: Path, part: Part) -> None:
 
 def read_parts(run: Path) -> dict[str, Part]:
     """The parts of the run at `run`, by the absolute paths of their reports; files that are damaged are passed over."""
-    found = {}
+    parts = {}
     for file in sorted((run / PARTS).glob("*.json")):
         try:
             part = record_from_json(Part, read_json(file))
         except (AlltraceError, TypeError):
             continue
-        found[part.record.path] = part
-    return found
+        parts[part.record.path] = part
+    return parts
 
 
 def part_of(path: Path, parts: Mapping[str, Part]) -> Part | None:

@@ -80,10 +80,10 @@ class Piece:
 
     def read(self, name: str, columns: Sequence[str], dictionaries: Sequence[str] = ()) -> pa.Table:
         """Columns of a table with rows; those in `dictionaries` are dictionary-encoded."""
-        held = self._held.get(name)
-        if held is None:
+        in_memory = self._held.get(name)
+        if in_memory is None:
             return read_parquet(self.folder / f"{name}.parquet", columns, dictionaries)
-        table = held.select(columns)
+        table = in_memory.select(columns)
         for at, field in enumerate(table.schema):
             if pa.types.is_dictionary(field.type) and field.name not in dictionaries:
                 table = table.set_column(at, field.name, table.column(at).cast(pa.string()))

@@ -27,23 +27,23 @@ def prefetched(items: Iterator[_T], depth: int) -> Generator[_T, None, None]:
     What making an item raises is raised where the item would have come. Close the generator if it is not read to its end: then no
     more items are made.
     """
-    made: SimpleQueue[_Made] = SimpleQueue()
+    ready: SimpleQueue[_Made] = SimpleQueue()
     room = Semaphore(depth)
     stopped = False
 
     def make() -> None:
         try:
             while room.acquire() and not stopped:
-                made.put(_Made(next(items), None, last=False))
+                ready.put(_Made(next(items), None, last=False))
         except StopIteration:
-            made.put(_Made(None, None, last=True))
+            ready.put(_Made(None, None, last=True))
         except BaseException as error:  # noqa: BLE001  it is the caller's
-            made.put(_Made(None, error, last=True))
+            ready.put(_Made(None, error, last=True))
 
     thread = Thread(target=make, name="alltrace-read")
     thread.start()
     try:
-        while not (one := made.get()).last:
+        while not (one := ready.get()).last:
             room.release()
             yield one.item  # type: ignore[misc]
         if one.raised is not None:

@@ -354,22 +354,19 @@ class Rank:
             rank.clock = ClockMap(rank.clock.shift_ns - self._in_file_time_of.shift_ns)
         return rank
 
-    def batches(
-        self, table: str, columns: Sequence[str] | None = None, rows: int = 0, *, lengths: bool = False
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, table: str, columns: Sequence[str] | None = None, rows: int = 0) -> Iterator[pa.RecordBatch]:
         """The canonical `table` piece by piece, as `pyarrow.Table`s in the order of its rows; otherwise as `table`.
 
         Args:
             table: A key of `alltrace.trace.schema.TABLES`.
             columns: The columns to read, in order; None for all.
             rows: Row groups are joined up to this many rows; 0 for each alone. This bounds memory.
-            lengths: Only durations are needed, so times may stay as in the file if its clock does not drift.
         """
         if not self.has(table):
             return
         declared = TABLES[table]
         if self._source is not None:
-            yield from self._view_batches(table, list(declared.column_names if columns is None else columns), rows, lengths=lengths)
+            yield from self._view_batches(table, list(declared.column_names if columns is None else columns), rows)
             return
         if self.host_work is not None and table in HOST_TABLES:
             yield self.table(table, columns)
@@ -379,16 +376,15 @@ class Rank:
         wanted, enums = _wanted(declared, columns)
         schema = declared.arrow_schema(wanted)
         for rows_read in read_row_groups(self._path(table), self._to_read(table, wanted), enums, rows):
-            whole = self._finished(table, rows_read, schema)
-            yield whole if lengths and not self.clock.drift else self._aligned(whole, declared.time_columns())
+            yield self._aligned(self._finished(table, rows_read, schema), declared.time_columns())
 
-    def _view_batches(self, table: str, columns: list[str], rows: int, *, lengths: bool) -> Iterator[pa.RecordBatch]:
+    def _view_batches(self, table: str, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         source, judged = self._source, self._judged(table)
         if source is None or self.in_memory or (table == "ranges" and judged is not None):
             yield self.table(table, columns)
             return
         read = columns if judged is None else list(dict.fromkeys([*columns, *judged]))
-        for piece in source.batches(table, read, rows, lengths=lengths and judged is None):
+        for piece in source.batches(table, read, rows):
             yield self._moved(piece, TABLES[table].time_columns()) if judged is None else self._counting(table, columns, [piece])
 
     def pieces(self, table: str) -> list[Piece]:
@@ -434,13 +430,13 @@ class Rank:
             return wanted
         return list(dict.fromkeys([*wanted, "name", "short_name"]))
 
-    def _finished(self, table: str, found: pa.Table, schema: pa.Schema) -> pa.Table:
+    def _finished(self, table: str, rows: pa.Table, schema: pa.Schema) -> pa.Table:
         """What was read of a table as `schema` has it, with the kind of kernels in which ranks meet."""
         if table == "kernels" and "kind" in schema.names and self._manifest.meeting:
             from alltrace.run.meeting_kernels import with_meeting_kind
 
-            found = with_meeting_kind(found, self._manifest.meeting).select(schema.names)
-        return _complete(found, schema)
+            rows = with_meeting_kind(rows, self._manifest.meeting).select(schema.names)
+        return _complete(rows, schema)
 
     def bounds(self, table: str, group: int, column: str) -> tuple[int | None, int | None]:
         """Least and most value of a column of whole numbers in one of `pieces`, as in its file; None if it does not say."""

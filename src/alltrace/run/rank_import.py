@@ -123,9 +123,9 @@ def _split(
     rows = _batches(reader, task, kinds)
     large = task.rows.get(report, _ROWS_WORTH_A_THREAD) >= _ROWS_WORTH_A_THREAD
     with one_thread() as encoder, closing(prefetched(rows, _AHEAD) if large else rows) as batches:
-        for _, found in groupby(batches, key=itemgetter(0)):
+        for _, of_report in groupby(batches, key=itemgetter(0)):
             with Sinks(pieces, folder, budget, encoder, task.reports[report].path) as sinks:
-                for _, name, batch in found:
+                for _, name, batch in of_report:
                     for n, part in router.split(batch):
                         if n in pieces:  # the others are there already
                             sinks.append(name, n, part)
@@ -291,11 +291,11 @@ def _missing(task: RankTask, piece: Piece) -> Missing:
 
 def _lacking(pieces: Sequence[Piece]) -> dict[str, tuple[str, ...]]:
     """The columns without a value in any piece that has rows of a table."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_table: dict[str, tuple[str, ...]] = {}
     for piece in pieces:
         for table, columns in piece.lacking.items():
-            found[table] = tuple(c for c in columns if c in found.get(table, columns))
-    return {table: columns for table, columns in found.items() if columns}
+            by_table[table] = tuple(c for c in columns if c in by_table.get(table, columns))
+    return {table: columns for table, columns in by_table.items() if columns}
 
 
 def _shift(task: RankTask, first: int, other: int) -> int:

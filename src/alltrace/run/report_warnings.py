@@ -23,26 +23,26 @@ def warnings_of(manifest: Manifest, ranks: Iterable[RankRecord]) -> list[Warned]
 
 def warnings_of_report(manifest: Manifest, report: int) -> list[ReportWarning]:
     """The warnings of one report, in its row of `Manifest.reports`, and of the rows that ranks have of it."""
-    found = _gathered(manifest, [(rank, report) for rank in manifest.ranks_of_report.get(report, ())])
-    return [w.warning for w in found] or list(manifest.reports[report].warnings)
+    warned = _gathered(manifest, [(rank, report) for rank in manifest.ranks_of_report.get(report, ())])
+    return [w.warning for w in warned] or list(manifest.reports[report].warnings)
 
 
 def _gathered(manifest: Manifest, pairs: Iterable[tuple[RankRecord, int]]) -> list[Warned]:
-    found: dict[tuple[str, tuple[str, ...]], Warned] = {}
+    by_text: dict[tuple[str, tuple[str, ...]], Warned] = {}
     counted: set[tuple[int, ReportWarning]] = set()
     for rank, report in pairs:
         for warning, again in _warnings(manifest, rank, report, counted):
             key = warning.text, warning.tables
-            before = found.get(key)
+            before = by_text.get(key)
             if before is None:
-                found[key] = Warned(warning, (rank.rank,))
+                by_text[key] = Warned(warning, (rank.rank,))
                 continue
             number = before.warning.number
             if number is not None and warning.number is not None and not again:
                 number += warning.number
             ranks = before.ranks if before.ranks[-1] == rank.rank else (*before.ranks, rank.rank)
-            found[key] = Warned(warning._replace(number=number), ranks)
-    return list(found.values())
+            by_text[key] = Warned(warning._replace(number=number), ranks)
+    return list(by_text.values())
 
 
 def _warnings(

@@ -39,9 +39,9 @@ def resolve(
     """
     if not inputs:
         raise UsageError("no run was given; expected a run directory or reports")
-    given = given_run(inputs)
-    if given is not None:
-        return given
+    run = given_run(inputs)
+    if run is not None:
+        return run
     from alltrace.run.cache import imported_once  # it loads the readers
 
     return imported_once(inputs, cache_dir=cache_dir, jobs=jobs, strict=strict, rules=rules, watcher=watcher, rank_from=rank_from)

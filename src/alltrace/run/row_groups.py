@@ -173,10 +173,10 @@ def _columns_without_nulls(rows: pa.Table) -> set[str]:
 
 def _as_written(rows: pa.Table, complete: frozenset[str]) -> pa.Table:
     """The rows with a schema that says which columns have no nulls."""
-    return pa.Table.from_arrays(rows.columns, schema=_said(rows.schema, complete))
+    return pa.Table.from_arrays(rows.columns, schema=_without_nulls(rows.schema, complete))
 
 
-def _said(schema: pa.Schema, complete: frozenset[str]) -> pa.Schema:
+def _without_nulls(schema: pa.Schema, complete: frozenset[str]) -> pa.Schema:
     return pa.schema([field.with_nullable(field.name not in complete) for field in schema])
 
 
@@ -214,7 +214,7 @@ def _parquet_writer(table: Table, path: Path, first: pa.Table | None, complete: 
     statistics = [n for n in table.column_names if n in looked_for]
     return pq.ParquetWriter(
         path,
-        _said(table.arrow_schema(), complete),
+        _without_nulls(table.arrow_schema(), complete),
         compression=codecs,
         compression_level={name: _ZSTD_LEVEL for name, codec in codecs.items() if codec == "zstd"},
         use_dictionary=dictionary if rows > _TINY_ROWS else False,

@@ -64,7 +64,7 @@ class JobLogs(NamedTuple):
     inspector: Sequence[str] = ()  # files of NCCL Inspector
 
     @property
-    def given(self) -> list[str]:
+    def paths(self) -> list[str]:
         """All of them."""
         return [*self.nccl, *self.training, *self.gpu, *self.inspector]
 
@@ -80,19 +80,19 @@ def import_logs(output: Path, manifest: Manifest, logs: JobLogs, jobs: int | Non
     shutil.rmtree(draft, ignore_errors=True)
     records: list[LogRecord] = []
     notes: list[str] = []
-    if logs.given:
+    if logs.paths:
         (draft / "calls").mkdir(parents=True)
-        found: dict[int, str] = {}
+        ranks: dict[int, str] = {}
         if logs.nccl:
-            found, more = _import_nccl(draft, manifest, expand(logs.nccl), jobs, records)
+            ranks, more = _import_nccl(draft, manifest, expand(logs.nccl), jobs, records)
             notes += more
         if logs.inspector:
             taken, named, more = import_inspector(draft, manifest, expand(logs.inspector), jobs)
             records += [_record(path, "inspector", operations) for path, operations in taken]
-            found |= named
+            ranks |= named
             notes += more
-        if logs.nccl or found:
-            write_json(draft / _RANKS, {str(r): how for r, how in found.items()})
+        if logs.nccl or ranks:
+            write_json(draft / _RANKS, {str(r): how for r, how in ranks.items()})
         if logs.training:
             notes += _import_training(draft, expand(logs.training), logs.patterns, jobs, records)
         if logs.gpu:
@@ -151,15 +151,15 @@ def _import_nccl(
         logs = read_nccl_logs(paths, calls_to=folder, times=True, jobs=jobs)
         kind = "CALL" if logs.uses_calls_of_trace else "COLL"
         records += [_record(p.path, "nccl", p.records.counts[kind]) for p in logs.parts]
-        found, ranks, notes = ranks_of_members(logs, manifest.ranks)
-        wanted = sorted(found)
+        how_found, ranks, notes = ranks_of_members(logs, manifest.ranks)
+        wanted = sorted(how_found)
         for first in range(0, len(wanted), _RANKS_AT_ONCE):
             _write_calls(logs, ranks, wanted[first : first + _RANKS_AT_ONCE], draft / "calls")
     broken = [p for p in logs.parts if p.damage]
     if broken:
         others = f"; the same applies to {len(broken) - 1} more NCCL logs" if len(broken) > 1 else ""
         notes = (*notes, f"{path_text(broken[0].path)}: {broken[0].damage}{others}")
-    return found, notes
+    return how_found, notes
 
 
 def ranks_of_members(logs: NcclLogs, ranks: Sequence[RankRecord]) -> tuple[dict[int, str], list[int], tuple[str, ...]]:
@@ -174,14 +174,14 @@ def ranks_of_members(logs: NcclLogs, ranks: Sequence[RankRecord]) -> tuple[dict[
         for pid in rank.pids:
             owners[short_host(rank.host), pid].add(rank.rank)
     processes = {m.key for m in logs.members}
-    told: dict[tuple[str, int, int], set[int | None]] = defaultdict(set)
+    global_ranks: dict[tuple[str, int, int], set[int | None]] = defaultdict(set)
     for m in logs.members:
-        told[m.key].add(m.global_rank)
+        global_ranks[m.key].add(m.global_rank)
     mine = {}
     for process in processes:
         its = owners.get((short_host(process[0]), process[1]), set())
         if len(its) > 1 or process[2] >= 0:
-            its = {r for r in its if told[process] == {r}}
+            its = {r for r in its if global_ranks[process] == {r}}
         if len(its) == 1:
             mine[process] = next(iter(its))
     if mine:

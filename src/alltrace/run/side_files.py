@@ -37,9 +37,9 @@ def side_file_of(report: Path) -> Told:
         return Told()
     try:
         with side.open("rb") as file:
-            told = json.loads(file.read(_MOST_BYTES))
-        options = [(str(one["option"]), str(one["reason"])) for one in told["left_out"]] if told[VERSION_KEY] == 1 else []
-        role = told.get("role")
+            content = json.loads(file.read(_MOST_BYTES))
+        options = [(str(one["option"]), str(one["reason"])) for one in content["left_out"]] if content[VERSION_KEY] == 1 else []
+        role = content.get("role")
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         text = f"The file {printable(side.name)} next to the report, which lists what the report lacks, is damaged."
         return Told((ReportWarning(text),))

@@ -93,20 +93,20 @@ class DiskSorter:
     def keep(self) -> list[KeptRuns]:
         """Write all records to files, for `take` of another sorter, possibly in another process; empties the memory."""
         self._flush()
-        kept = [KeptRuns(str(level.path), level.runs) for level in reversed(self._levels)]
+        runs = [KeptRuns(str(level.path), level.runs) for level in reversed(self._levels)]
         for level in self._levels:
             os.close(level.file)
         self._levels = []
-        return kept
+        return runs
 
-    def take(self, kept: Iterable[KeptRuns]) -> None:
+    def take(self, runs: Iterable[KeptRuns]) -> None:
         """Add the files of other sorters, before any records added here; the caller removes the files."""
-        self._others += kept
+        self._others += runs
 
     def _taken(self) -> list[Any]:
         """The records in memory, which are then removed from it."""
-        held, self._held, self._size = self._held, [], 0
-        return held
+        records, self._held, self._size = self._held, [], 0
+        return records
 
     def _flush(self) -> None:
         """Write a run of the records in memory."""
@@ -143,7 +143,7 @@ class DiskSorter:
                 yield self._form.ordered(self._taken())
             return
         self._flush()
-        runs = [run for kept in self._others for run in self._runs_of(*kept)]
+        runs = [run for other in self._others for run in self._runs_of(*other)]
         runs += [run for level in reversed(self._levels) for run in self._runs_of(level.file, level.runs)]
         yield from self._merged(runs)
 
@@ -164,17 +164,17 @@ class DiskSorter:
                 if run.unread and 2 * run.count <= room:
                     run.read(room)
             bound = min((run.last for _, run in opened if run.unread), default=None)
-            held = sum(run.count for _, run in opened)
+            count = sum(run.count for _, run in opened)
             lowest = min((run.head for _, run in opened), default=None)
             while waiting:
                 first = waiting[-1][1].first
-                near = bound if bound is not None else lowest if held >= _MERGED_RECORDS else first
+                near = bound if bound is not None else lowest if count >= _MERGED_RECORDS else first
                 if lowest is not None and first > near:
                     break
                 number, run = waiting.pop()
                 bisect.insort(opened, (number, run), key=itemgetter(0))
                 run.read(max(_LEAST_RECORDS, _MERGED_RECORDS // max(_FEW_RUNS, len(opened))))
-                held += run.count
+                count += run.count
                 lowest = first if lowest is None else min(lowest, first)
                 if run.unread:
                     bound = run.last if bound is None else min(bound, run.last)
@@ -275,12 +275,12 @@ def read_bytes(file: int | str, size: int, at: int) -> NDArray[np.uint8]:
             return read_bytes(opened, size, at)
         finally:
             os.close(opened)
-    found = np.empty(size, np.uint8)
-    view = found.data
+    content = np.empty(size, np.uint8)
+    view = content.data
     done = 0
     while done < size:
         part = os.preadv(file, [view[done:]], at + done)
         if not part:
             raise OSError(f"a temporary file ended {size - done} bytes early")
         done += part
-    return found
+    return content

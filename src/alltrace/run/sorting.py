@@ -159,8 +159,8 @@ class TableSorter(DiskSorter):
         """Remove the files, also those that were taken."""
         for level in self._levels:
             level.close()
-        for kept in self._others:
-            Path(kept.path).unlink(missing_ok=True)
+        for other in self._others:
+            Path(other.path).unlink(missing_ok=True)
 
 
 class _Batches(Form):

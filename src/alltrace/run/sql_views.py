@@ -152,8 +152,8 @@ def _files(run: Run, table: str) -> list[str]:
     if table == "collectives" and run.overlay is not None:
         for r in there:
             run.overlay.collectives(r.rank)
-        kept = plain_folder(run.overlay.folder)
-        return [f"{kept}/{collectives_file(r.rank)}" for r in there]
+        aligned = plain_folder(run.overlay.folder)
+        return [f"{aligned}/{collectives_file(r.rank)}" for r in there]
     for r in there:
         run.files.of(r).path(f"{table}.parquet")
     folder = plain_folder(run.path)

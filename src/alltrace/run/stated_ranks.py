@@ -111,8 +111,8 @@ def _read(path: Path) -> Mapping[str, StatedRank]:
     columns = [c.strip() for c in rows.fieldnames or ()]
     rows.fieldnames = columns
     if not {"file", "rank"} <= set(columns) <= set(_COLUMNS):
-        found = f"its first line is {','.join(columns)!r}"
-        raise InputError(path, found=found, expected="file,rank and, optionally, host,local_rank")
+        problem = f"its first line is {','.join(columns)!r}"
+        raise InputError(path, found=problem, expected="file,rank and, optionally, host,local_rank")
     stated: dict[str, StatedRank] = {}
     for row in rows:
         file, rank = (row["file"] or "").strip(), (row["rank"] or "").strip()

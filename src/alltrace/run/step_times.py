@@ -43,8 +43,8 @@ def read_step_times(path: Path, patterns: Sequence[str] = ()) -> StepTimes:
 
     log = read_training(str(path), patterns=patterns)
     if not log.written:
-        found = f"{counted(len(log.steps), 'step')} in {counted(log.lines, 'line')}, none of them with a time"
-        raise InputError(path, found=found, expected="a training log with a date and a time in its step lines")
+        problem = f"{counted(len(log.steps), 'step')} in {counted(log.lines, 'line')}, none of them with a time"
+        raise InputError(path, found=problem, expected="a training log with a date and a time in its step lines")
     if len(log.zones) > 1:
         raise InputError(path, found=f"times of {len(log.zones)} time zones", expected="times of one")
     zone = next(iter(log.zones))
@@ -61,14 +61,14 @@ def training_log_beside(parts: Sequence[LogPart]) -> StepTimes | None:
 
     Raises `UsageError`: several files have such steps.
     """
-    found = []
+    times = []
     for part in parts:
         if not any(n for kind, n in part.records.counts.items() if kind not in _NOT_OF_NCCL):
             try:
-                found.append(read_step_times(Path(part.path)))
+                times.append(read_step_times(Path(part.path)))
             except InputError:  # any other file of the folder
                 continue
-    if len(found) > 1:
-        names = " and ".join(path_text(its.path) for its in found[:2])
+    if len(times) > 1:
+        names = " and ".join(path_text(its.path) for its in times[:2])
         raise UsageError(f"{names} both have step lines with times; choose one with --training-log")
-    return found[0] if found else None
+    return times[0] if times else None

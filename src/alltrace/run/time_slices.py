@@ -112,7 +112,7 @@ class TimeSlices:
         """The rows of a table that start in a span, in the order of the table."""
         order = TABLES[table].order or "start"
         wanted = tuple(dict.fromkeys((*columns, order)))
-        found = [TABLES[table].arrow_schema(wanted).empty_table()]
+        parts = [TABLES[table].arrow_schema(wanted).empty_table()]
         for piece in self.stored.pieces(table):
             if not _reaches(piece, since_ns, until_ns):
                 continue
@@ -121,8 +121,8 @@ class TimeSlices:
             if rows is None:
                 rows = self.stored.piece(table, piece.group, wanted)
             self._wait(key, rows, last=until_ns is None or (piece.last_start_ns is not None and piece.last_start_ns < until_ns))
-            found.append(_rows_at(rows, np.flatnonzero(_inside(rows.column(order), since_ns, until_ns))))
-        whole = pa.concat_tables(found[1:] or found)
+            parts.append(_rows_at(rows, np.flatnonzero(_inside(rows.column(order), since_ns, until_ns))))
+        whole = pa.concat_tables(parts[1:] or parts)
         return whole.select(list(columns)).unify_dictionaries()
 
     def of_calls(self, table: str, columns: Sequence[str], ids: Int64) -> Any:
@@ -131,7 +131,7 @@ class TimeSlices:
         `ids`: the ids, ascending.
         """
         wanted = tuple(dict.fromkeys((*columns, _ID)))
-        found = [TABLES[table].arrow_schema(wanted).empty_table()]
+        parts = [TABLES[table].arrow_schema(wanted).empty_table()]
         used: list[_Key] = []
         bounds = self._bounds(table)
         some = np.searchsorted(ids, bounds.high, "right") > np.searchsorted(ids, bounds.low, "left")
@@ -144,11 +144,11 @@ class TimeSlices:
             self._wait(key, rows, last=False)
             used.append(key)
             own = integers(rows.column(_ID), NO_ID)
-            found.append(_rows_at(rows, np.flatnonzero((own >= ids[0]) & (own <= ids[-1]))))
+            parts.append(_rows_at(rows, np.flatnonzero((own >= ids[0]) & (own <= ids[-1]))))
         for key in set(self._looked_up.get(table, ())) - set(used):
             self._release(key)
         self._looked_up[table] = used
-        return pa.concat_tables(found[1:] or found).select(list(columns)).unify_dictionaries()
+        return pa.concat_tables(parts[1:] or parts).select(list(columns)).unify_dictionaries()
 
     def dictionary(self, table: str, columns: Sequence[str]) -> Any:
         """A table that is not a table of events, read once."""
@@ -174,10 +174,10 @@ class TimeSlices:
         """The correlation ids of the pieces of a table; all ids where the file does not say."""
         if table not in self._ids:
             pieces = self.stored.pieces(table)
-            told = [self.stored.bounds(table, piece.group, _ID) for piece in pieces]
+            bounds = [self.stored.bounds(table, piece.group, _ID) for piece in pieces]
             self._ids[table] = _Bounds(
-                np.array([_LEAST if low is None else low for low, _ in told], np.int64),
-                np.array([_MOST if high is None else high for _, high in told], np.int64),
+                np.array([_LEAST if low is None else low for low, _ in bounds], np.int64),
+                np.array([_MOST if high is None else high for _, high in bounds], np.int64),
                 np.array([piece.rows for piece in pieces], np.int64),
             )
         return self._ids[table]

@@ -68,8 +68,8 @@ class Lanes:
                 change |= values[1:] != values[:-1]
         bounds = [0, *(np.flatnonzero(change) + 1).tolist(), keys.num_rows]
         firsts = self._order.keys(pc.take(keys, pa.array(np.array(bounds[:-1], np.int64))))
-        found, many = [key_at(firsts, n) for n in range(len(bounds) - 1)], len(tracks)
-        return [Stretch(k[:many], first, last, k[many:]) for k, (first, last) in zip(found, pairwise(bounds), strict=True)]
+        first_keys, many = [key_at(firsts, n) for n in range(len(bounds) - 1)], len(tracks)
+        return [Stretch(k[:many], first, last, k[many:]) for k, (first, last) in zip(first_keys, pairwise(bounds), strict=True)]
 
     def look(self, keys: pa.RecordBatch) -> list[Stretch]:
         """The tracks of the sorted rows that come next; sets `late`."""

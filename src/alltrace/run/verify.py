@@ -40,15 +40,15 @@ def verify(run: Path) -> list[Damage]:
 
     Raises `InputError`: it is not a run directory, or one of another version.
     """
-    found = []
+    damages = []
     reports: dict[str, str] = {}
     try:
         manifest = read_manifest(run)
     except DamageError as error:
-        found.append(Damage(None, MANIFEST, error.found, "import all reports again; intact ranks are kept"))
+        damages.append(Damage(None, MANIFEST, error.found, "import all reports again; intact ranks are kept"))
     else:
         files = CheckedFiles(run, manifest.files)
-        found += [Damage(None, name, e.found, "import all reports again; ranks are kept") for name, e in files.damaged()]
+        damages += [Damage(None, name, e.found, "import all reports again; ranks are kept") for name, e in files.damaged()]
         reports = {r.folder: ", ".join(manifest.reports[n].path for n in r.reports) for r in manifest.ranks}
     there = {f"{RANKS}/{p.name}" for p in (run / RANKS).glob("rank=*")}
     for folder in sorted({*reports, *there}, key=lambda name: (len(name), name)):
@@ -56,15 +56,15 @@ def verify(run: Path) -> list[Damage]:
         of = f" of {reports[folder]}" if folder in reports else ""
         repair = f"import all reports again; the rank{of} is read again, intact ranks are kept"
         rank = int(number) if number.isdecimal() else None
-        found += [Damage(rank, name, what, repair) for name, what in _damaged(run, folder, RANK_RECORD)]
+        damages += [Damage(rank, name, what, repair) for name, what in _damaged(run, folder, RANK_RECORD)]
     if (run / LOGS).is_dir():
         repair = "import all reports again, with the logs"
-        found += [Damage(None, name, what, repair) for name, what in _damaged(run, LOGS, LOGS_RECORD)]
+        damages += [Damage(None, name, what, repair) for name, what in _damaged(run, LOGS, LOGS_RECORD)]
     for folder, damaged in _derived(run).items():
         repair = f"remove the folder {folder}, which is recreated when needed"
         number = folder.rpartition("=")[2]
-        found += [Damage(int(number) if number.isdecimal() else None, name, what, repair) for name, what in damaged]
-    return found
+        damages += [Damage(int(number) if number.isdecimal() else None, name, what, repair) for name, what in damaged]
+    return damages
 
 
 def remove_damaged_folders(run: Path) -> None:
@@ -76,19 +76,19 @@ def remove_damaged_folders(run: Path) -> None:
 
 def _derived(run: Path) -> dict[str, list[tuple[str, str]]]:
     """The folders of data derived from ranks on demand: the damaged files of each, and what is wrong with them."""
-    found = {ALIGN: list(_damaged(run, ALIGN, FACTS)) if (run / ALIGN).is_dir() else [], TILES: [], FINDINGS: []}
+    by_folder = {ALIGN: list(_damaged(run, ALIGN, FACTS)) if (run / ALIGN).is_dir() else [], TILES: [], FINDINGS: []}
     for part in sorted(p.parent for p in (run / OPERATIONS).glob(f"rank=*/{PART_RECORD}")):  # without it the part is unfinished
         name = part.relative_to(run).as_posix()
-        found[name] = list(_damaged(run, name, PART_RECORD))
+        by_folder[name] = list(_damaged(run, name, PART_RECORD))
     if (run / DEVICES / MANIFEST).is_file():
-        found[DEVICES] = [(f"{DEVICES}/{damage.file}", damage.found) for damage in verify(run / DEVICES)]
+        by_folder[DEVICES] = [(f"{DEVICES}/{damage.file}", damage.found) for damage in verify(run / DEVICES)]
     for folder in (TILES, FINDINGS):
         for path in sorted((run / folder).rglob("[!.]*.*")):
             try:
                 read_json(path) if path.suffix == ".json" else checked_content(path)
             except DamageError as error:
-                found[folder].append((path.relative_to(run).as_posix(), error.found))
-    return found
+                by_folder[folder].append((path.relative_to(run).as_posix(), error.found))
+    return by_folder
 
 
 def _damaged(run: Path, folder: str, record: str) -> Iterator[tuple[str, str]]:

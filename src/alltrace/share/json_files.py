@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
 
-from alltrace.readers.kineto.fields import KEYS, WHOLE
+from alltrace.readers.kineto.fields import KINETO
 from alltrace.readers.kineto.text import Text
 from alltrace.readers.plain_pickle import PickleRefusedError, decode
 from alltrace.share.words import Words
@@ -20,7 +20,7 @@ from alltrace.trace.errors import InputError
 _TOP = frozenset("schemaVersion deviceProperties distributedInfo baseTimeNanoseconds displayTimeUnit trace_id host_name".split())
 _TOP |= {"with_stack", "profile_memory", "record_shapes", "with_flops", "with_modules", "otherData"}
 _EVENT = frozenset("ph cat name pid tid ts dur id s bp args".split())
-_ARGUMENTS = frozenset(key.decode() for level, key, *_ in KEYS if level) | {"labels", "sort_index"}
+_ARGUMENTS = frozenset(key.decode() for level, key, *_ in KINETO.keys if level) | {"labels", "sort_index"}
 _VALUES = frozenset({"Concrete Inputs"})
 _PLAIN = re.compile(r"(?:[\s\[\](),]|-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?(?![\d.]))*|True|False|None|true|false|[a-z]+:\d+")
 _USERS = ("user_annotation", "gpu_user_annotation")
@@ -74,16 +74,16 @@ def _write_events(reading: _Reading, target: IO[bytes], words: Words, left_out: 
     for number, event in enumerate(reading.items()):
         event = event if isinstance(event, dict) else {}
         left_out.update(event.keys() - _EVENT)
-        kept = {key: words.inside(value) for key, value in event.items() if key in _EVENT and key != "args"}
+        members = {key: words.inside(value) for key, value in event.items() if key in _EVENT and key != "args"}
         if drop_texts and event.get("cat") in _USERS and not _OF_FORMAT.match(str(event.get("name"))):
-            kept["name"] = words.instead("range", str(event.get("name")))
+            members["name"] = words.instead("range", str(event.get("name")))
         arguments = event.get("args")
         if isinstance(arguments, dict):
-            whole = event.get("cat") == WHOLE.decode()  # the names of metrics are members
+            whole = event.get("cat") == KINETO.whole.decode()  # the names of metrics are members
             known = {k: v for k, v in arguments.items() if k in _ARGUMENTS or (whole and not isinstance(v, (str, list, dict)))}
             left_out.update(arguments.keys() - known.keys())
-            kept["args"] = {k: _plain(v, words) if k in _VALUES else words.inside(v) for k, v in known.items()}
-        target.write(f"{',' if number else ''}\n{_text(kept)}".encode())
+            members["args"] = {k: _plain(v, words) if k in _VALUES else words.inside(v) for k, v in known.items()}
+        target.write(f"{',' if number else ''}\n{_text(members)}".encode())
 
 
 def _plain(value: Any, words: Words) -> Any:
@@ -121,8 +121,8 @@ class _Reading:
     def sign(self, expected: str) -> str:
         """The next sign that is no blank or comma, which must be one of these."""
         while True:
-            found = re.compile(r"[\s,]*").match(self._data, self._at)
-            self._at = found.end() if found is not None else self._at
+            blanks = re.compile(r"[\s,]*").match(self._data, self._at)
+            self._at = blanks.end() if blanks is not None else self._at
             if self._at < len(self._data) or not self._more:
                 break
             self._fill()
@@ -191,11 +191,11 @@ def write_dump(source: Path, target: IO[bytes], words: Words) -> Counter[str]:
 def _members(value: Any, known: frozenset[str], words: Words, left_out: Counter[str], *, named: bool = False) -> Any:
     """A record of a dump with its known members; of `named` ones the outermost names are the program's."""
     if isinstance(value, dict):
-        kept = value if named else {key: v for key, v in value.items() if key in known}
-        left_out.update(map(str, value.keys() - kept.keys()))
+        members = value if named else {key: v for key, v in value.items() if key in known}
+        left_out.update(map(str, value.keys() - members.keys()))
         return {
             words(str(key)): words.path(v) if key == "filename" and isinstance(v, str) else _members(v, known, words, left_out)
-            for key, v in kept.items()
+            for key, v in members.items()
         }
     if isinstance(value, (list, tuple)):
         return [_members(v, known, words, left_out) for v in value]

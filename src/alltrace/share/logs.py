@@ -34,9 +34,9 @@ def write_log(source: Path, target: IO[bytes], words: Words) -> int:
         for block, _whole in log.blocks():
             for line in block.splitlines(keepends=True):
                 bare = line.rstrip(b"\r\n")
-                kept = _line(bare, words)
-                emptied += kept is None and bool(bare.strip())
-                target.write((kept or "").encode("utf-8", "surrogateescape") + line[len(bare) :])
+                text = _line(bare, words)
+                emptied += text is None and bool(bare.strip())
+                target.write((text or "").encode("utf-8", "surrogateescape") + line[len(bare) :])
     return emptied
 
 
@@ -59,8 +59,8 @@ def _line(raw: bytes, words: Callable[[str], str]) -> str | None:
 
 def _lead(lead: bytes) -> bytes:
     """Of what a launcher put before a line: times, and numbers of ranks."""
-    kept, at = [], 0
+    units, at = [], 0
     while (unit := g.PREFIX_UNIT.match(lead, at)) is not None and unit.end() > at:
-        kept += [unit[0]] if unit.lastgroup or _TIME.search(unit[0]) or unit[0].isspace() else []
+        units += [unit[0]] if unit.lastgroup or _TIME.search(unit[0]) or unit[0].isspace() else []
         at = unit.end()
-    return b"".join(kept)
+    return b"".join(units)

@@ -71,12 +71,12 @@ def _names(run: Path) -> Any:
 
 def _texts_of_ranges(run: Path, facts: dict[str, Any], names: list[dict[str, Any]]) -> Iterator[str]:
     """The texts of ranges and marks, but for NCCL's."""
-    found: set[int] = set()
+    ids: set[int] = set()
     for record in facts["ranks"]:
         for table in ("ranges", "marks"):
             if (path := run / f"ranks/rank={record['rank']}" / f"{table}.parquet").is_file():
-                found.update(pq.read_table(path, columns=["name"])["name"].unique().to_pylist())
-    return (row["value"] for row in names if row["id"] in found and not row["value"].startswith(("nccl", "ProfilerStep")))
+                ids.update(pq.read_table(path, columns=["name"])["name"].unique().to_pylist())
+    return (row["value"] for row in names if row["id"] in ids and not row["value"].startswith(("nccl", "ProfilerStep")))
 
 
 def _copy(files: CheckedFiles, name: str, target: Path, words: Words, renamed: dict[str, str]) -> int:

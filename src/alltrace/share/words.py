@@ -57,7 +57,7 @@ class Words:
         self._gathered["user"].update(map(text_of_bytes, _USER.findall(data)))
         if b" NCCL " in data:
             lines = (line for line in data.splitlines() if b" NCCL " in line)
-            self.hosts(text_of_bytes(found["host"]) for line in lines if (found := HEADER.search(line)))
+            self.hosts(text_of_bytes(header["host"]) for line in lines if (header := HEADER.search(line)))
 
     def hosts(self, names: Iterable[str]) -> None:
         """Take note of hosts."""
@@ -69,8 +69,8 @@ class Words:
         domains = {short: {h for h in hosts if short_host(h) == short} - {short} for short in map(short_host, hosts)}
         one_of_name = [h if len(domains[short_host(h)]) > 1 else short_host(h) for h in hosts]
         users, words = sorted(self._gathered["user"] - _COMMON), sorted(self._gathered["word"])
-        for kind, found in (("word", words), ("host", one_of_name), ("user", users)):
-            distinct = list(dict.fromkeys(found))
+        for kind, texts in (("word", words), ("host", one_of_name), ("user", users)):
+            distinct = list(dict.fromkeys(texts))
             digits = len(str(len(distinct)))
             self._instead.update({word: f"{kind}{n:0{digits}}" for n, word in enumerate(distinct, 1) if word not in self._instead})
             self._numbers[kind] = len(distinct)
@@ -115,11 +115,11 @@ class Words:
         self._numbers[kind] += 1
         return f"{kind}{self._numbers[kind]}"
 
-    def _replaced(self, found: re.Match[str]) -> str:
-        if found["before"] is not None:
-            return found["before"] + self.instead("secret", found["value"])
-        kind = found.lastgroup or ""
-        return self.path(found[0]) if kind == "path" else self.instead(kind, found[0])
+    def _replaced(self, match: re.Match[str]) -> str:
+        if match["before"] is not None:
+            return match["before"] + self.instead("secret", match["value"])
+        kind = match.lastgroup or ""
+        return self.path(match[0]) if kind == "path" else self.instead(kind, match[0])
 
     def path(self, text: str) -> str:
         """What replaces the path of a file."""

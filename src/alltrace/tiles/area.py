@@ -98,7 +98,7 @@ class _Durations:
         self._total += other._total
         self._longest = sorted(self._longest + other._longest)[:LONGEST]
 
-    def told(self, texts: Callable[[NDArray[Any]], Mapping[int, str]], zero: int) -> dict[str, Any]:
+    def as_dict(self, texts: Callable[[NDArray[Any]], Mapping[int, str]], zero: int) -> dict[str, Any]:
         full = np.flatnonzero(self._count)
         bins = range(int(full[0]), int(full[-1]) + 1) if len(full) else range(0)
         names = texts(np.array([name for *_, name, _ in self._longest], np.int64))
@@ -155,21 +155,21 @@ def area_facts(
         with names:
             return None if wanted is None else wanted.ids()
 
-    def asked(item: tuple[int, Sequence[str]]) -> _OfRank | None:
+    def of_rank(item: tuple[int, Sequence[str]]) -> _OfRank | None:
         if done and time.monotonic() > deadline:
             return None
         return _of_rank(reader, *item, area.flame, (start, end), ids, gpus, token)
 
     # reading and decoding run in parallel; the sums are made in the order of the ranks
     with ThreadPoolExecutor(_THREADS) as pool:
-        for (_, keys), found in zip(area.tracks.items(), pool.map(asked, list(area.tracks.items())[:MOST_RANKS]), strict=False):
-            if found is None:
+        for (_, keys), part in zip(area.tracks.items(), pool.map(of_rank, list(area.tracks.items())[:MOST_RANKS]), strict=False):
+            if part is None:
                 break
-            sums.join(found.sums)
-            durations.join(found.durations)
-            rows += found.breakdown
-            if found.nested is not None:
-                flame.add(found.nested, None if SUMMARY in keys else _threads(keys))
+            sums.join(part.sums)
+            durations.join(part.durations)
+            rows += part.breakdown
+            if part.nested is not None:
+                flame.add(part.nested, None if SUMMARY in keys else _threads(keys))
             done += 1
     code, name, *values = sums.rows()
     nodes = flame.nodes()
@@ -190,7 +190,7 @@ def area_facts(
             for c, n, count, total, low, high in zip(*columns, strict=True)
         ],
         "names": len(name),
-        **durations.told(reader.texts, zero),
+        **durations.as_dict(reader.texts, zero),
         "flame": {**nodes, "name": [texts.get(n, "?") for n in nodes["name"]]},
         "ranks_asked": len(area.tracks),
         "ranks_done": done,
@@ -220,7 +220,7 @@ def _of_rank(
         named = events if only is None else events.take(np.flatnonzero(np.isin(events.name, only)))
         if len(named):
             durations.add(rank, named)
-    rows = [breakdown_of(rank, device, found, start, end) for device, found in sorted(devices.items())]
+    rows = [breakdown_of(rank, device, events, start, end) for device, events in sorted(devices.items())]
     nested = nested_in(reader, rank, flame, start, end, token) if folded or _threads(keys) else None
     return _OfRank(sums, durations, rows, nested)
 

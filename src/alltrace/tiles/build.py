@@ -143,11 +143,11 @@ def _rank_signatures(run: Run, grid: Grid) -> dict[int, str]:
         for host, ranks in manifest.ranks_of_host.items()
     }
     matched = {} if run.overlay is None else run.overlay.files.expected
-    found = {}
+    signatures = {}
     for r in run.ranks:
         clock, matches = plain(clock_map(manifest, r)), matched.get(collectives_file(r.rank))
-        found[r.rank] = digest([_VERSION, rank_signature(manifest, r), clock, asdict(grid), of_host[r.host], matches])
-    return found
+        signatures[r.rank] = digest([_VERSION, rank_signature(manifest, r), clock, asdict(grid), of_host[r.host], matches])
+    return signatures
 
 
 def _build_rank(sent: SentRun, place: Path, grid: Grid, item: tuple[int, str], advance: Callable[[int], None]) -> None:
@@ -173,11 +173,11 @@ def _metric_rows(run: Run, rank: Rank, grid: Grid) -> list[Any]:
     columns = ["time", "device", "metric", "value"]
     table = rank.gpu_samples(columns)
     devices = integers(table, "device")
-    kept = np.isin(devices, [d.device for d in rank.record.devices])
-    if not kept.any():  # a report of GPUs that no rank uses is still shown
-        kept = np.isin(devices, _of_others(run, rank), invert=True)
-    times, metrics = integers(table, "time")[kept], integers(table, "metric")[kept]
-    values = table.column("value").to_numpy().astype(np.float64, copy=False)[kept]
+    own = np.isin(devices, [d.device for d in rank.record.devices])
+    if not own.any():  # a report of GPUs that no rank uses is still shown
+        own = np.isin(devices, _of_others(run, rank), invert=True)
+    times, metrics = integers(table, "time")[own], integers(table, "metric")[own]
+    values = table.column("value").to_numpy().astype(np.float64, copy=False)[own]
     edges = grid.edges(0, grid.bins(grid.level), grid.level)
     return [
         TrackTiles(f"{_HEAT_PREFIX}{metric}", len(times[rows]), 0, 0, grid.level, 0, binned(times[rows], values[rows], edges))

@@ -52,11 +52,11 @@ def runs_of(stored: Rank, table: str, group: int) -> Iterator[Run]:
     """
     alone = stored.constant(table, group, "device")
     columns = ["start", "end", *(["device"] if alone is None else []), *(["kind"] if table == "kernels" else [])]
-    found = stored.file_piece(table, group, columns)
-    starts, ends = intervals(found)
-    codes = codes_of(SOURCES[table], found)
+    rows = stored.file_piece(table, group, columns)
+    starts, ends = intervals(rows)
+    codes = codes_of(SOURCES[table], rows)
     new = starts[1:] < starts[:-1]
-    devices = integers(found, "device") if alone is None else None
+    devices = integers(rows, "device") if alone is None else None
     if devices is not None:
         new |= devices[1:] != devices[:-1]
     bounds = [0, *(np.flatnonzero(new) + 1).tolist(), len(starts)] if len(starts) else []

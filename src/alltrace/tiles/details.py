@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,14 @@ import numpy as np
 from alltrace.align.aligned import Aligned
 from alltrace.run.rank import Rank
 from alltrace.run.store import Run
-from alltrace.tiles.event_waits import event_waits
 from alltrace.tiles.events import EventReader
 from alltrace.tiles.rows import called, plain_row, row_of, track_of
 from alltrace.tiles.tracks import SOURCES, integers, key_of
 from alltrace.tiles.waits import Certainty
 from alltrace.trace.errors import UsageError
+
+_MOST_WAITS = 64
+_WORK = ("kernels", "copies", "graphs")
 
 MOST_MEMBERS = 16384
 _GPU_TABLES = ("kernels", "copies", "graphs", "syncs")
@@ -33,7 +36,7 @@ def event_details(reader: EventReader, rank: int, table: str, row: int) -> dict[
     zero = reader.run.span_ns[0]
     values = row_of(stored, table, row)
     columns = plain_row(stored, table, values, zero)
-    found: dict[str, Any] = {
+    details: dict[str, Any] = {
         "rank": rank,
         "host": stored.host,
         "table": table,
@@ -47,23 +50,23 @@ def event_details(reader: EventReader, rank: int, table: str, row: int) -> dict[
         moment = values["time"]
         for events in reader.window(rank, table, moment, moment + 1):
             for at in np.flatnonzero(events.row == row).tolist():
-                found["span"] = {"start": int(events.start[at]) - zero, "end": int(events.end[at]) - zero}
+                details["span"] = {"start": int(events.start[at]) - zero, "end": int(events.end[at]) - zero}
     if table in _GPU_TABLES:
         call = _call_of(stored, values)
         if call is not None:
             number, facts = call
-            found["call"] = {"rank": rank, "table": "api", "row": number, "columns": plain_row(stored, "api", facts, zero)}
-            found["call"]["track"] = track_of("api", facts)
+            details["call"] = {"rank": rank, "table": "api", "row": number, "columns": plain_row(stored, "api", facts, zero)}
+            details["call"]["track"] = track_of("api", facts)
             thread, moment = facts["thread"], facts["start"]
     elif table == "api":
-        found["launched"] = _launched_by(stored, values, zero)
-        found |= event_waits(stored, values, zero)
+        details["launched"] = _launched_by(stored, values, zero)
+        details |= _event_waits(stored, values, zero)
     if thread is not None and moment is not None:
-        found["ranges"] = _ranges_around(reader, rank, thread, moment, zero, but=row if table == "ranges" else None)
+        details["ranges"] = _ranges_around(reader, rank, thread, moment, zero, but=row if table == "ranges" else None)
     operation = row if table == "collectives" else _operation_of(stored, table, values)
     if operation is not None:
-        found["collective"] = operation
-    return found
+        details["collective"] = operation
+    return details
 
 
 def _call_of(stored: Rank, values: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
@@ -87,9 +90,9 @@ def _call_of(stored: Rank, values: dict[str, Any]) -> tuple[int, dict[str, Any]]
 
 def _launched_by(stored: Rank, values: dict[str, Any], zero: int) -> list[dict[str, Any]]:
     """The device work that a call launched: table, row, track, start and end of each; without an end it ends where it starts."""
-    found: list[dict[str, Any]] = []
+    work: list[dict[str, Any]] = []
     if not values.get("correlation"):
-        return found
+        return work
     for table in _GPU_TABLES[:3]:
         for piece in stored.pieces(table):
             if piece.end_ns is not None and piece.end_ns < values["start"]:
@@ -102,14 +105,14 @@ def _launched_by(stored: Rank, values: dict[str, Any], zero: int) -> list[dict[s
                 facts = rows.slice(at, 1).to_pylist()[0]
                 start, end = facts["start"], facts["start"] if facts["end"] is None else facts["end"]
                 place = {"table": table, "row": piece.first_row + at, "track": track_of(table, facts)}
-                found.append(place | {"start": start - zero, "end": end - zero})
-    return found[:64]
+                work.append(place | {"start": start - zero, "end": end - zero})
+    return work[:64]
 
 
 def _ranges_around(reader: EventReader, rank: int, thread: int, moment: int, zero: int, *, but: int | None) -> list[dict[str, Any]]:
     """The ranges of a thread that are open at a moment, outermost first."""
     key = key_of("ranges", (thread,))
-    found = []
+    ranges = []
     for events in reader.window(rank, "ranges", moment, moment + 1):
         if events.key == key:
             texts = reader.texts(events.name)
@@ -117,8 +120,8 @@ def _ranges_around(reader: EventReader, rank: int, thread: int, moment: int, zer
                 start, end, row = int(events.start[i]), int(events.end[i]), int(events.row[i])
                 if start <= moment < end and row != but:
                     name = texts.get(int(events.name[i]), "")
-                    found.append({"row": row, "name": name, "start": start - zero, "end": end - zero, "track": key})
-    return sorted(found, key=lambda r: (r["start"], -r["end"]))
+                    ranges.append({"row": row, "name": name, "start": start - zero, "end": end - zero, "track": key})
+    return sorted(ranges, key=lambda r: (r["start"], -r["end"]))
 
 
 def _operation_of(stored: Rank, table: str, values: dict[str, Any]) -> int | None:
@@ -159,7 +162,7 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
 
     connection = duckdb.connect(":memory:")
     try:
-        found = connection.execute(
+        rows = connection.execute(
             "WITH mine AS (SELECT instance FROM read_parquet($path) WHERE rank = $rank AND row = $row LIMIT 1) "
             'SELECT m.instance, communicator, rank, row, "start", "end" FROM read_parquet($path) m JOIN mine USING (instance) '
             f"ORDER BY rank LIMIT {MOST_MEMBERS}",
@@ -169,19 +172,19 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
         return None
     finally:
         connection.close()
-    if not found:
+    if not rows:
         return None
     zero = reader.run.span_ns[0]
     clocks = {r.rank: reader.run.clock(r) for r in reader.run.ranks}
     members = [
         {"rank": m, "row": r, "start": clocks[m].apply_one(s) - zero, "end": clocks[m].apply_one(e) - zero}
-        for _, _, m, r, s, e in found
+        for _, _, m, r, s, e in rows
         if m in clocks
     ]
     last = max(m["start"] for m in members)
     last_rank = min(m["rank"] for m in members if m["start"] == last)
     clock = Certainty(overlay)
-    needs = _needs(reader.run, found[0][0]) if overlay.facts.get("rooted") else {}
+    needs = _needs(reader.run, rows[0][0]) if overlay.facts.get("rooted") else {}
     if needs:
         last_rank = max(needs.values())[1]
     for member in members:
@@ -190,8 +193,8 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
         member["least_ns"] = clock.least_ns(member["rank"], last_rank)
         member["certain"] = member["rank"] != last_rank and clock.is_fact(member["wait_ns"], member["rank"], last_rank)
     return {
-        "instance": found[0][0],
-        "communicator": found[0][1],
+        "instance": rows[0][0],
+        "communicator": rows[0][1],
         "last_rank": last_rank,
         "perhaps_last": [
             m["rank"]
@@ -249,3 +252,95 @@ def neighbour(reader: EventReader, rank: int, table: str, row: int, *, forward: 
     if best is None:
         return None
     return {"rank": rank, "table": table, "row": best[1], "track": key, "start": best[0] - zero, "end": best[2] - zero}
+
+
+def _event_waits(stored: Rank, values: dict[str, Any], zero: int) -> dict[str, Any]:
+    """How an API call relates to waits for CUDA events, if the profiler states which call recorded the event.
+
+    `values`: the row of `api`, as `row_of` returns it. `zero`: when the run starts, aligned ns. Returns of a call
+    that waits, `awaits`: `event` (id), `stream` (that the event was recorded on), `record` (the call), and of a
+    process with one device `before` (the last work of that stream that was launched before the record) and `behind`
+    (the first work of the waiting stream that was launched after the wait), each None if there is none. Of a call
+    that recorded an event, `waited_by`: the calls that wait for it, the first 64. A call is `rank`, `table`, `row`,
+    `track`, `columns`, work is `table`, `row`, `track`, `name`, `start`, `end`.
+    """
+    own, process = values.get("correlation"), values.get("process")
+    facts: dict[str, Any] = {}
+    if not own or not stored.has("syncs"):
+        return facts
+    waiting: list[int] = []
+    for piece in stored.pieces("syncs"):
+        if piece.end_ns is not None and piece.end_ns < values["start"]:
+            continue
+        columns = ["process", "correlation", "record_correlation", "record_stream", "stream", "device", "event"]
+        table = stored.piece("syncs", piece.group, columns)
+        record = integers(table, "record_correlation")
+        here = (record > 0) & (integers(table, "process") == (-1 if process is None else process))
+        waiting += integers(table, "correlation")[here & (record == own)].tolist()
+        for at in np.flatnonzero(here & (integers(table, "correlation") == own)).tolist()[:1]:
+            wait = table.slice(at, 1).to_pylist()[0]
+            calls = _calls(stored, process, {wait["record_correlation"]}, zero)
+            if calls:
+                facts["awaits"] = {"event": wait["event"], "stream": wait["record_stream"], "record": calls[0]}
+                facts["awaits"] |= _work_around(stored, wait, zero)
+    if waiting:
+        facts["waited_by"] = _calls(stored, process, set(sorted(waiting)[:_MOST_WAITS]), zero)
+    return facts
+
+
+def _calls(stored: Rank, process: int | None, correlations: Collection[int], zero: int) -> list[dict[str, Any]]:
+    """The API calls of a process with these correlations, by start; of nested ones the outer."""
+    rows: dict[int, tuple[int, int]] = {}
+    for piece in stored.pieces("api"):
+        table = stored.piece("api", piece.group, ["process", "correlation", "start"])
+        correlation, starts = integers(table, "correlation"), integers(table, "start")
+        same = np.isin(correlation, list(correlations)) & (integers(table, "process") == (-1 if process is None else process))
+        for at in np.flatnonzero(same).tolist():
+            place = int(starts[at]), piece.first_row + at
+            number = int(correlation[at])
+            rows[number] = min(rows.get(number, place), place)
+    calls = []
+    for _, row in sorted(rows.values()):
+        values = row_of(stored, "api", row)
+        call = {"rank": stored.rank, "table": "api", "row": row, "track": track_of("api", values)}
+        calls.append(call | {"columns": plain_row(stored, "api", values, zero)})
+    return calls
+
+
+def _work_around(stored: Rank, wait: dict[str, Any], zero: int) -> dict[str, Any]:
+    """`before` and `behind` of a wait; with several devices, the device of the event is unknown."""
+    if len(stored.record.devices) > 1:
+        return {"before": None, "behind": None}
+    return {
+        "before": _work(stored, wait, wait["record_stream"], wait["record_correlation"], zero, last=True),
+        "behind": _work(stored, wait, wait["stream"], wait["correlation"], zero, last=False),
+    }
+
+
+def _work(stored: Rank, wait: dict[str, Any], stream: Any, correlation: int, zero: int, *, last: bool) -> dict[str, Any] | None:
+    """The last work of a stream that was launched before a call, or the first after it."""
+    best: tuple[int, str, int] | None = None
+    process = -1 if wait["process"] is None else wait["process"]
+    for table in _WORK if stream is not None else ():
+        for piece in stored.pieces(table):
+            low, high = stored.bounds(table, piece.group, "stream")
+            if low is not None and high is not None and not low <= stream <= high:
+                continue
+            rows = stored.piece(table, piece.group, ["process", "stream", "correlation"])
+            launched = integers(rows, "correlation")
+            own = (integers(rows, "stream") == stream) & (integers(rows, "process") == process)
+            own &= (launched > 0) & (launched < correlation if last else launched > correlation)
+            if not own.any():
+                continue
+            at = np.flatnonzero(own)
+            place = int(at[np.argmax(launched[at]) if last else np.argmin(launched[at])])
+            candidate = (int(launched[place]), table, piece.first_row + place)
+            if best is None or (candidate > best if last else candidate < best):
+                best = candidate
+    if best is None:
+        return None
+    _, table, row = best
+    values = row_of(stored, table, row)
+    plain = plain_row(stored, table, values, zero)
+    times = {"start": plain["start"], "end": plain.get("end", plain["start"])}
+    return {"table": table, "row": row, "track": track_of(table, values), "name": called(table, plain)} | times

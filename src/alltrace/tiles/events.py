@@ -85,8 +85,8 @@ class Bounded:
         with self._lock:
             if key in self._held:
                 self._held.move_to_end(key)
-                found: _Kept = self._held[key][0]
-                return found
+                cached: _Kept = self._held[key][0]
+                return cached
         value = make()
         with self._lock:
             if key not in self._held:
@@ -99,11 +99,11 @@ class Bounded:
 
 
 class EventReader:
-    """Reads the events of a run. `cache_bytes`: what decoded pieces may take in memory."""
+    """Reads the events of a run."""
 
-    def __init__(self, run: Run, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, run: Run) -> None:
         self.run = run
-        self._cache = Bounded(cache_bytes)
+        self._cache = Bounded(CACHE_BYTES)
         # texts that are shown as names but are none of the run's, by id: directions of copies, graphs; those
         # that were met, and other threads may add to them
         self.words: dict[int, str] = {}
@@ -117,7 +117,7 @@ class EventReader:
         """
         return self._stored.get(rank, partial(self.run.rank, rank), lambda _: 1)
 
-    def kept(self, key: Any, make: Callable[[], _Kept], nbytes: Callable[[_Kept], int]) -> _Kept:
+    def cached(self, key: Any, make: Callable[[], _Kept], nbytes: Callable[[_Kept], int]) -> _Kept:
         """The result of `make`, cached under `key` with the decoded pieces; `nbytes` returns its size."""
         return self._cache.get(key, make, nbytes)
 
@@ -128,9 +128,9 @@ class EventReader:
             token.check()
             make = partial(self._decoded, stored, source, piece)
             for events in self._cache.get((rank, table, piece.group), make, _nbytes):
-                found = events.within(start, end)
-                if len(found):
-                    yield found
+                inside = events.within(start, end)
+                if len(inside):
+                    yield inside
 
     def named(
         self, rank: int, table: str, wanted: Callable[[], NDArray[Any]], token: Token = WANTED
@@ -144,19 +144,19 @@ class EventReader:
         columns = [c for c in columns_for(source, names=True) if source.moments or c not in source.track or c == source.name]
         for piece in stored.pieces(table):
             token.check()
-            found = stored.piece(table, piece.group, columns)
-            names = self._names(source, found)
+            part = stored.piece(table, piece.group, columns)
+            names = self._names(source, part)
             hits = np.flatnonzero(np.isin(names, wanted()))
             if len(hits):
                 following = _following(stored, source, piece) if source.moments else None
-                starts, ends, shown = spans(source, found, self._open_end if table == "ranges" else None, following)
+                starts, ends, shown = spans(source, part, self._open_end if table == "ranges" else None, following)
                 hits = hits if shown is None else hits[shown[hits]]
                 yield starts[hits], ends[hits], names[hits], hits + piece.first_row
 
     def busy(self, rank: int, start: int, end: int, token: Token = WANTED) -> dict[int, list[Work]]:
         """What each device of a rank did in [start, end), aligned ns: by device, parts of starts, ends and codes."""
         stored = self.rank(rank)
-        found: dict[int, list[Work]] = {}
+        by_device: dict[int, list[Work]] = {}
         for table in tables_of("gpu"):
             for piece in _pieces_in(stored, table, start, end):
                 token.check()
@@ -164,8 +164,8 @@ class EventReader:
                 for run in self._cache.get((rank, table, piece.group, "busy"), make, _nbytes):
                     work = run.within(start, end)
                     if len(work[0]):
-                        found.setdefault(run.device, []).append(work)
-        return found
+                        by_device.setdefault(run.device, []).append(work)
+        return by_device
 
     def samples(self, rank: int, table: str, start: int, end: int) -> Iterator[Sampled]:
         """The samples of one table in [start, end): of each track its key, times and values."""
@@ -183,28 +183,28 @@ class EventReader:
         stored = self.rank(rank)
         if table != "gpu_metrics":
             return [(stored, None)]
-        return self.kept((rank, "sources of samples"), stored.gpu_sample_sources, lambda _: _EVENTS_BYTES)
+        return self.cached((rank, "sources of samples"), stored.gpu_sample_sources, lambda _: _EVENTS_BYTES)
 
     def texts(self, ids: NDArray[Any]) -> dict[int, str]:
         """The text of each id; an unknown id has none."""
         import pyarrow as pa
 
         wanted = np.unique(ids)
-        found = self.run.texts(pa.array(wanted)).to_pylist()
+        texts = self.run.texts(pa.array(wanted)).to_pylist()
         return {
             int(i): text
-            for i, known in zip(wanted.tolist(), found, strict=True)
+            for i, known in zip(wanted.tolist(), texts, strict=True)
             if (text := known if known is not None else self.words.get(i)) is not None
         }
 
     def _decoded(self, stored: Rank, source: Source, piece: Piece) -> list[Events]:
-        found = stored.piece(source.table, piece.group, columns_for(source, names=True))
+        part = stored.piece(source.table, piece.group, columns_for(source, names=True))
         following = _following(stored, source, piece) if source.moments else None
-        starts, ends, shown = spans(source, found, self._open_end if source.table == "ranges" else None, following)
-        names, codes = self._names(source, found), codes_of(source, found)
+        starts, ends, shown = spans(source, part, self._open_end if source.table == "ranges" else None, following)
+        names, codes = self._names(source, part), codes_of(source, part)
         numbers = np.arange(piece.first_row, piece.first_row + len(starts))
         decoded = []
-        for values, rows in by_track(*(integers(found, c) for c in source.track)):
+        for values, rows in by_track(*(integers(part, c) for c in source.track)):
             start, end, name, code, row = (a[rows] for a in (starts, ends, names, codes, numbers))
             if shown is not None:
                 start, end, name, code, row = (a[shown[rows]] for a in (start, end, name, code, row))
@@ -220,8 +220,8 @@ class EventReader:
 
             ids, words = intern(table.column(source.name))
             self.words.update(zip(words.column("id").to_pylist(), words.column("value").to_pylist(), strict=True))
-            found: NDArray[Any] = ids.fill_null(-1).to_numpy(zero_copy_only=False)
-            return found
+            numbers: NDArray[Any] = ids.fill_null(-1).to_numpy(zero_copy_only=False)
+            return numbers
         names = integers(table, source.name)
         if source.table == "sched":
             known, which = np.unique(names, return_inverse=True)
@@ -242,9 +242,9 @@ def lanes_of(starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[Any]:
     So nested intervals are below those that enclose them.
     `starts`: int64 array of n ascending starts.
     """
-    found = np.empty(len(starts), np.int8)
-    core.assign_lanes(starts, ends, np.full(MOST_LANES, np.iinfo(np.int64).min, np.int64), found)
-    return found
+    lanes = np.empty(len(starts), np.int8)
+    core.assign_lanes(starts, ends, np.full(MOST_LANES, np.iinfo(np.int64).min, np.int64), lanes)
+    return lanes
 
 
 def _pieces_in(stored: Rank, table: str, start: int, end: int) -> Iterator[Piece]:
@@ -261,12 +261,12 @@ def _runs(stored: Rank, table: str, piece: Piece) -> list[BusyRun]:
 def _sampled(stored: Rank, table: str, piece: Piece, places: Mapping[int, int] | None) -> list[Sampled]:
     samples = SAMPLES[table]
     if samples.table != "memory":
-        found = stored.piece(table, piece.group, samples.reads)
+        part = stored.piece(table, piece.group, samples.reads)
     elif piece.first_row:
         return []  # a sum is over all rows, which are stored with the first piece
     else:
-        found = stored.table(table, samples.reads)
-    rows = samples.read(found)
+        part = stored.table(table, samples.reads)
+    rows = samples.read(part)
     times, values, columns = rows if places is None else moved(rows, places)
     return [(key_of(samples.group, track), times[rows], values[rows]) for track, rows in by_track(*columns)]
 

@@ -64,12 +64,12 @@ def read_rank(path: Path) -> dict[str, TrackTiles]:
 
 def _lists(column: Any) -> list[NDArray[Any] | None]:
     """The lists of a column as views of its numbers, None for null."""
-    found: list[NDArray[Any] | None] = []
+    lists: list[NDArray[Any] | None] = []
     for chunk in column.chunks:
         flat, bounds = chunk.values.to_numpy(zero_copy_only=False), chunk.offsets.to_numpy()
         valid = chunk.is_valid().to_numpy(zero_copy_only=False)
-        found += [flat[a:b] if ok else None for a, b, ok in zip(bounds[:-1], bounds[1:], valid, strict=True)]
-    return found
+        lists += [flat[a:b] if ok else None for a, b, ok in zip(bounds[:-1], bounds[1:], valid, strict=True)]
+    return lists
 
 
 def as_shares(values: NDArray[np.float64]) -> NDArray[np.uint16]:

@@ -41,7 +41,7 @@ def fine_heat(view: View, metric: str, level: int, index: int, ranks: Sequence[i
     last = view.grid.start_ns + view.grid.span_ns  # the last bin counts as far as the run goes
     edges = np.minimum(start + np.minimum(np.arange(bins + 1) << level, MOST_SPAN_NS), last)
     widths = np.maximum(np.diff(edges), 1).astype(np.float64)
-    found = np.full((len(ranks), bins), NO_DATA, np.uint16)
+    shares = np.full((len(ranks), bins), NO_DATA, np.uint16)
     for row, rank in enumerate(ranks):
         token.check()
         view.events.rank(rank)
@@ -50,13 +50,13 @@ def fine_heat(view: View, metric: str, level: int, index: int, ranks: Sequence[i
         if metric == "waiting":
             waits = view.waits.get(rank)
             if waits is not None:
-                found[row] = as_shares(bin_coverage_ns(waits, edges) / widths)
+                shares[row] = as_shares(bin_coverage_ns(waits, edges) / widths)
         elif devices := view.devices(rank):
             did = view.events.busy(rank, start, min(end, last), token).values()
             covered = sum((_covered(parts, metric, start, level, bins) for parts in did), np.zeros(bins))
             share = covered / (widths * devices)
-            found[row] = as_shares(1 - share if metric == "idle" else share)
-    return found
+            shares[row] = as_shares(1 - share if metric == "idle" else share)
+    return shares
 
 
 def _covered(parts: Sequence[Work], metric: str, start: int, level: int, bins: int) -> Any:

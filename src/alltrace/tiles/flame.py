@@ -85,10 +85,10 @@ class Flame:
         above, name, total = above[first], name[first], sums[0]
         parent = np.searchsorted(keys, above)
         parent = np.where((parent < len(keys)) & (keys[np.minimum(parent, len(keys) - 1)] == above), parent, -1)
-        kept = np.argsort(-total, kind="stable")[:MOST_NODES]
+        largest = np.argsort(-total, kind="stable")[:MOST_NODES]
         children: dict[int, list[int]] = {}
-        among = set(kept.tolist())
-        for node in kept.tolist():
+        among = set(largest.tolist())
+        for node in largest.tolist():
             up = int(parent[node])
             children.setdefault(up if up in among else -1, []).append(node)
         order: list[int] = []
@@ -140,7 +140,7 @@ def nested_in(reader: EventReader, rank: int, kind: str, start: int, end: int, t
 
 
 def _decoded(reader: EventReader, stored: Rank, table: str, start: int, end: int, token: Token) -> list[tuple[NDArray[Any], ...]]:
-    found = []
+    parts = []
     for piece in stored.pieces(table):
         if (piece.start_ns is None or piece.start_ns < end) and (piece.end_ns is None or piece.end_ns >= start):
             token.check()
@@ -148,10 +148,10 @@ def _decoded(reader: EventReader, stored: Rank, table: str, start: int, end: int
             def make(piece: Piece = piece) -> tuple[NDArray[Any], ...]:
                 return _columns(reader, stored, table, piece)
 
-            part = reader.kept((stored.rank, table, piece.group, "nested"), make, lambda p: sum(a.nbytes for a in p))
+            part = reader.cached((stored.rank, table, piece.group, "nested"), make, lambda p: sum(a.nbytes for a in p))
             inside = (part[0] < end) & (part[1] > start)
-            found.append(part if inside.all() else tuple(a[inside] for a in part))
-    return [p for p in found if len(p[0])]
+            parts.append(part if inside.all() else tuple(a[inside] for a in part))
+    return [p for p in parts if len(p[0])]
 
 
 def _columns(reader: EventReader, stored: Rank, table: str, piece: Piece) -> tuple[NDArray[Any], ...]:

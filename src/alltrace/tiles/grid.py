@@ -38,8 +38,8 @@ class Grid:
         """The edges of `count` bins of `level` from bin `first` on: int64 array of count + 1, aligned ns, within the run's end."""
         last = (MOST_SPAN_NS >> level) + 1  # bins from here on begin after all time
         steps = np.minimum(np.arange(count + 1) + min(first, last), last).astype(np.uint64) << np.uint64(level)
-        found: NDArray[Any] = np.minimum(steps, MOST_SPAN_NS).astype(np.int64) + self.start_ns
-        return found
+        edges: NDArray[Any] = np.minimum(steps, MOST_SPAN_NS).astype(np.int64) + self.start_ns
+        return edges
 
     def tile_span(self, level: int, index: int) -> tuple[int, int]:
         """Start and end of a tile, aligned ns."""

@@ -44,11 +44,11 @@ def labelled(view: View, rank: int) -> list[dict[str, Any]]:
     parsed = [parse_key(t.key) for t in tracks]
     ids = sorted({v for g, values in parsed if g in ("collectives", "metric", "nic", "switch", "generic") for v in values})
     words = dict(zip(ids, stored.texts(pa.array(ids, pa.int64())).to_pylist(), strict=True)) if ids else {}
-    found = []
+    rows = []
     for track, (group, values) in zip(tracks, parsed, strict=True):
         first, second = _words_of(group, values, ordinals, threads, words)
         label = "devices" if track.key == SUMMARY else _GROUPS[group].format(first, second)
-        found.append(
+        rows.append(
             {
                 "key": track.key,
                 "group": group,
@@ -58,7 +58,7 @@ def labelled(view: View, rank: int) -> list[dict[str, Any]]:
                 "last": track.last_ns,
             }
         )
-    return found
+    return rows
 
 
 def _words_of(

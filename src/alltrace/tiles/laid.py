@@ -78,8 +78,8 @@ def _whole(table: pa.Table, column: str, missing: NDArray[np.int64] | None = Non
         raise UsageError(f"the column {column} holds {values.type}; expected whole numbers of 64 bits") from error
     if missing is not None and numbers.null_count:
         numbers = pc.coalesce(numbers, pa.array(missing))
-    found: NDArray[np.int64] = numbers.to_numpy(zero_copy_only=False)
-    return found
+    integers: NDArray[np.int64] = numbers.to_numpy(zero_copy_only=False)
+    return integers
 
 
 def _names(table: pa.Table, known: dict[str, str]) -> list[str]:

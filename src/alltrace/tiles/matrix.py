@@ -62,44 +62,44 @@ class Matrices:
         if by == "rank" and len(self.ranks) > MOST_RANKS:
             raise UsageError(f"the run has {len(self.ranks)} ranks; expected {MOST_RANKS} at most, or ask by host")
         where, size = (self._host, len(self.hosts)) if by == "host" else (np.arange(len(self.ranks)), len(self.ranks))
-        found = np.zeros((size, size), np.int64)
+        matrix = np.zeros((size, size), np.int64)
         if measure == "wait_ns":
-            np.add.at(found, (where[self._rank], where[self._last]), self._wait)
+            np.add.at(matrix, (where[self._rank], where[self._last]), self._wait)
         elif measure == "message_bytes":
             senders = np.flatnonzero(np.isin(self._direction, (1, EXCHANGE)))
             receivers = np.flatnonzero(np.isin(self._direction, (-1, EXCHANGE)))
             # a message's two members share the number of the instance; in an exchange each sends
             for sender, receiver in _other_members(self._instance, senders, receivers):
-                found[where[self._rank[sender]], where[self._rank[receiver]]] += self._bytes[sender]
+                matrix[where[self._rank[sender]], where[self._rank[receiver]]] += self._bytes[sender]
         else:
-            self._add_collectives(found, where)
-        return found
+            self._add_collectives(matrix, where)
+        return matrix
 
-    def _add_collectives(self, found: NDArray[np.int64], where: NDArray[np.int64]) -> None:
-        kept = np.flatnonzero(self._direction == 0)
-        for communicator in np.unique(self._communicator[kept]).tolist():
-            own = kept[self._communicator[kept] == communicator]
+    def _add_collectives(self, matrix: NDArray[np.int64], where: NDArray[np.int64]) -> None:
+        members = np.flatnonzero(self._direction == 0)
+        for communicator in np.unique(self._communicator[members]).tolist():
+            own = members[self._communicator[members] == communicator]
             ranks, which = np.unique(self._rank[own], return_inverse=True)
             put = np.zeros(len(ranks), np.int64)
             np.add.at(put, which, self._bytes[own])
             rows, columns = np.meshgrid(where[ranks], where[ranks], indexing="ij")
             others = ~np.eye(len(ranks), dtype=bool)
-            np.add.at(found, (rows[others], columns[others]), np.broadcast_to(put[:, None], rows.shape)[others])
+            np.add.at(matrix, (rows[others], columns[others]), np.broadcast_to(put[:, None], rows.shape)[others])
 
     def labels(self, by: str) -> Sequence[int | str]:
         """The meaning of the rows and columns of a matrix."""
         return self.hosts if by == "host" else self.ranks
 
-    def told(self, measure: str, by: str) -> dict[str, Any]:
+    def facts(self, measure: str, by: str) -> dict[str, Any]:
         """A matrix in words: `labels`, `total`, `most`, and `pairs`, the 200 largest (`from`, `to`, `value`), the largest first."""
-        found = self.of(measure, by)
+        matrix = self.of(measure, by)
         labels = self.labels(by)
-        flat = found.ravel()
+        flat = matrix.ravel()
         order = np.argsort(-flat, kind="stable")[:PAIRS]
         pairs = [(*divmod(int(i), len(labels)), int(flat[i])) for i in order.tolist() if flat[i] > 0]
         return {
             "labels": list(labels),
-            "total": int(found.sum()),
+            "total": int(matrix.sum()),
             "most": int(flat.max(initial=0)),
             "pairs": [{"from": labels[a], "to": labels[b], "value": value} for a, b, value in pairs],
         }

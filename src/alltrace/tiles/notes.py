@@ -48,10 +48,10 @@ class Notes:
         if path is None:
             return []
         try:
-            kept = list(read_json(path, "the notes on a run")["notes"])
+            notes = list(read_json(path, "the notes on a run")["notes"])
         except (KeyError, TypeError) as error:
             raise AlltraceError(f"{path}: it does not contain notes; move it away to start again") from error
-        return sorted(filter(None, map(_kept, kept)), key=lambda n: (n["start"], n["id"]))
+        return sorted(filter(None, map(_valid, notes)), key=lambda n: (n["start"], n["id"]))
 
     def add(self, note: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Add a note with an `id`; returns the notes afterwards.
@@ -59,13 +59,13 @@ class Notes:
         Raises `UsageError`: it is not a note, or there are 1,000. Raises `AlltraceError`: the file is damaged
         or cannot be written.
         """
-        kept, new = self.all(), _checked(note)
+        notes, new = self.all(), _checked(note)
         unknown = sorted(set(new["ranks"]) - {r.rank for r in self._run.ranks})
         if unknown:
             raise UsageError(f"the note is about rank {unknown[0]}, which the run does not have")
-        if len(kept) >= MOST_NOTES:
-            raise UsageError(f"the run has {len(kept)} notes; remove some before adding more")
-        return self._keep([*kept, {"id": 1 + max((n["id"] for n in kept), default=0), **new}])
+        if len(notes) >= MOST_NOTES:
+            raise UsageError(f"the run has {len(notes)} notes; remove some before adding more")
+        return self._keep([*notes, {"id": 1 + max((n["id"] for n in notes), default=0), **new}])
 
     def remove(self, number: int) -> list[dict[str, Any]]:
         """Remove the note with a number; the notes then.
@@ -73,10 +73,10 @@ class Notes:
         Raises `UsageError`: the note does not exist. Raises `AlltraceError`: the file is damaged or cannot be
         written.
         """
-        kept = self.all()
-        if all(n["id"] != number for n in kept):
+        notes = self.all()
+        if all(n["id"] != number for n in notes):
             raise UsageError(f"unknown note {number}")
-        return self._keep([n for n in kept if n["id"] != number])
+        return self._keep([n for n in notes if n["id"] != number])
 
     def _keep(self, notes: list[dict[str, Any]]) -> list[dict[str, Any]]:
         try:
@@ -90,7 +90,7 @@ class Notes:
         return sorted(notes, key=lambda n: (n["start"], n["id"]))
 
 
-def _kept(note: Any) -> dict[str, Any] | None:
+def _valid(note: Any) -> dict[str, Any] | None:
     """A note of the file; None of one that is none, such as of an earlier version."""
     try:
         return _checked(note) | {"id": int(note["id"])}

@@ -167,6 +167,6 @@ def binned(times: Int64, values: NDArray[np.float64], edges: Int64) -> tuple[NDA
         firsts = at[:-1][full]
         last = at[-1]
         for out, reduce in zip(result, (np.add, np.minimum, np.maximum), strict=True):
-            found = reduce.reduceat(values[:last], firsts)
-            out[full] = found / counts[full] if reduce is np.add else found
+            reduced = reduce.reduceat(values[:last], firsts)
+            out[full] = reduced / counts[full] if reduce is np.add else reduced
     return tuple(result)

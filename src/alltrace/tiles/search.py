@@ -36,7 +36,7 @@ def search(
     wanted = NamesLike(reader, pattern)
     zero, last = reader.run.span_ns
     width = max((last - zero) // MARKS, 1)
-    found: list[tuple[int, str, tuple[NDArray[Any], ...]]] = []
+    parts: list[tuple[int, str, tuple[NDArray[Any], ...]]] = []
     by_rank: dict[str, int] = {}
     marks: dict[str, list[int]] = {}
     total = done = 0
@@ -48,7 +48,7 @@ def search(
             for hits in reader.named(rank, table, wanted.ids, token):
                 own.append(hits[0])
                 if room > 0:
-                    found.append((rank, table, tuple(a[:room] for a in hits)))
+                    parts.append((rank, table, tuple(a[:room] for a in hits)))
                     room -= len(hits[0])
         starts = np.sort(np.concatenate(own)) - zero
         if len(starts):
@@ -58,7 +58,7 @@ def search(
         done += 1
         if time.monotonic() > deadline:
             break
-    events = _as_columns(reader, found, zero)
+    events = _as_columns(reader, parts, zero)
     ids = wanted.ids()[:MOST_NAMES]
     texts = reader.texts(ids)
     return {
@@ -73,15 +73,15 @@ def search(
     }
 
 
-def _as_columns(reader: EventReader, found: list[tuple[int, str, tuple[NDArray[Any], ...]]], zero: int) -> dict[str, Any]:
+def _as_columns(reader: EventReader, parts: list[tuple[int, str, tuple[NDArray[Any], ...]]], zero: int) -> dict[str, Any]:
     empty = np.zeros(0, np.int64)
-    start, end, name, row = (np.concatenate([empty, *(hits[i] for _, _, hits in found)]) for i in range(4))
-    part = np.repeat(np.arange(len(found)), [len(hits[0]) for _, _, hits in found]) if found else empty
+    start, end, name, row = (np.concatenate([empty, *(hits[i] for _, _, hits in parts)]) for i in range(4))
+    part = np.repeat(np.arange(len(parts)), [len(hits[0]) for _, _, hits in parts]) if parts else empty
     order = np.lexsort((row, part, start))
     texts = reader.texts(name)
     return {
-        "rank": [found[p][0] for p in part[order].tolist()],
-        "table": [found[p][1] for p in part[order].tolist()],
+        "rank": [parts[p][0] for p in part[order].tolist()],
+        "table": [parts[p][1] for p in part[order].tolist()],
         "row": row[order].tolist(),
         "name": [texts.get(n, "") for n in name[order].tolist()],
         "start": (start[order] - zero).tolist(),

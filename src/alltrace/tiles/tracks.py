@@ -78,10 +78,10 @@ class Samples:
             values = table.column(self.value)
             worth = (pc.fill_null(values, 0) if values.null_count else values).to_numpy().astype(np.float64, copy=False)
             return integers(table, self.time), worth, [integers(table, c) for c in self.track]
-        held = table.filter(pc.is_in(table.column("memory").cast(pa.string()), pa.array(_ON_DEVICES)))
-        sign = np.where(pc.equal(held.column("kind").cast(pa.string()), "free").to_numpy(), -1, 1)
-        times, change = integers(held, self.time), sign * np.maximum(integers(held, "bytes"), 0)
-        columns = [integers(held, c) for c in self.track]
+        events = table.filter(pc.is_in(table.column("memory").cast(pa.string()), pa.array(_ON_DEVICES)))
+        sign = np.where(pc.equal(events.column("kind").cast(pa.string()), "free").to_numpy(), -1, 1)
+        times, change = integers(events, self.time), sign * np.maximum(integers(events, "bytes"), 0)
+        columns = [integers(events, c) for c in self.track]
         order = np.argsort(times, kind="stable")
         total = np.zeros(len(times))
         for _, rows in by_track(*(c[order] for c in columns)):
@@ -102,9 +102,9 @@ def moved(
     """The samples of the devices in `places`, from `Samples.read`, with these devices."""
     times, values, (device, *more) = rows
     known = sorted(places)
-    kept = np.isin(device, known)
-    own = np.array([places[d] for d in known], np.int64)[np.searchsorted(known, device[kept])]
-    return times[kept], values[kept], [own, *(column[kept] for column in more)]
+    own_rows = np.isin(device, known)
+    own = np.array([places[d] for d in known], np.int64)[np.searchsorted(known, device[own_rows])]
+    return times[own_rows], values[own_rows], [own, *(column[own_rows] for column in more)]
 
 
 SAMPLES: dict[str, Samples] = {
@@ -155,8 +155,8 @@ def integers(table: Any, column: str) -> NDArray[Any]:
     values = table.column(column)
     if values.null_count:
         values = pc.fill_null(values, pa.scalar(-1, values.type))
-    found: NDArray[Any] = values.to_numpy().astype(np.int64, copy=False)
-    return found
+    numbers: NDArray[Any] = values.to_numpy().astype(np.int64, copy=False)
+    return numbers
 
 
 def intervals(table: Any, open_end: int | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -206,8 +206,8 @@ def codes_of(source: Source, table: Any) -> NDArray[Any]:
     words = kinds.dictionary.to_pylist()
     table_of = np.array([COMMUNICATION_CODE if w in NOT_COMPUTE else COMPUTE for w in words] + [COMPUTE], np.int8)
     numbers = kinds.indices.fill_null(len(words)) if kinds.null_count else kinds.indices  # filling copies
-    found: NDArray[Any] = table_of[numbers.to_numpy(zero_copy_only=False)]
-    return found
+    codes: NDArray[Any] = table_of[numbers.to_numpy(zero_copy_only=False)]
+    return codes
 
 
 def columns_for(source: Source, *, names: bool) -> list[str]:
@@ -215,9 +215,9 @@ def columns_for(source: Source, *, names: bool) -> list[str]:
     if source.moments:
         more = ["scheduled_in"] if source.table == "sched" else []
         return list(dict.fromkeys(["time", *source.track, *more, *([source.name] if names else [])]))
-    found = ["start", "end", *source.track]
+    columns = ["start", "end", *source.track]
     if source.table == "kernels":
-        found += ["kind", *(["name"] if names else [])]
+        columns += ["kind", *(["name"] if names else [])]
     if source.table == "collectives":
-        found += ["api_start", "api_end"]
-    return list(dict.fromkeys([*found, *([source.name] if names else [])]))
+        columns += ["api_start", "api_end"]
+    return list(dict.fromkeys([*columns, *([source.name] if names else [])]))

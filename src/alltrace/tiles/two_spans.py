@@ -35,20 +35,20 @@ def difference(
     needed.
     """
 
-    def asked(span: tuple[int, int], of: Sequence[int]) -> dict[str, Any]:
+    def facts_of(span: tuple[int, int], of: Sequence[int]) -> dict[str, Any]:
         return area_facts(reader, Area(dict.fromkeys(of, (SUMMARY,)), *span, names=_ALL_NAMES), token, gpus=gpus)
 
-    one = asked(first, ranks)
-    other = asked(second, list(ranks)[: one["ranks_done"]])
+    one = facts_of(first, ranks)
+    other = facts_of(second, list(ranks)[: one["ranks_done"]])
     if other["ranks_done"] < one["ranks_done"]:
-        one = asked(first, list(ranks)[: other["ranks_done"]])
+        one = facts_of(first, list(ranks)[: other["ranks_done"]])
     breakdown = []
     for name in CLASSES:
-        means = [sum(r[name] for r in found["breakdown"]) / max(len(found["breakdown"]), 1) for found in (one, other)]
+        means = [sum(r[name] for r in facts["breakdown"]) / max(len(facts["breakdown"]), 1) for facts in (one, other)]
         breakdown.append({"class": name, "first_ns": means[0], "second_ns": means[1], "more_ns": means[1] - means[0]})
     rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for which, found in (("first", one), ("second", other)):
-        for total in found["totals"]:
+    for which, facts in (("first", one), ("second", other)):
+        for total in facts["totals"]:
             key = total["kind"], total["name"]
             row = rows.setdefault(key, {"kind": key[0], "name": key[1], **dict.fromkeys(_NUMBERS, 0)})
             row[f"{which}_count"] += total["count"]

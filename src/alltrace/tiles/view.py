@@ -52,7 +52,7 @@ class Tile:
 
 
 @dataclass
-class _Asked:
+class _Request:
     level: int
     first: int
     count: int
@@ -119,7 +119,7 @@ class View:
             return finest
         make = partial(_coarser, finest, level - self.grid.level, self.grid.span_ns, self.grid.level)
         with self._coarsening:  # the page requests all tiles of a level at once
-            return self._levels.get((metric, level), make, lambda found: found.nbytes)
+            return self._levels.get((metric, level), make, lambda values: values.nbytes)
 
     def devices(self, rank: int) -> int:
         """How many devices of a rank did anything; 0 for one that cannot be read."""
@@ -164,16 +164,16 @@ class View:
                 f"{count} tiles of level {level} from {first} on were requested; expected {MOST_TILES} of level 0 to {MOST_LEVEL}"
             )
         start, end = self.grid.tile_span(level, first)[0], self.grid.tile_span(level, first + count - 1)[1]
-        asked = _Asked(level, first, count, start, end, token)
-        found: list[Tile] = []
+        request = _Request(level, first, count, start, end, token)
+        tiles: list[Tile] = []
         with self.prefetcher.paused():
             for rank, key in tracks:
                 token.check()
-                found += self._of_track(asked, rank, key)
-        self.prefetcher.want(partial(self._read_ahead, rank, group, start, end) for rank, group in asked.soon)
-        named = [t.arrays["name"] for t in found if t.kind == "items" and t.arrays is not NO_ITEMS]
+                tiles += self._of_track(request, rank, key)
+        self.prefetcher.want(partial(self._read_ahead, rank, group, start, end) for rank, group in request.soon)
+        named = [t.arrays["name"] for t in tiles if t.kind == "items" and t.arrays is not NO_ITEMS]
         ids = np.unique(np.concatenate(named)) if named else np.zeros(0, np.int64)
-        return found, self.events.texts(ids)
+        return tiles, self.events.texts(ids)
 
     def _read_ahead(self, rank: int, group: str, start: int, end: int) -> None:
         """Bring the events of a window into the cache."""
@@ -184,84 +184,88 @@ class View:
             for _ in self.events.window(rank, table, start, end):
                 pass
 
-    def _of_track(self, asked: _Asked, rank: int, key: str) -> list[Tile]:
+    def _of_track(self, request: _Request, rank: int, key: str) -> list[Tile]:
         group, _ = parse_key(key)
         self.events.rank(rank)
         name = f"{rank}/{key}"
         if rank in self.broken:
             return []
         if key == SUMMARY:
-            return self._summary(asked, rank, name)
+            return self._summary(request, rank, name)
         track = self._tracks(rank).get(key)
         if track is None:
             raise UsageError(f"rank {rank} has no track {key!r}")
         if group in {s.group for s in SAMPLES.values()}:
-            return self._sampled(asked, rank, track, name)
-        if 0 <= track.level <= asked.level:
-            if asked.level < track.level + _SOON_LEVELS:
-                asked.soon[rank, group] = None
+            return self._sampled(request, rank, track, name)
+        if 0 <= track.level <= request.level:
+            if request.level < track.level + _SOON_LEVELS:
+                request.soon[rank, group] = None
             classes = _GPU_CLASSES if group == "gpu" else (group,)
-            return _bins(asked, name, [_at_level(track, v, asked) for v in track.values[: len(classes)]], classes, 1)
-        events = self._window(asked, rank, group).get(key, [])
-        return list(_items(asked, name, events, self.grid.start_ns))
+            return _bins(request, name, [_at_level(track, v, request) for v in track.values[: len(classes)]], classes, 1)
+        events = self._window(request, rank, group).get(key, [])
+        return list(_items(request, name, events, self.grid.start_ns))
 
-    def _window(self, asked: _Asked, rank: int, group: str) -> dict[str, list[Events]]:
+    def _window(self, request: _Request, rank: int, group: str) -> dict[str, list[Events]]:
         """The events of a group of a rank in the request, by track; read once for all of its tracks."""
-        if (rank, group) not in asked.seen:
+        if (rank, group) not in request.seen:
             by_key: dict[str, list[Events]] = {}
             for table in tables_of(group):
-                for events in self.events.window(rank, table, asked.start, asked.end, asked.token):
+                for events in self.events.window(rank, table, request.start, request.end, request.token):
                     by_key.setdefault(events.key, []).append(events)
-            asked.seen[rank, group] = by_key
-        return asked.seen[rank, group]
+            request.seen[rank, group] = by_key
+        return request.seen[rank, group]
 
-    def _summary(self, asked: _Asked, rank: int, name: str) -> list[Tile]:
+    def _summary(self, request: _Request, rank: int, name: str) -> list[Tile]:
         parts = ("compute", "exposed_communication", "exposed_copy")
         devices = max(self.devices(rank), 1)
-        if asked.level >= self.grid.level:
+        if request.level >= self.grid.level:
             tracks = self._tracks(rank)
-            if asked.level < self.grid.level + _SOON_LEVELS:
-                asked.soon[rank, SUMMARY] = None
-            values = [_at_level(tracks[f"{SUMMARY}/{p}"], tracks[f"{SUMMARY}/{p}"].values[0], asked) for p in parts]
-            return _bins(asked, name, values, _SUMMARY_CLASSES, devices)
-        sums = np.zeros((len(parts), asked.count * TILE_BINS), np.int64)
-        for did in self.events.busy(rank, asked.start, asked.end, asked.token).values():
-            sums += binned_parts(did, asked.start, asked.level, asked.count * TILE_BINS)
-        return _bins(asked, name, list(sums), _SUMMARY_CLASSES, devices)
+            if request.level < self.grid.level + _SOON_LEVELS:
+                request.soon[rank, SUMMARY] = None
+            values = [_at_level(tracks[f"{SUMMARY}/{p}"], tracks[f"{SUMMARY}/{p}"].values[0], request) for p in parts]
+            return _bins(request, name, values, _SUMMARY_CLASSES, devices)
+        sums = np.zeros((len(parts), request.count * TILE_BINS), np.int64)
+        for did in self.events.busy(rank, request.start, request.end, request.token).values():
+            sums += binned_parts(did, request.start, request.level, request.count * TILE_BINS)
+        return _bins(request, name, list(sums), _SUMMARY_CLASSES, devices)
 
-    def _sampled(self, asked: _Asked, rank: int, track: TrackTiles, name: str) -> list[Tile]:
-        if 0 <= track.level <= asked.level:
+    def _sampled(self, request: _Request, rank: int, track: TrackTiles, name: str) -> list[Tile]:
+        if 0 <= track.level <= request.level:
             mean, least, most = track.values
-            arrays = [_samples_at_level(track, v, asked, r) for v, r in ((mean, np.add), (least, np.minimum), (most, np.maximum))]
+            arrays = [_samples_at_level(track, v, request, r) for v, r in ((mean, np.add), (least, np.minimum), (most, np.maximum))]
         else:
-            edges = self.grid.edges(asked.first * TILE_BINS, asked.count * TILE_BINS, asked.level)
+            edges = self.grid.edges(request.first * TILE_BINS, request.count * TILE_BINS, request.level)
             group, _ = parse_key(track.key)
             times, values = [np.zeros(0, np.int64)], [np.zeros(0)]
             for table in tables_of(group):
-                for key, time, value in self.events.samples(rank, table, asked.start, asked.end):
+                for key, time, value in self.events.samples(rank, table, request.start, request.end):
                     if key == track.key:
                         times.append(time)
                         values.append(value)
             arrays = list(binned(np.concatenate(times), np.concatenate(values), edges))
         if any(x.holds for x in SAMPLES.values() if x.group == parse_key(track.key)[0]):
-            arrays = self._held(asked, rank, track, arrays)
+            arrays = self._with_last_values(request, rank, track, arrays)
         return [
-            Tile(name, asked.first + n, "samples", {k: _part(v, n) for k, v in zip(("mean", "least", "most"), arrays, strict=True)})
-            for n in range(asked.count)
+            Tile(
+                name, request.first + n, "samples", {k: _part(v, n) for k, v in zip(("mean", "least", "most"), arrays, strict=True)}
+            )
+            for n in range(request.count)
         ]
 
-    def _held(self, asked: _Asked, rank: int, track: TrackTiles, arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    def _with_last_values(self, request: _Request, rank: int, track: TrackTiles, arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
         """The same, with the last value in bins without their own sample."""
         (table,) = tables_of(parse_key(track.key)[0])
-        found = [(t, v) for key, t, v in self.events.samples(rank, table, -(1 << 62), asked.end) if key == track.key]
-        times, values = (np.concatenate([p[i] for p in found]) for i in (0, 1)) if found else (np.zeros(0, np.int64), np.zeros(0))
+        samples = [(t, v) for key, t, v in self.events.samples(rank, table, -(1 << 62), request.end) if key == track.key]
+        times, values = (
+            (np.concatenate([p[i] for p in samples]) for i in (0, 1)) if samples else (np.zeros(0, np.int64), np.zeros(0))
+        )
         order = np.argsort(times, kind="stable")
-        edges = self.grid.edges(asked.first * TILE_BINS, asked.count * TILE_BINS, asked.level)
+        edges = self.grid.edges(request.first * TILE_BINS, request.count * TILE_BINS, request.level)
         before = np.searchsorted(times[order], edges[:-1], "right") - 1
-        held = np.full(len(before), np.nan, np.float32)
-        held[before >= 0] = values[order][before[before >= 0]]
-        held[edges[:-1] >= self.grid.start_ns + self.grid.span_ns] = np.nan
-        return [np.where(np.isnan(a), held, a).astype(np.float32) for a in arrays]
+        last = np.full(len(before), np.nan, np.float32)
+        last[before >= 0] = values[order][before[before >= 0]]
+        last[edges[:-1] >= self.grid.start_ns + self.grid.span_ns] = np.nan
+        return [np.where(np.isnan(a), last, a).astype(np.float32) for a in arrays]
 
 
 def _idle(busy: NDArray[np.uint16]) -> NDArray[np.uint16]:
@@ -284,72 +288,72 @@ def _coarser(values: NDArray[np.uint16], steps: int, span_ns: int, level: int) -
     groups = -(-bins // width)
     weights = np.ones(bins, np.float32)
     weights[-1] = ((span_ns - 1) % (1 << level) + 1) / (1 << level)
-    found = np.empty((len(values), groups), np.uint16)
+    shares = np.empty((len(values), groups), np.uint16)
     for i in range(0, len(values), 256):  # in parts, so that little more memory is needed than for the answer
         part = values[i : i + 256]
         known = (part != NO_DATA) * weights
         at = np.arange(0, bins, width) if width < bins else np.zeros(1, np.int64)
         sums = np.add.reduceat(part * known, at, axis=1, dtype=np.float64)
         counts = np.add.reduceat(known, at, axis=1, dtype=np.float64)
-        found[i : i + 256] = np.where(counts > 0, np.rint(sums / np.maximum(counts, 1e-9)), NO_DATA)
-    return found
+        shares[i : i + 256] = np.where(counts > 0, np.rint(sums / np.maximum(counts, 1e-9)), NO_DATA)
+    return shares
 
 
-def _at_level(track: TrackTiles, values: NDArray[Any], asked: _Asked) -> NDArray[np.int64]:
+def _at_level(track: TrackTiles, values: NDArray[Any], request: _Request) -> NDArray[np.int64]:
     """The ns of a track in the requested bins, from its own finer or equal bins."""
-    out = np.zeros(asked.count * TILE_BINS, np.int64)
-    own = _own_range(track, len(values), asked)
+    out = np.zeros(request.count * TILE_BINS, np.int64)
+    own = _own_range(track, len(values), request)
     if own.start < own.stop:
-        bins, firsts = _bins_of(track, np.arange(own.start, own.stop), asked)
+        bins, firsts = _bins_of(track, np.arange(own.start, own.stop), request)
         out[bins] = np.add.reduceat(values[own], firsts)
     return out
 
 
-def _samples_at_level(track: TrackTiles, values: NDArray[Any], asked: _Asked, reduce: np.ufunc) -> NDArray[np.float32]:
+def _samples_at_level(track: TrackTiles, values: NDArray[Any], request: _Request, reduce: np.ufunc) -> NDArray[np.float32]:
     """The samples of a track likewise: their least, most, or with `np.add` their mean; NaN if there is none."""
-    out = np.full(asked.count * TILE_BINS, np.nan, np.float32)
-    own = _own_range(track, len(values), asked)
+    out = np.full(request.count * TILE_BINS, np.nan, np.float32)
+    own = _own_range(track, len(values), request)
     known = np.flatnonzero(np.isfinite(values[own])) + own.start
     if len(known):
-        bins, firsts = _bins_of(track, known, asked)
-        found = reduce.reduceat(values[known], firsts)
-        out[bins] = found / np.diff(np.append(firsts, len(known))) if reduce is np.add else found
+        bins, firsts = _bins_of(track, known, request)
+        reduced = reduce.reduceat(values[known], firsts)
+        out[bins] = reduced / np.diff(np.append(firsts, len(known))) if reduce is np.add else reduced
     return out
 
 
-def _own_range(track: TrackTiles, bins: int, asked: _Asked) -> slice:
+def _own_range(track: TrackTiles, bins: int, request: _Request) -> slice:
     """Which of a track's own bins are in the request."""
-    shift = asked.level - track.level
-    low = min(asked.first * TILE_BINS << shift, 1 << 62)
-    high = min((asked.first + asked.count) * TILE_BINS << shift, 1 << 62)
+    shift = request.level - track.level
+    low = min(request.first * TILE_BINS << shift, 1 << 62)
+    high = min((request.first + request.count) * TILE_BINS << shift, 1 << 62)
     return slice(min(max(low - track.first_bin, 0), bins), min(max(high - track.first_bin, 0), bins))
 
 
-def _bins_of(track: TrackTiles, own: NDArray[np.intp], asked: _Asked) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _bins_of(track: TrackTiles, own: NDArray[np.intp], request: _Request) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The requested bins that contain a track's `own` bins, and which of `own` is the first in each."""
-    bins = (own + track.first_bin >> asked.level - track.level) - asked.first * TILE_BINS
+    bins = (own + track.first_bin >> request.level - track.level) - request.first * TILE_BINS
     firsts = np.flatnonzero(np.concatenate(([True], bins[1:] != bins[:-1])))
     return bins[firsts], firsts
 
 
-def _bins(asked: _Asked, name: str, values: Sequence[NDArray[Any]], classes: tuple[str, ...], devices: int) -> list[Tile]:
+def _bins(request: _Request, name: str, values: Sequence[NDArray[Any]], classes: tuple[str, ...], devices: int) -> list[Tile]:
     """Tiles of shares in 255ths; what is not nothing is 1 at least, so that it is seen."""
-    width = float(1 << asked.level) * devices
+    width = float(1 << request.level) * devices
     shares = np.stack([np.where(v > 0, np.clip(np.rint(v / width * 255), 1, 255), 0).astype(np.uint8) for v in values])
-    return [Tile(name, asked.first + n, "bins", {"share": _part(shares, n)}, classes) for n in range(asked.count)]
+    return [Tile(name, request.first + n, "bins", {"share": _part(shares, n)}, classes) for n in range(request.count)]
 
 
-def _items(asked: _Asked, name: str, events: Sequence[Events], zero: int) -> list[Tile]:
+def _items(request: _Request, name: str, events: Sequence[Events], zero: int) -> list[Tile]:
     """The tiles of a track's events; one that reaches from one tile into the next is in both."""
-    parts = [p for p in (_narrow_merged(e, asked.level, zero) for e in events) if len(p["start"])]
+    parts = [p for p in (_narrow_merged(e, request.level, zero) for e in events) if len(p["start"])]
     if not parts:
-        return [Tile(name, asked.first + n, "items", NO_ITEMS) for n in range(asked.count)]
+        return [Tile(name, request.first + n, "items", NO_ITEMS) for n in range(request.count)]
     every = parts[0] if len(parts) == 1 else {k: np.concatenate([p[k] for p in parts]) for k in ITEM_COLUMNS}
     starts, ends = every["start"], every["start"] + every["length"]
     tiles = []
-    for index in range(asked.first, asked.first + asked.count):
-        low = min(index * TILE_BINS << asked.level, 1 << 62)
-        high = min(low + (TILE_BINS << asked.level), 1 << 62)
+    for index in range(request.first, request.first + request.count):
+        low = min(index * TILE_BINS << request.level, 1 << 62)
+        high = min(low + (TILE_BINS << request.level), 1 << 62)
         rows = np.flatnonzero((starts < high) & ((ends > low) | (starts >= low)))
         tiles.append(Tile(name, index, "items", {k: v[rows] for k, v in every.items()} if len(rows) else NO_ITEMS))
     return tiles
@@ -450,5 +454,5 @@ def _name_numbers(values: NDArray[Any], known: NDArray[Any], places: NDArray[np.
     if not len(known):
         return np.full(len(values), -1, np.int32)
     at = np.minimum(np.searchsorted(known, values), len(known) - 1)
-    found: NDArray[np.int32] = np.where(known[at] == values, places[at], -1).astype(np.int32)
-    return found
+    numbers: NDArray[np.int32] = np.where(known[at] == values, places[at], -1).astype(np.int32)
+    return numbers

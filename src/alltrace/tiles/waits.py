@@ -20,10 +20,10 @@ def waited_and_caused(run: Run) -> dict[int, tuple[int, int]]:
 
     Raises `InputError`: the alignment is damaged.
     """
-    found = matched(run)
-    if found is None:
+    members = matched(run)
+    if members is None:
         return {}
-    rank, last, wait = found["rank"], found["last_rank"], found["wait_ns"]
+    rank, last, wait = members["rank"], members["last_rank"], members["wait_ns"]
     ranks = [r.rank for r in run.ranks]
     most = max(*ranks, 0) + 1
     waited, caused = np.zeros(most, np.int64), np.zeros(most, np.int64)
@@ -34,10 +34,10 @@ def waited_and_caused(run: Run) -> dict[int, tuple[int, int]]:
 
 def waits_of(run: Run) -> dict[int, Merged]:
     """When each rank waits for others at matched operations, aligned ns; nothing without an alignment."""
-    found = matched(run)
-    if found is None:
+    members = matched(run)
+    if members is None:
         return {}
-    sets = merge_by_track(found["rank"], found["start"], found["start"] + found["wait_ns"])
+    sets = merge_by_track(members["rank"], members["start"], members["start"] + members["wait_ns"])
     return {r.rank: sets.get(r.rank, NOTHING) for r in run.ranks}
 
 
@@ -51,36 +51,36 @@ class Instance(NamedTuple):
     arrivals: tuple[int, ...]  # when they arrived, in that order
 
 
-def worst_instance(run: Run, found: Mapping[str, Any] | None, ranks: Sequence[int], *, transfer: bool = False) -> Instance | None:
+def worst_instance(run: Run, members: Mapping[str, Any] | None, ranks: Sequence[int], *, transfer: bool = False) -> Instance | None:
     """The instance at which others waited longest for one of `ranks`, or with `transfer` their longest transfer.
 
-    `found`: the result of `matched` for it. `transfer`: whether the time from the last arrival to the end decides,
+    `members`: the result of `matched` for it. `transfer`: whether the time from the last arrival to the end decides,
     and not the waiting. Returns the instance; None if no operation is matched, or with `ranks` no rank waited for
     them.
     """
-    if found is None or not len(found["instance"]):
+    if members is None or not len(members["instance"]):
         return None
-    instance = found["instance"]
+    instance = members["instance"]
     if transfer:
         last = np.zeros(int(instance.max()) + 1, np.int64)
-        np.maximum.at(last, instance, found["start"])
-        mine = np.flatnonzero(np.isin(found["rank"], ranks))
-        worth = (found["end"] - last[instance])[mine]
+        np.maximum.at(last, instance, members["start"])
+        mine = np.flatnonzero(np.isin(members["rank"], ranks))
+        worth = (members["end"] - last[instance])[mine]
     else:
-        mine = np.flatnonzero(np.isin(found["last_rank"], ranks) & (found["wait_ns"] > 0))
-        worth = found["wait_ns"][mine]
+        mine = np.flatnonzero(np.isin(members["last_rank"], ranks) & (members["wait_ns"] > 0))
+        worth = members["wait_ns"][mine]
     if not len(mine):
         return None
     numbers, which = np.unique(instance[mine], return_inverse=True)
     worst = numbers[np.argmax(np.bincount(which, weights=worth))]
     rows = np.flatnonzero(instance == worst)
-    rows = rows[np.argsort(found["start"][rows], kind="stable")]
-    start, end, zero = found["start"][rows], found["end"][rows], run.span_ns[0]
+    rows = rows[np.argsort(members["start"][rows], kind="stable")]
+    start, end, zero = members["start"][rows], members["end"][rows], run.span_ns[0]
     return Instance(
         int(start.min()) - zero,
         int(end.max()) - zero,
-        tuple(found["rank"][rows].tolist()),
-        tuple(found["row"][rows].tolist()),
+        tuple(members["rank"][rows].tolist()),
+        tuple(members["row"][rows].tolist()),
         tuple((start - zero).tolist()),
     )
 
@@ -113,8 +113,8 @@ def matched(run: Run) -> dict[str, Any] | None:
         fact = table.column("fact").to_numpy(zero_copy_only=False)
         named = {"last_rank": "awaited_rank", "start": "arrival_ns"}
         needed = ("instance", "rank", "row", "start", "end", "last_rank")
-        found = {name: table.column(named.get(name, name)).to_numpy().astype(np.int64) for name in needed}
-        return found | {"wait_ns": np.where(fact, table.column("wait_ns").to_numpy(), 0)}
+        values = {name: table.column(named.get(name, name)).to_numpy().astype(np.int64) for name in needed}
+        return values | {"wait_ns": np.where(fact, table.column("wait_ns").to_numpy(), 0)}
     from alltrace.run.parquet import read_parquet
 
     members = read_parquet(run.overlay.files.path("members.parquet"), ["instance", "rank", "row", "start", "end"])

@@ -52,10 +52,10 @@ class Totals:
 
     def table(self, texts: dict[int, str]) -> list[dict[str, Any]]:
         """Rows by name, the largest sum first."""
-        found = sorted(self.rows.items(), key=lambda r: -r[1][1])[:MOST_NAMES]
+        sums = sorted(self.rows.items(), key=lambda r: -r[1][1])[:MOST_NAMES]
         return [
             {"name": texts.get(n, "?"), "count": c, "total_ns": s, "mean_ns": s // c, "min_ns": low, "max_ns": high}
-            for n, (c, s, low, high) in found
+            for n, (c, s, low, high) in sums
         ]
 
 
@@ -96,7 +96,7 @@ def summary(
                     kernels.add(events, start, end)
         for events in reader.window(rank, "collectives", start, end, token):
             operations.add(events, start, end)
-        rows += [breakdown_of(rank, device, found, start, end) for device, found in sorted(devices.items())]
+        rows += [breakdown_of(rank, device, events, start, end) for device, events in sorted(devices.items())]
         done += 1
     ids = np.array([*kernels.rows, *operations.rows], np.int64)
     texts = reader.texts(ids)
@@ -149,7 +149,7 @@ def events_between(
     """
     zero = reader.run.span_ns[0]
     wanted = None if not pattern else NamesLike(reader, pattern)
-    found: list[tuple[int, str, Events]] = []
+    parts: list[tuple[int, str, Events]] = []
     count, complete = 0, len(ranks) <= MOST_RANKS
     for table in tables:
         if table not in SOURCES:
@@ -160,34 +160,34 @@ def events_between(
             for events in reader.window(rank, table, zero + start_ns, zero + end_ns, token):
                 if track is not None and events.key != track:
                     continue
-                kept = events.end - events.start >= least_ns
+                wanted_rows = events.end - events.start >= least_ns
                 if wanted is not None:
-                    kept &= np.isin(events.name, wanted.ids())
-                if not kept.any():
+                    wanted_rows &= np.isin(events.name, wanted.ids())
+                if not wanted_rows.any():
                     continue
-                chosen = events.take(np.flatnonzero(kept)[: MOST_EVENTS - count])
-                complete &= len(chosen) == int(kept.sum())
+                chosen = events.take(np.flatnonzero(wanted_rows)[: MOST_EVENTS - count])
+                complete &= len(chosen) == int(wanted_rows.sum())
                 count += len(chosen)
-                found.append((rank, table, chosen))
+                parts.append((rank, table, chosen))
         if count >= MOST_EVENTS or time.monotonic() > deadline:
             complete &= rank == list(ranks)[-1]
             break
-    return _as_columns(reader, found, zero) | {"complete": complete}
+    return _as_columns(reader, parts, zero) | {"complete": complete}
 
 
-def _as_columns(reader: EventReader, found: list[tuple[int, str, Events]], zero: int) -> dict[str, Any]:
+def _as_columns(reader: EventReader, parts: list[tuple[int, str, Events]], zero: int) -> dict[str, Any]:
     empty = np.zeros(0, np.int64)
     start, end, name, row = (
-        np.concatenate([empty, *(getattr(e, c) for _, _, e in found)]) for c in ("start", "end", "name", "row")
+        np.concatenate([empty, *(getattr(e, c) for _, _, e in parts)]) for c in ("start", "end", "name", "row")
     )
-    part = np.repeat(np.arange(len(found)), [len(e) for _, _, e in found]) if found else empty
+    part = np.repeat(np.arange(len(parts)), [len(e) for _, _, e in parts]) if parts else empty
     order = np.lexsort((row, start))
     texts = reader.texts(name)
     part = part[order]
     return {
-        "rank": [found[p][0] for p in part.tolist()],
-        "table": [found[p][1] for p in part.tolist()],
-        "track": [found[p][2].key for p in part.tolist()],
+        "rank": [parts[p][0] for p in part.tolist()],
+        "table": [parts[p][1] for p in part.tolist()],
+        "track": [parts[p][2].key for p in part.tolist()],
         "row": row[order].tolist(),
         "name": [texts.get(n, "") for n in name[order].tolist()],
         "start": (start[order] - zero).tolist(),

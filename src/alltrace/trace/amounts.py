@@ -85,13 +85,13 @@ def told_apart(names: Sequence[str], longest: int) -> list[str]:
     if not long:
         return list(names)
     short = {name for name in names if len(name) <= longest}
-    found: dict[str, str] = {}
+    short_of: dict[str, str] = {}
     for share in _TAILS:
         tried = {name: _without_middle(name, longest, share) for name in long}
-        if len({*tried.values(), *short}) > len({*found.values(), *short}) or not found:
-            found = tried
+        if len({*tried.values(), *short}) > len({*short_of.values(), *short}) or not short_of:
+            short_of = tried
     alike: dict[str, list[str]] = {}
-    for name, cut in found.items():
+    for name, cut in short_of.items():
         alike.setdefault(cut, []).append(name)
     for same in (group for group in alike.values() if len(group) > 1):
         low, high = min(same), max(same)  # what these have in common at their beginning, all have
@@ -100,8 +100,8 @@ def told_apart(names: Sequence[str], longest: int) -> list[str]:
         for name in same:
             rest = name[max(common - 2, head) :]
             room = longest - head - 1
-            found[name] = f"{name[:head]}…{rest if len(rest) <= room else f'{rest[: room - 1]}…'}"
-    return [found.get(name, name) for name in names]
+            short_of[name] = f"{name[:head]}…{rest if len(rest) <= room else f'{rest[: room - 1]}…'}"
+    return [short_of.get(name, name) for name in names]
 
 
 def _without_middle(name: str, longest: int, tail_share: float) -> str:

@@ -34,8 +34,8 @@ def coded(column: Any) -> tuple[Any, NDArray[np.int64]]:
 def is_one_of(column: Any, words: Collection[str]) -> NDArray[np.bool_]:
     """Whether each row of an Arrow column of text, of which few are distinct, has one of `words`."""
     known, at = coded(column)
-    found: NDArray[np.bool_] = np.array([*(word in words for word in known.to_pylist()), False])[at]
-    return found
+    mask: NDArray[np.bool_] = np.array([*(word in words for word in known.to_pylist()), False])[at]
+    return mask
 
 
 def is_true(column: Any) -> NDArray[np.bool_]:
@@ -43,8 +43,8 @@ def is_true(column: Any) -> NDArray[np.bool_]:
     if column.null_count == len(column):
         return np.zeros(len(column), np.bool_)
     filled = pc.fill_null(column, False)
-    found: NDArray[np.bool_] = filled.to_numpy() if isinstance(filled, pa.ChunkedArray) else filled.to_numpy(zero_copy_only=False)
-    return found
+    mask: NDArray[np.bool_] = filled.to_numpy() if isinstance(filled, pa.ChunkedArray) else filled.to_numpy(zero_copy_only=False)
+    return mask
 
 
 def extremes(column: Any) -> tuple[int | None, int | None]:
@@ -53,16 +53,16 @@ def extremes(column: Any) -> tuple[int | None, int | None]:
     Of arrays without nulls NumPy finds them in a tenth of the time that Arrow takes.
     """
     if column.null_count or not len(column):
-        found = pc.min_max(column)
-        return found["min"].as_py(), found["max"].as_py()
+        both = pc.min_max(column)
+        return both["min"].as_py(), both["max"].as_py()
     values = column.to_numpy()
     return int(values.min()), int(values.max())
 
 
 def either(*masks: Any) -> Any:
     """Where any of the masks, as `unpacked` returns them, is true; None if all are None."""
-    given = [mask for mask in masks if mask is not None]
-    return functools.reduce(operator.or_, given) if given else None
+    present = [mask for mask in masks if mask is not None]
+    return functools.reduce(operator.or_, present) if present else None
 
 
 def unpacked(values: Any) -> tuple[Any, Any]:

@@ -23,9 +23,9 @@ def default_folder() -> Path:
 
     Raises `UsageError`: neither the environment nor the password database has the user's home.
     """
-    given = os.environ.get(_VARIABLE)
-    if given:
-        return Path(given)
+    named = os.environ.get(_VARIABLE)
+    if named:
+        return Path(named)
     folder = _usual_folder()
     if folder is None:
         raise UsageError(

@@ -28,11 +28,11 @@ def distinct(values: Int64) -> tuple[Int64, Int64]:
         cells = values - low
         there = np.zeros(high - low + 1, bool)
         there[cells] = True
-        found = np.flatnonzero(there)
-        if len(found) == len(there):
-            return found + low, cells
+        values_present = np.flatnonzero(there)
+        if len(values_present) == len(there):
+            return values_present + low, cells
         place = np.cumsum(there) - 1
-        return found + low, place[cells]
+        return values_present + low, place[cells]
     import pyarrow as pa
 
     coded = pa.array(values).dictionary_encode()

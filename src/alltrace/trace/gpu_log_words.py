@@ -31,6 +31,6 @@ REASONS: dict[int, str] = {
 
 def reason_names(bits: int) -> list[str]:
     """The reasons that are set in `bits`; a bit that NVML does not document as `bit 0x...`."""
-    found = [name for bit, name in REASONS.items() if bits & bit]
+    names = [name for bit, name in REASONS.items() if bits & bit]
     rest = bits & ~sum(REASONS)
-    return found + [f"bit {1 << n:#x}" for n in range(rest.bit_length()) if rest >> n & 1]
+    return names + [f"bit {1 << n:#x}" for n in range(rest.bit_length()) if rest >> n & 1]

@@ -40,8 +40,8 @@ WAITING_FRAMES = (
 
 NAMED_DATA = (
     Pattern(
-        r"(?:^|[^a-z])(?:data|dataloader|data_?load(?:er|ing)?|next_?batch|load_?batch|get_?batch|batch_?load|fetch)(?:[^a-z]|$)",
-        "names of ranges that users write",
+        r"(?:^|[^a-z])(?:data|data[-_]?load(?:er|ing)?|(?:next|load|get)[-_]?batch|batch[-_]?(?:load|generator)|fetch)(?:[^a-z]|$)",
+        "names of ranges that users write; `batch-generator` of Megatron-LM's timers",
     ),
 )
 """Ranges that a user named after data. They often hold the copy to the device too: blocking calls are a separate kind."""

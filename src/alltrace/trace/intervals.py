@@ -60,12 +60,12 @@ def merge(starts: Int64, ends: Int64) -> Merged:
 
 def union(sets: Iterable[Merged]) -> Merged:
     """What at least one of the sets covers."""
-    given = [s for s in sets if len(s.starts)]
-    if not given:
+    filled = [s for s in sets if len(s.starts)]
+    if not filled:
         return NOTHING
-    if len(given) == 1:
-        return given[0]
-    return merge(np.concatenate([s.starts for s in given]), np.concatenate([s.ends for s in given]))
+    if len(filled) == 1:
+        return filled[0]
+    return merge(np.concatenate([s.starts for s in filled]), np.concatenate([s.ends for s in filled]))
 
 
 def intersection(a: Merged, b: Merged) -> Merged:

@@ -79,14 +79,14 @@ class KernelRules:
         """
         if not name:
             return None
-        found = self._known.get(name)
-        if found is None:
+        result = self._known.get(name)
+        if result is None:
             looked_at = name[:LONGEST_NAME]
-            found = next((kind for pattern, kind in self._own if pattern.found([looked_at])[0]), None)
-            found = found or next((kind for pattern, kind in self._compiled if pattern.search(looked_at)), UNCLASSIFIED)
+            result = next((kind for pattern, kind in self._own if pattern.matches([looked_at])[0]), None)
+            result = result or next((kind for pattern, kind in self._compiled if pattern.search(looked_at)), UNCLASSIFIED)
             if len(name) <= _LONGEST_KNOWN and len(self._known) < _MOST_KNOWN:
-                self._known[name] = found
-        return found
+                self._known[name] = result
+        return result
 
 
 @lru_cache(maxsize=1)

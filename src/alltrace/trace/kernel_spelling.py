@@ -30,12 +30,12 @@ def kernel_spelling(name: str) -> str:
     """
     for pattern, rest in _REWRITTEN:
         name = pattern.sub(rest, name)
-    kept, depth = [], 0
+    letters, depth = [], 0
     for letter in name:
         if letter == "(":
             depth += 1
         elif letter == ")":
             depth = max(depth - 1, 0)
         elif not depth:
-            kept.append(letter)
-    return _DROPPED.sub("", "".join(kept))
+            letters.append(letter)
+    return _DROPPED.sub("", "".join(letters))

@@ -75,7 +75,7 @@ def _quantity(base: str) -> str | None:
             return unit
     if _NO_UNIT.fullmatch(base):
         return None
-    found = _QUANTITY.search(base.partition("__")[2] or base)
-    if found is not None:
-        return _WORDS[found[1]]
+    match = _QUANTITY.search(base.partition("__")[2] or base)
+    if match is not None:
+        return _WORDS[match[1]]
     return "cycle" if base.partition("__")[0] != base and re.search(r"_active(?:_|$)", base) else None

@@ -109,15 +109,15 @@ def plain_name(name: str) -> str:
 def short_name(name: str) -> str:
     """A demangled name without return type, namespaces, template arguments and parameters: `void a::gemm<float>(int)` is `gemm`."""
     depth = 0
-    kept: list[str] = []
+    letters: list[str] = []
     for letter in name.replace("(anonymous namespace)::", "").replace("operator()", "operator"):
         if letter in "<(":
-            if letter == "(" and depth == 0 and kept:
+            if letter == "(" and depth == 0 and letters:
                 break
             depth += 1
         elif letter in ">)" and depth:
             depth -= 1
         elif depth == 0:
-            kept.append(letter)
-    words = "".join(kept).split()
+            letters.append(letter)
+    words = "".join(letters).split()
     return words[-1].rsplit("::", 1)[-1] if words else name

@@ -77,11 +77,11 @@ def message_bytes(
             continue
         mine = np.flatnonzero(name == identity)
         form, size, at = FORMS[plain], ranks[mine], place[mine]
-        made = _divided(sent[mine], _times(form.sent, size, at))
+        sizes = _divided(sent[mine], _times(form.sent, size, at))
         ways = [(received, form.received), (sent, "others"), (received, "others")]
         for counted, count in ways if plain in _IN_PLACE else ways[:1]:
-            made = np.where(made < 0, _divided(counted[mine], _times(count, size, at)), made)
-        result[mine] = made
+            sizes = np.where(sizes < 0, _divided(counted[mine], _times(count, size, at)), sizes)
+        result[mine] = sizes
     return result
 
 

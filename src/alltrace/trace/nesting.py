@@ -77,14 +77,14 @@ def innermost(
     ranges, range_order = _sorted(range_tracks, range_starts, range_ends, longest_first=True)
     calls, call_order = _sorted(tracks, starts, starts if ends is None else ends, longest_first=False)
     count = len(calls[0])
-    found = np.full(count, -1, np.int64)
+    rows = np.full(count, -1, np.int64)
     state = np.zeros(4, np.int64)
     frontier = np.zeros((4, _ROOM), np.int64)
-    core.innermost(*ranges, *calls, frontier, state, found)
+    core.innermost(*ranges, *calls, frontier, state, rows)
     while state[3] < count:
         frontier = np.concatenate((frontier, np.zeros_like(frontier)), axis=1)
-        core.innermost(*ranges, *calls, frontier, state, found)
-    return _unsorted(found, range_order, call_order)
+        core.innermost(*ranges, *calls, frontier, state, rows)
+    return _unsorted(rows, range_order, call_order)
 
 
 def enclosing(
@@ -145,11 +145,11 @@ def _sorted(
     return (tracks[order], starts[order], ends[order]), order.astype(np.int64, copy=False)
 
 
-def _unsorted(found: Int64, range_order: Int64 | None, call_order: Int64 | None) -> Int64:
+def _unsorted(rows: Int64, range_order: Int64 | None, call_order: Int64 | None) -> Int64:
     if range_order is not None and len(range_order):
-        found = np.where(found < 0, -1, range_order[found])
+        rows = np.where(rows < 0, -1, range_order[rows])
     if call_order is None:
-        return found
-    result = np.empty_like(found)
-    result[call_order] = found
+        return rows
+    result = np.empty_like(rows)
+    result[call_order] = rows
     return result

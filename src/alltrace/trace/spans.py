@@ -39,18 +39,18 @@ class Span(NamedTuple):
 
 def parse_steps(text: str | None) -> Span | None:
     """The steps that `--steps` names, None for None. Raises `UsageError`: the text names no step."""
-    found = None if text is None else _span(text)
-    if text is not None and found is None:
+    steps = None if text is None else _span(text)
+    if text is not None and steps is None:
         raise UsageError(f"--steps is {text!r}; expected steps such as 10:50 (10 to 49), 10-49, 10:, :50 or one number")
-    return found
+    return steps
 
 
 def parse_window(text: str | None) -> Span | None:
     """The time that `--window` names, ns; None for None. Raises `UsageError`: the text names no time."""
-    found = None if text is None or ":" not in text else _span(text)
-    if text is not None and found is None:
+    window = None if text is None or ":" not in text else _span(text)
+    if text is not None and window is None:
         raise UsageError(f"--window is {text!r}; expected a start and a later end in ns such as 1000:5000, 1000: or :5000")
-    return found
+    return window
 
 
 def rank_spans(text: str, others: str = "") -> list[Span]:
@@ -59,9 +59,9 @@ def rank_spans(text: str, others: str = "") -> list[Span]:
     `text`: what `--ranks` names. `others`: what else the option takes, for the message. Raises `UsageError`: it is
     not a list of ranks.
     """
-    found = [_span(part) if ":" not in part else None for part in text.split(",")]
-    spans = [s for s in found if s is not None and s.first is not None and s.end is not None and s.end <= 1_000_000_000]
-    if len(spans) < len(found):
+    parsed = [_span(part) if ":" not in part else None for part in text.split(",")]
+    spans = [s for s in parsed if s is not None and s.first is not None and s.end is not None and s.end <= 1_000_000_000]
+    if len(spans) < len(parsed):
         raise UsageError(f"--ranks is {text!r}; expected numbers and spans {RANKS_WORDS}{others}")
     return spans
 

@@ -24,5 +24,5 @@ class StepTimeMark(NamedTuple):
 
 def parse_mark(text: str | None) -> StepTimeMark | None:
     """What the name of a range says, or None if it is another one."""
-    found = _MARK.fullmatch(text) if text else None
-    return None if found is None or not int(found[2]) else StepTimeMark(int(found[1]), int(found[2]), int(found[3]))
+    match = _MARK.fullmatch(text) if text else None
+    return None if match is None or not int(match[2]) else StepTimeMark(int(match[1]), int(match[2]), int(match[3]))

@@ -26,13 +26,13 @@ class UserPattern:
         why = f"it is longer than {LONGEST} characters" if len(text) > LONGEST else "" if encodable(text) else "it is not text"
         try:
             if not why:
-                self.found([""])
+                self.matches([""])
         except pa.ArrowInvalid as error:
             why = str(error).splitlines()[0]
         if why:
             raise UsageError(f"{option} is {text!r}, which is not a valid regular expression: {why}")
 
-    def found(self, texts: Iterable[str]) -> list[bool]:
+    def matches(self, texts: Iterable[str]) -> list[bool]:
         """Whether it occurs in each text."""
         import pyarrow.compute as pc
 

@@ -351,7 +351,7 @@ def _matrices(session: Session) -> Matrices:
 
 
 def _matrix(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
-    return plain(_matrices(session).told(asked.text("measure", 50), asked.text("by", 50)))
+    return plain(_matrices(session).facts(asked.text("measure", 50), asked.text("by", 50)))
 
 
 def _matrix_cells(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001

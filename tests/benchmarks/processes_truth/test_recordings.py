@@ -39,10 +39,7 @@ def test_the_first_finding_names_the_culprits(scored):
 
 
 def test_the_first_finding_has_the_kind_of_what_was_planted(scored):
-    if (scored.program, scored.cause.name) == ("mpi", "late-barrier"):
-        assert scored.kind == "imbalance"  # not right yet: what only one rank does is told as uneven work
-    else:
-        assert scored.kind_right, scored.row()
+    assert scored.kind_right, scored.row()
 
 
 def test_a_packed_recording_is_the_same_without_hosts(tmp_path):

@@ -258,7 +258,7 @@ def test_too_many_threads_are_refused_or_folded(tmp_path):
     rows = {"kernels": [kernel(i, i + 1, stream=i) for i in range(300)]}
     ranks = dict.fromkeys(range(2), rows)
     run = make_run(tmp_path / "run", ranks)
-    import alltrace.export.paraver.resources as resources
+    import alltrace.export.paraver.writer as resources
 
     monkey = pytest.MonkeyPatch()
     with monkey.context() as patch:

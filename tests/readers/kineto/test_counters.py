@@ -6,7 +6,8 @@ import json
 
 import pytest
 from tests.readers.kineto.conftest import event, trace
-from tests.readers.kineto.test_read import rows_of, us, warnings_of
+from tests.readers.kineto.test_read import us, warnings_of
+from tests.readers.reading import rows_of
 
 FMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 PIPE = "sm__inst_executed_pipe_tensor.sum"

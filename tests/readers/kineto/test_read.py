@@ -6,6 +6,7 @@ import json
 import zlib
 
 import pytest
+from tests.readers.reading import rows_of
 
 from alltrace.readers.kineto import is_report
 from alltrace.readers.registry import open_report
@@ -15,18 +16,6 @@ from alltrace.trace.schema import EVENT_TABLES, TABLES
 from .conftest import BASE_NS, EVENTS, GROUP, RANK_1, event, gpu, trace
 
 ZERO_US = 1_000_000
-
-
-def rows_of(path, table):
-    reader = open_report(path)
-    try:
-        found = [r for name, b in reader.stream((table,)) for r in b.to_pylist() if name == table]
-        names = reader.dictionaries()["names"]
-    finally:
-        reader.close()
-    texts = dict(zip(names.column("id").to_pylist(), names.column("value").to_pylist(), strict=True))
-    columns = TABLES[table].name_columns()
-    return [{k: texts[v] if k in columns and v is not None else v for k, v in r.items()} for r in found]
 
 
 def us(moment):

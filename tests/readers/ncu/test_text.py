@@ -10,7 +10,7 @@ import pytest
 from tests.together import together
 
 from alltrace.readers.ncu.read import read_report
-from alltrace.readers.ncu.units import base_factor
+from alltrace.readers.ncu.text import base_factor
 from alltrace.trace.errors import InputError
 
 FACTS = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC"'

@@ -6,8 +6,8 @@ import json
 from contextlib import closing
 
 import pytest
+from tests.readers.reading import rows_of
 from tests.readers.rocpd.database import GPU, HSACO, ZERO, write
-from tests.readers.rocpd.test_read import rows_of
 
 import alltrace
 from alltrace.readers.registry import is_report, open_report

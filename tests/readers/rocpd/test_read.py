@@ -7,25 +7,13 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from tests.readers.reading import rows_of
 from tests.readers.rocpd.database import UUID, Database, sizes, write
 
 import alltrace
 from alltrace.readers import rocpd
 from alltrace.readers.registry import is_report, open_report
 from alltrace.trace.errors import AlltraceError, InputError
-from alltrace.trace.schema import TABLES
-
-
-def rows_of(path, table):
-    reader = open_report(path)
-    try:
-        found = [r for name, b in reader.stream((table,)) for r in b.to_pylist() if name == table]
-        names = reader.dictionaries()["names"]
-    finally:
-        reader.close()
-    texts = dict(zip(names.column("id").to_pylist(), names.column("value").to_pylist(), strict=True))
-    columns = TABLES[table].name_columns()
-    return [{k: texts[v] if k in columns and v is not None else v for k, v in r.items()} for r in found]
 
 
 def facts(path, table, *columns):

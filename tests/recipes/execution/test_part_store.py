@@ -130,8 +130,8 @@ def test_what_cannot_be_written_stays_in_memory(folder):
 def test_one_question_keeps_what_is_little_and_no_table_in_memory(folder):
     small, thing, first, second = Part(0, pa.table({"value": [1]})), Part(1, np.zeros(10 * ROWS)), part(2), part(3, 7)
     with PartFiles(held_bytes=200_000) as kept:
-        assert [kept.kept(p) for p in (small, thing, first)] == [small, thing, first]
-        stored = kept.kept(second)
+        assert [kept.stored(p) for p in (small, thing, first)] == [small, thing, first]
+        stored = kept.stored(second)
         assert isinstance(stored, StoredPart)
         assert (stored.rank, files(folder)) == (3, ["0-3.arrow"])
         assert stored.table.equals(second.table)
@@ -142,7 +142,7 @@ def test_rows_are_read_from_a_file_as_often_as_asked(folder):
     words = pa.chunked_array([pa.array(["a", None]).dictionary_encode(), pa.array(["b", "a"]).dictionary_encode()])
     whole = Part(4, pa.table({"value": pa.array(range(4 * ROWS), pa.int64()), "word": pa.chunked_array(words.chunks * ROWS)}))
     with PartFiles(held_bytes=0) as kept:
-        stored = kept.kept(whole)
+        stored = kept.stored(whole)
         for _ in range(2):
             assert pa.Table.from_batches(stored.batches()).to_pylist() == whole.table.to_pylist()
         assert [b.num_rows for b in Part(0, pa.table({"n": [1, 2]})).batches()] == [2]

@@ -15,7 +15,12 @@ EXAMPLE = "alltrace recipe breakdown ./reports/ --span run"
 def configure(parser: argparse.ArgumentParser) -> None:
     """The name; everything after it goes to the recipe's own parser."""
     parser.add_argument("--list", action="store_true", help="list all recipes by what they are about, with what each answers")
-    parser.add_argument("name", nargs="?", metavar="NAME", help="the recipe, or `all` of them; `NAME --help` shows its options")
+    parser.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="the recipe, several such as kernels,steps, or `all` of them; `NAME --help` shows its options",
+    )
     parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="RUN [options]", help="the run and the recipe's options")
 
 
@@ -35,4 +40,9 @@ def run(args: argparse.Namespace) -> int:
         from alltrace.cli.all_recipes import ask_all_and_write
 
         return ask_all_and_write(args.rest)
+    if "," in args.name:
+        from alltrace.cli.all_recipes import ask_several_and_write, chosen_recipes
+
+        chosen = chosen_recipes(args.name, "the list of recipes")
+        return ask_several_and_write(chosen, args.name, args.rest)
     return ask_by_name(args.name, find(args.name), args.rest, given=f"alltrace recipe {args.name}", folders=True)

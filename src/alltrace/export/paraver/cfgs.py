@@ -179,22 +179,22 @@ def views_of(events: Iterable[EventType], written: Collection[int] | None = None
     `events`: the types in its .pcf. `written`: the types of which it has events; None for all.
     """
     numbers = {label: n for e in events for n, label in e.types.items() if written is None or n in written}
-    found = []
+    views = []
     for view in _VIEWS:
         types = {label: numbers[label] for label in view.labels if label in numbers}
         if types or not view.labels:  # combined windows need the types of each of them
             if any(part.labels and not any(label in numbers for label in part.labels) for part in view.parts):
                 continue
-            found.append((view, types))
+            views.append((view, types))
     for view, words in _OF_METRICS:
         types = {label: kind for label, kind in sorted(numbers.items()) if label.startswith("GPU ") and words in label.lower()}
         if types:
-            found.append((replace(view, labels=tuple(types)), types))
+            views.append((replace(view, labels=tuple(types)), types))
     for number, (label, kind) in enumerate((n, t) for n, t in sorted(numbers.items()) if n.startswith(("GPU ", "NIC "))):
         # the number keeps names apart that differ in other letters alone
         name = f"{number + 1:03}_{_UNSAFE.sub('_', label.lower()).strip('_')[:_LONGEST_NAME]}"
-        found.append((View("hwcounters", name, f"{label}.", (label,), units="Value", title=label), {label: kind}))
-    return found
+        views.append((View("hwcounters", name, f"{label}.", (label,), units="Value", title=label), {label: kind}))
+    return views
 
 
 def write_cfgs(

@@ -84,13 +84,13 @@ def _check_row(path: Path, header: Header, report: Report) -> None:
     sizes = header.sizes()
     at = 0
     while at < len(lines):
-        found = re.fullmatch(r"LEVEL ([A-Z]+) SIZE ([0-9]{1,18})\s*", lines[at])
+        match = re.fullmatch(r"LEVEL ([A-Z]+) SIZE ([0-9]{1,18})\s*", lines[at])
         at += 1
-        if found is None:
+        if match is None:
             if lines[at - 1].strip() and not lines[at - 1].startswith("#"):
                 report.add(f"{path.name}: line {at} is not a level and does not belong to one")
             continue
-        level, size = found[1], int(found[2])
+        level, size = match[1], int(match[2])
         if sizes.get(level) != size:
             report.add(f"{path.name}: level {level} has {size} labels, the header {sizes.get(level, 'no such level')}")
         if any(not label.strip() for label in lines[at : at + size]) or at + size > len(lines):
@@ -171,13 +171,13 @@ class _Records:
         self._fault(lines, rows[received > self._end], "is received after the trace")
 
     def _order(self, lines: Lines, times: Int64, rows: Int64) -> None:
-        found = times[rows]
-        self._fault(lines, rows[found < 0], "is before time 0")
-        self._fault(lines, rows[found > self._end], "is after the end given in the header")
-        if len(found):
-            before = np.append(self._last, found[:-1])
-            self._fault(lines, rows[found < before], "is not in time order")
-            self._last = max(self._last, int(found[-1]))
+        own = times[rows]
+        self._fault(lines, rows[own < 0], "is before time 0")
+        self._fault(lines, rows[own > self._end], "is after the end given in the header")
+        if len(own):
+            before = np.append(self._last, own[:-1])
+            self._fault(lines, rows[own < before], "is not in time order")
+            self._last = max(self._last, int(own[-1]))
 
     def _events(self, lines: Lines, rows: Int64, sizes: Int64) -> None:
         pairs = (sizes[rows] - 6) // 2

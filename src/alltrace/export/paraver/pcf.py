@@ -11,15 +11,15 @@ def values_of(labels: Iterable[str], known: Mapping[str, int] | None = None, fir
     """A value for each label: the known one, or the next free number in the order of the labels."""
     known = known or {}
     distinct = set(labels)
-    found = {label: known[label] for label in distinct if label in known}
+    values = {label: known[label] for label in distinct if label in known}
     taken = set(known.values())
     number = first
-    for label in sorted(distinct - set(found)):
+    for label in sorted(distinct - set(values)):
         while number in taken:
             number += 1
-        found[label] = number
+        values[label] = number
         number += 1
-    return found
+    return values
 
 
 def pcf_text(events: Iterable[ev.EventType], profile: ev.Profile) -> str:

@@ -118,12 +118,12 @@ class RecordWriter:
             self._sorter.add_rows(rows.reshape(-1, 2))
             return
         long = np.flatnonzero(ends > starts) if len(instant) else None
-        own, begins, stops, found, kind, *rest = (_some(c, long) for c in columns)
-        self._events(own, begins, BEGIN, begun, found, rest, kind)
+        own, begins, stops, numbered, kind, *rest = (_some(c, long) for c in columns)
+        self._events(own, begins, BEGIN, begun, numbered, rest, kind)
         self._events(own, stops, END_FIRST, ended, 0, (), kind)
         if len(instant):
-            own, begins, _, found, kind, *rest = (_some(c, instant) for c in columns)
-            self._events(own, begins, INSTANT, both, found, rest, kind)
+            own, begins, _, numbered, kind, *rest = (_some(c, instant) for c in columns)
+            self._events(own, begins, INSTANT, both, numbered, rest, kind)
 
     def points(
         self,

@@ -62,11 +62,11 @@ class StateBuilder:
         for times, codes, more in self._points.blocks():
             out: Any = [np.empty(len(times), np.int64) for _ in range(6)]
             changed, answered = strongest(times, codes, more, end_ns, rest, open_, since, states, ended, *out)
-            tracks, starts, ends, found = (c[:changed] for c in out[:4])
+            tracks, starts, ends, shown = (c[:changed] for c in out[:4])
             rows, last = (c[:answered] for c in out[4:])
-            asked = codes[rows]
-            owners = asked >> OWNER_SHIFT & 0xFFFF
-            yield (tracks, starts, ends, found), (asked >> TRACK_SHIFT, last, times[rows], owners)
+            queries = codes[rows]
+            owners = queries >> OWNER_SHIFT & 0xFFFF
+            yield (tracks, starts, ends, shown), (queries >> TRACK_SHIFT, last, times[rows], owners)
         left, none = np.full(count, end_ns, np.int64), np.empty(0, np.int64)
         yield (np.arange(count), since, left, states), (none, none, none, none)
 

@@ -83,15 +83,15 @@ class Survey:
         return {name: value for name, value in vars(self).items() if name not in ("_selection", "_known")}
 
     def _ids(self, table: str, column: str) -> Int64:
-        found = np.empty(0, np.int64)
+        ids = np.empty(0, np.int64)
         for rank in self._selection.ranks:
             for batch in self._selection.distinct(rank, table, [column]):
                 new = numbers(batch, column)
-                if len(found):  # most have been seen, and are looked up in less time than sorted
-                    new = new[found[np.minimum(np.searchsorted(found, new), len(found) - 1)] != new]
+                if len(ids):  # most have been seen, and are looked up in less time than sorted
+                    new = new[ids[np.minimum(np.searchsorted(ids, new), len(ids) - 1)] != new]
                 if len(new):
-                    found = np.union1d(found, new)
-        return found
+                    ids = np.union1d(ids, new)
+        return ids
 
     def _labels(self, ids: Int64, *, strip: bool = False) -> list[str]:
         import pyarrow as pa
@@ -150,12 +150,12 @@ class Survey:
 
     def _used_in_domains(self) -> tuple[Int64, Int64]:
         """The places of domains, and the values of the names of the ranges that they have, pair by pair."""
-        found = np.empty(0, np.int64)
+        pairs = np.empty(0, np.int64)
         for rank in self._selection.ranks:
             for batch in self._selection.distinct(rank, "ranges", ["domain", "name"]):
                 place = self.domains.of(numbers(batch, "domain"))
-                found = np.union1d(found, place << _VALUE_BITS | self.values["ranges"].of(numbers(batch, "name")))
-        return found >> _VALUE_BITS, found & (1 << _VALUE_BITS) - 1
+                pairs = np.union1d(pairs, place << _VALUE_BITS | self.values["ranges"].of(numbers(batch, "name")))
+        return pairs >> _VALUE_BITS, pairs & (1 << _VALUE_BITS) - 1
 
     def _plain(self, profile: Profile, details: bool) -> None:
         copies = {0: ev.END, **dict(ev.COPIES.values())}

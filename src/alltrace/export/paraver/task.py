@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from alltrace.export.columns import UNKNOWN, numbers, words
-from alltrace.export.paraver.joining import CallJoin
+from alltrace.core.paraver import innermost
+from alltrace.export.columns import UNKNOWN, call_keys, numbers, words
 from alltrace.export.paraver.pairing import Ends
 from alltrace.export.paraver.records import RecordWriter
-from alltrace.export.paraver.stacks import changes
 from alltrace.export.paraver.states import STATES, StateBuilder, state_of_call, state_of_mpi
 from alltrace.export.paraver.survey import Survey
 from alltrace.export.selection import Selection
@@ -22,6 +22,11 @@ from alltrace.readers.paraver.labels import Profile
 from alltrace.trace.arrays import Int64
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 from alltrace.trace.mpi_sizes import buffer_bytes
+
+_WORK, _WAIT = 1 << 60, 1 << 61  # later than any call starts
+_REMAINDERS = 1 << 22  # correlations count up, so this many are distinct
+
+_DEPTH = 32
 
 _HOST_TYPES = {"openmp": ev.OPENMP, "osrt": ev.OSRT, "ucx": ev.UCX, "syscalls": ev.SYSCALL}
 _ACC_TYPES = {"data": ev.OPENACC_DATA, "launch": ev.OPENACC_LAUNCH}
@@ -69,7 +74,7 @@ class Task:
         with RowSorter(self._folder / "states", 3) as points:
             self._states = StateBuilder(points)
             with RowSorter(self._folder / "calls", 5) as rows:
-                self._joined = CallJoin(rows)
+                self._joined = _CallJoin(rows)
                 self._kernels()
                 self._copies()
                 self._graphs()
@@ -223,7 +228,7 @@ class Task:
                 )
                 groups = part.tracks << _DOMAIN_BITS | domains
                 nested.add(part.starts[nests], -part.ends[nests], groups[nests], values[nests])
-            for groups, times, tops, depths in changes(nested.blocks()):
+            for groups, times, tops, depths in _changes(nested.blocks()):
                 at = groups & (1 << _DOMAIN_BITS) - 1
                 types = [(number, ev.DEPTH + p) for p, number in enumerate(self._survey.range_types)]
                 self._writer.points(self._of(groups >> _DOMAIN_BITS), times, types, tops, [depths], kinds=at)
@@ -257,9 +262,9 @@ class Task:
             devices, metrics = numbers(batch, "device"), numbers(batch, "metric")
             times = numbers(batch, "time") - zero
             tracks = self._tracks.of_metered(devices)
-            kept = np.flatnonzero(tracks >= 0)
-            devices, metrics, times, tracks = devices[kept], metrics[kept], times[kept], tracks[kept]
-            if not len(kept):
+            shown = np.flatnonzero(tracks >= 0)
+            devices, metrics, times, tracks = devices[shown], metrics[shown], times[shown], tracks[shown]
+            if not len(shown):
                 continue
             new = np.append(True, (devices[1:] != devices[:-1]) | (metrics[1:] != metrics[:-1]))
             since = np.append(times[0], times[:-1])
@@ -271,7 +276,7 @@ class Task:
                 since[row] = known
             for row in np.flatnonzero(np.append(new[1:], True)).tolist():
                 before[int(devices[row]), int(metrics[row])] = int(times[row])
-            values = batch.column("value").to_numpy()[kept]
+            values = batch.column("value").to_numpy()[shown]
             self._samples(tracks, np.maximum(since, 0), self._survey.metrics.of(metrics), values)
         for batch in self._selection.batches(self._tracks.rank, "nic_metrics", ["start", "metric", "value"]):
             tracks = self._tracks.of_metered(np.full(batch.num_rows, UNKNOWN, np.int64))
@@ -290,3 +295,85 @@ class Task:
         for (tracks, starts, ends, states), (streams, gone, until, owners) in self._states.sweep(background, self._survey.end_ns):
             self._writer.states(self._of(tracks), starts, ends, states, STATES)
             self._writer.communications(self._of(streams), (gone, gone), self._of(owners), (until, until), 0, ev.TAG_WAIT)
+
+
+def _changes(blocks: Iterable[tuple[Int64, ...]]) -> Iterator[tuple[Int64, Int64, Int64, Int64]]:
+    """The changes of the innermost range; changes of a group arrive in order, those of several groups mixed.
+
+    `blocks`: int64 arrays: starts, negative ends, groups (a thread's ranges of one domain) and values of ranges, in
+    the order of the first two. A range that outlasts the one around it is taken to end with it. Yields int64
+    arrays: groups, times, the value of the innermost range from then on (0 outside of all), how many are open.
+    """
+    places: dict[int, int] = {}
+    depths, stops, outer = np.zeros(0, np.int64), np.zeros((0, _DEPTH), np.int64), np.zeros((0, _DEPTH), np.int64)
+    for starts, ends, groups, values in blocks:
+        unique, inverse = np.unique(groups, return_inverse=True)
+        own = np.array([places.setdefault(g, len(places)) for g in unique.tolist()], np.int64)[inverse]
+        more = len(places) - len(depths)
+        depths = np.append(depths, np.zeros(more, np.int64))
+        stops, outer = (np.pad(a, ((0, more), (0, 0))) for a in (stops, outer))
+        out: Any = [np.empty(2 * len(starts) + int(depths.sum()), np.int64) for _ in range(4)]
+        row, count = innermost(0, own, starts, -ends, values, depths, stops, outer, 0, *out)
+        while row < len(starts):
+            stops, outer = (np.pad(a, ((0, 0), (0, a.shape[1]))) for a in (stops, outer))
+            row, count = innermost(row, own, starts, -ends, values, depths, stops, outer, count, *out)
+        names = np.array(list(places), np.int64)
+        own, times, tops, deep = (o[:count] for o in out)
+        yield names[own], times, tops, deep
+    for group, place in places.items():
+        open_ = np.arange(depths[place] - 1, -1, -1)
+        under = np.where(open_ > 0, outer[place, np.maximum(open_ - 1, 0)], 0)
+        yield np.full(len(open_), group, np.int64), stops[place, open_], under, open_
+
+
+class _CallJoin:
+    """Takes work and waits for work, and then calls, and joins them by process and correlation: which call launched, which waited.
+
+    Calls come last, as many launch nothing, and those are dropped at once. Correlation 0 belongs to work without a launch. Of
+    nested calls of one correlation the outermost is used.
+    `rows`: where to sort, of five columns.
+    """
+
+    def __init__(self, rows: RowSorter) -> None:
+        self._rows = rows
+        self._wanted = np.zeros(_REMAINDERS, np.bool_)  # which remainders of keys some work or wait has
+
+    def calls(self, processes: Int64, correlations: Int64, starts: Int64, ends: Int64, tracks: Int64) -> None:
+        """Add n calls; the work and the waits were added before."""
+        keys = call_keys(processes, correlations)
+        rows = np.flatnonzero(self._wanted[keys & _REMAINDERS - 1] & (correlations > 0) & (tracks >= 0))
+        self._rows.add(keys[rows], starts[rows], ends[rows], tracks[rows], 0)
+
+    def work(self, processes: Int64, correlations: Int64, starts: Int64, tracks: Int64, sizes: Int64, tag: int) -> None:
+        """Add n pieces of work, with the size and the tag of their communication."""
+        rows = np.flatnonzero((correlations > 0) & (tracks >= 0))
+        self._rows.add(self._keys(processes, correlations, rows), _WORK + tag, starts[rows], tracks[rows], sizes[rows])
+
+    def waits(self, processes: Int64, correlations: Int64, tracks: Int64) -> None:
+        """Add n waits for what is on these tracks."""
+        rows = np.flatnonzero((correlations > 0) & (tracks >= 0))
+        self._rows.add(self._keys(processes, correlations, rows), _WAIT, 0, tracks[rows], 0)
+
+    def _keys(self, processes: Int64, correlations: Int64, rows: Int64) -> Int64:
+        keys = call_keys(processes[rows], correlations[rows])
+        self._wanted[keys & _REMAINDERS - 1] = True
+        return keys
+
+    def pairs(self) -> Iterator[tuple[tuple[Int64, ...], tuple[Int64, ...]]]:
+        """What was joined, block by block, as int64 arrays.
+
+        Yields for launches the starts, ends and tracks of the calls, starts, tracks, sizes and tags of the
+        work; for waits the starts, ends and tracks of the calls, and the tracks that they waited for.
+        """
+        for keys, kinds, times, tracks, sizes in self._rows.blocks():
+            number = np.arange(len(keys))
+            calls = np.maximum.accumulate(np.where(np.append(True, keys[1:] != keys[:-1]), number, 0))
+            known = kinds[calls] < _WORK
+            launched = np.flatnonzero(known & (kinds >= _WORK) & (kinds < _WAIT))
+            waited = np.flatnonzero(known & (kinds >= _WAIT))
+            launching, waiting = calls[launched], calls[waited]
+            work = (times[launched], tracks[launched], sizes[launched], kinds[launched] - _WORK)
+            yield (
+                (kinds[launching], times[launching], tracks[launching], *work),
+                (kinds[waiting], times[waiting], tracks[waiting], tracks[waited]),
+            )

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import shutil
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from alltrace.export.atomic_output import Draft
 from alltrace.export.columns import UNKNOWN, numbers
+from alltrace.export.paraver.lines import Form
 from alltrace.export.paraver.pairing import Ends, joined, pair
 from alltrace.export.paraver.pcf import pcf_text
-from alltrace.export.paraver.rank_task import RankTask
 from alltrace.export.paraver.records import RecordWriter
-from alltrace.export.paraver.resources import resources_of
 from alltrace.export.paraver.survey import Survey
+from alltrace.export.paraver.task import Task
 from alltrace.export.parts import write_parts
 from alltrace.export.selection import Selection, SentSelection
 from alltrace.export.sorted_rows import RowSorter
 from alltrace.export.tasks import results_of
 from alltrace.export.tracks import Tracks, tracks_of
 from alltrace.readers.paraver import labels as ev
+from alltrace.readers.paraver.labels import Profile, label_of
 from alltrace.run.manifest import RankRecord
+from alltrace.run.sorted_runs import KeptRuns
 from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import UsageError, printable
+
+MOST_OBJECTS = 65_535
+"""Paraver numbers its objects with 16 bits."""
 
 _SENDS, _RECEIVES = ("Send", "SendRecv"), ("Recv", "SendRecv")
 
@@ -68,7 +78,7 @@ def export_paraver(
         raise UsageError(f"-o is {path}; expected a name that ends in .prv or .prv.gz")
     profile = ev.PROFILES[ids]
     tracks = [_tracks(selection, r, fold_streams) for r in selection.ranks]
-    resources = resources_of(tracks)
+    resources = _resources_of(tracks)
     survey = Survey(selection, profile, demangled=demangled, details=details, base=base_pcf)
     with Draft(path) as draft, RowSorter(draft.folder / "records", 2) as sorter:
         named = [resources.objects(n) for n in range(len(tracks))]
@@ -77,15 +87,15 @@ def export_paraver(
         objects = [np.arange(*first[n : n + 2]) for n in range(len(tracks))]
         messages: list[tuple[bool, Ends]] = []
         sent = SentSelection(selection)
-        task = RankTask(sent, survey, profile, int(first[-1]), draft.folder.absolute(), details, demangled)
+        task = _RankTask(sent, survey, profile, int(first[-1]), draft.folder.absolute(), details, demangled)
         packed = results_of(task, list(zip(tracks, objects, strict=True)), sent, jobs, draft.folder)
-        for mine, found in zip(objects, packed, strict=True):
-            sorter.take(found.runs)
-            writer.lines.take(mine, found.shapes)
-            writer.types |= found.types
-            for what, count in found.counts.items():
+        for mine, part in zip(objects, packed, strict=True):
+            sorter.take(part.runs)
+            writer.lines.take(mine, part.shapes)
+            writer.types |= part.types
+            for what, count in part.counts.items():
                 writer.counts[what] += count
-            messages += found.mpi
+            messages += part.mpi
         _communications(writer, messages, None)
         _nccl_messages(selection, writer, objects, tracks)
         beside = {suffix: path.with_name(stem + suffix) for suffix in (".row", ".pcf")}
@@ -103,9 +113,9 @@ def export_paraver(
 
 
 def _tracks(selection: Selection, rank: RankRecord, fold_streams: bool) -> Tracks:
-    found = tracks_of(selection, rank, fold_streams=fold_streams)
+    tracks = tracks_of(selection, rank, fold_streams=fold_streams)
     has_adapters = "nic_metrics" in selection.tables and selection.run.has(rank, "nic_metrics")
-    return replace(found, metered=[UNKNOWN, *found.metered]) if has_adapters else found
+    return replace(tracks, metered=[UNKNOWN, *tracks.metered]) if has_adapters else tracks
 
 
 def _about(selection: Selection) -> str:
@@ -141,25 +151,152 @@ def _nccl_messages(selection: Selection, writer: RecordWriter, objects: list[Int
     world: dict[tuple[int, int], int] = {}
     for number, own in enumerate(tracks):
         for batch in selection.batches(own.rank, "collectives", columns):
-            found = np.stack([numbers(batch, c) for c in columns])
-            found[1] = np.where(batch.column("end").is_valid().to_numpy(), found[1], found[0])
-            for communicator, group_rank in np.unique(found[[4, 7]], axis=1).T.tolist():
+            values = np.stack([numbers(batch, c) for c in columns])
+            values[1] = np.where(batch.column("end").is_valid().to_numpy(), values[1], values[0])
+            for communicator, group_rank in np.unique(values[[4, 7]], axis=1).T.tolist():
                 if group_rank >= 0 and communicator != UNKNOWN:
                     world[communicator, group_rank] = number
-            ops, inverse = np.unique(found[5], return_inverse=True)
+            ops, inverse = np.unique(values[5], return_inverse=True)
             texts = selection.run.texts(pa.array(ops)).to_pylist()
-            moves = np.array([t in (*_SENDS, *_RECEIVES) for t in texts])[inverse] & (found[6] >= 0) & (found[2] >= 0)
-            rows.append((number, found[:, moves], [texts[i] for i in inverse[moves].tolist()]))
+            moves = np.array([t in (*_SENDS, *_RECEIVES) for t in texts])[inverse] & (values[6] >= 0) & (values[2] >= 0)
+            rows.append((number, values[:, moves], [texts[i] for i in inverse[moves].tolist()]))
     messages: list[tuple[bool, Ends]] = []
-    for number, found, words in rows:
-        task = np.full(found.shape[1], number, np.int64)
+    for number, values, words in rows:
+        task = np.full(values.shape[1], number, np.int64)
         own = tracks[number]
-        places = own.of_streams(found[2], found[3])
-        peers = np.array([world.get((c, p), -1) for c, p in found[[4, 6]].T.tolist()], np.int64)
+        places = own.of_streams(values[2], values[3])
+        peers = np.array([world.get((c, p), -1) for c, p in values[[4, 6]].T.tolist()], np.int64)
         for sends, wanted in ((True, _SENDS), (False, _RECEIVES)):
             at = np.flatnonzero(np.array([w in wanted for w in words], bool) & (places >= 0) & (peers >= 0))
             pairs = (task[at], peers[at]) if sends else (peers[at], task[at])
-            start, end = (found[i][at] - selection.zero_ns for i in (0, 1))
-            keys, sizes = np.stack((*pairs, found[4][at])), np.maximum(found[8][at], 0)
+            start, end = (values[i][at] - selection.zero_ns for i in (0, 1))
+            keys, sizes = np.stack((*pairs, values[4][at])), np.maximum(values[8][at], 0)
             messages.append((sends, Ends(keys, objects[number][places[at]], start, end, sizes)))
     _communications(writer, messages, ev.TAG_NCCL)
+
+
+class _PackedTask(NamedTuple):
+    """The lines of a rank, packed."""
+
+    runs: list[KeptRuns]
+    shapes: list[tuple[int, Form]]  # their shapes, by number
+    counts: dict[str, int]  # how many states, events and communications there are
+    types: set[int]  # the types of the events
+    mpi: list[tuple[bool, Ends]]  # the sends and receives of MPI, to pair with those of other ranks
+
+
+@dataclass(frozen=True)
+class _RankTask:
+    """Packs the lines of single ranks; goes to each process once."""
+
+    sent: SentSelection  # what is exported
+    survey: Survey  # the values of names
+    profile: Profile  # the numbers of types
+    objects: int  # how many objects the trace has
+    folder: Path  # where to put the lines
+    details: bool  # also the geometry and correlation of launches
+    demangled: bool  # whether kernels have their full name
+
+    def __call__(self, item: tuple[Tracks, Int64], advance: Callable[[int], None]) -> _PackedTask:
+        """The lines of a rank, by its tracks and their objects."""
+        tracks, objects = item
+        # a task may run again elsewhere while what is left of its first worker still writes
+        name = f"rank-{tracks.rank.rank}-{platform.node()}-{os.getpid()}"
+        scratch = self.folder / f"{name}-sorting"
+        scratch.mkdir(exist_ok=True)
+        try:
+            with RowSorter(self.folder / name, 2) as sorter:
+                writer = RecordWriter(sorter, self.objects)
+                task = Task(
+                    self.sent.selection, tracks, objects, self.survey, self.profile, writer, scratch,
+                    details=self.details, demangled=self.demangled,
+                )  # fmt: skip
+                task.write()
+                advance(1)
+                return _PackedTask(sorter.keep(), writer.lines.shapes, writer.counts, writer.types, task.mpi)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class _Resources:
+    """The objects of a trace."""
+
+    tracks: tuple[Tracks, ...]  # the tracks of each task
+    hosts: tuple[str, ...]  # the nodes
+    gpus: tuple[tuple[str, ...], ...]  # for each node its GPUs, by UUID or its substitute
+
+    def header(self, end_ns: int, written: str) -> str:
+        """The first line of a .prv.
+
+        `end_ns`: the length of the trace. `written`: when it was made, as `DD/MM/YYYY at HH:MM`.
+        """
+        cpus = ",".join(str(len(self._cpus(g))) for g in self.gpus)
+        nodes = {h: n for n, h in enumerate(self.hosts, 1)}
+        tasks = ",".join(f"{self.threads(t)}:{nodes[t.rank.host]}" for t in self.tracks)
+        return f"#Paraver ({written}):{end_ns}_ns:{len(self.hosts)}({cpus}):1:{len(self.tracks)}({tasks})\n"
+
+    @staticmethod
+    def threads(tracks: Tracks) -> int:
+        """The threads of a task; one that has nothing still has one."""
+        return max(1, len(tracks))
+
+    def objects(self, task: int) -> list[str]:
+        """For each track of a task (0-based) its `cpu:appl:task:thread`; the CPU of a host thread is not known."""
+        tracks = self.tracks[task]
+        devices = [None] * len(tracks.threads) + [d for d, _ in tracks.streams] + list(tracks.metered)
+        return [f"{0 if d is None else self._cpu(tracks, d)}:1:{task + 1}:{n}" for n, d in enumerate(devices, 1)]
+
+    def row_text(self) -> str:
+        """The text of a .row file."""
+        threads = [label for n, t in enumerate(self.tracks, 1) for label in _thread_labels(t, n)]
+        cpus = [f"{label_of(h)}.{label_of(g)}" for h, gpus in zip(self.hosts, self.gpus, strict=True) for g in self._cpus(gpus)]
+        levels = {
+            "CPU": cpus,
+            "NODE": [label_of(h) for h in self.hosts],
+            "TASK": [f"rank {t.rank.rank}" for t in self.tracks],
+            "THREAD": threads,
+        }
+        return "\n".join(f"LEVEL {level} SIZE {len(labels)}\n" + "\n".join(labels) + "\n" for level, labels in levels.items())
+
+    @staticmethod
+    def _cpus(gpus: tuple[str, ...]) -> tuple[str, ...]:
+        return gpus or ("no GPU",)
+
+    def _cpu(self, tracks: Tracks, row: int) -> int:
+        device = tracks.device(row)
+        if device is None:
+            return 0
+        node = self.hosts.index(tracks.rank.host)
+        before = sum(len(self._cpus(g)) for g in self.gpus[:node])
+        return before + self.gpus[node].index(device.identity[1]) + 1
+
+
+def _thread_labels(tracks: Tracks, task: int) -> list[str]:
+    host = "-".join(label_of(tracks.rank.host).split())
+    labels = []
+    for number, thread in enumerate(tracks.threads, 1):
+        name = tracks.names.get(thread)
+        labels.append(f"THREAD 1.{task}.{number}" + (f" ({label_of(name)})" if name else ""))
+    for device, stream in tracks.streams:
+        shown = "" if tracks.folded else f".S{max(stream, 0)}"
+        labels.append(f"CUDA-D{tracks.ordinals.get(device, max(device, 0))}{shown}-{host}")
+    labels += ["Metrics NIC" if d == UNKNOWN else f"Metrics GPU{tracks.ordinals.get(d, d)}" for d in tracks.metered]
+    return labels or [f"THREAD 1.{task}.1"]
+
+
+def _resources_of(tracks: Sequence[Tracks]) -> _Resources:
+    """The objects of a trace. Raises `UsageError`: there are no ranks, or more objects than Paraver can number."""
+    if not tracks:
+        raise UsageError("there are no ranks to export; a Paraver trace needs at least one")
+    hosts = tuple(dict.fromkeys(t.rank.host for t in tracks))
+    gpus: dict[str, dict[str, None]] = {h: {} for h in hosts}
+    for task in tracks:
+        for device in task.rank.devices:
+            gpus[task.rank.host][device.identity[1]] = None
+    resources = _Resources(tuple(tracks), hosts, tuple(tuple(gpus[h]) for h in hosts))
+    threads = sum(resources.threads(t) for t in tracks)
+    if threads > MOST_OBJECTS:
+        advice = "give --ranks" if any(t.folded for t in tracks) else "give --fold-streams, or --ranks"
+        raise UsageError(f"the trace would have {threads:,} threads; Paraver can number {MOST_OBJECTS:,}; {advice}")
+    return resources

@@ -116,8 +116,8 @@ def read_recording(path: str, advance: Callable[[int], None] = lambda _n: None) 
         raise InputError(path, found="it is neither a pickle nor JSON", expected=_EXPECTED)
     damage = damage or its_damage
     if not isinstance(root, dict) or not isinstance(root.get("entries"), list):
-        found = f"{damage}, before its first operation" if damage else "it has no list of entries"
-        raise InputError(path, found=found, expected=_EXPECTED)
+        problem = f"{damage}, before its first operation" if damage else "it has no list of entries"
+        raise InputError(path, found=problem, expected=_EXPECTED)
     return _recorder(path, root, damage)
 
 
@@ -310,13 +310,13 @@ def _ends(own: int, peer: int, *, sends: bool) -> tuple[int, int]:
 
 def _elements(inputs: Any, outputs: Any) -> tuple[int, int] | None:
     """The elements of the first input and of the first output."""
-    found = []
+    counts = []
     for shapes in (inputs, outputs):
         shape = shapes[0] if isinstance(shapes, (list, tuple)) and shapes else None
         if not isinstance(shape, (list, tuple)) or not all(_is_rank(n) for n in shape):
             return None
-        found.append(prod(shape))
-    return found[0], found[1]
+        counts.append(prod(shape))
+    return counts[0], counts[1]
 
 
 def _bytes(sizes: Any, types: Any) -> int | None:

@@ -102,16 +102,16 @@ class ExporterLines:
         """
         if line.startswith("#"):
             return None
-        found = _METRIC.fullmatch(line)
-        if found is None:
+        match = _METRIC.fullmatch(line)
+        if match is None:
             raise ValueError("it is not a metric of DCGM")
-        name = _FIELDS.get(found["field"])
+        name = _FIELDS.get(match["field"])
         if name is None:
             return None
-        if found["ms"] is None:
+        if match["ms"] is None:
             raise ValueError(EXPORTER_ADVICE)
-        labels = dict(_LABEL.findall(found["labels"]))
-        text = found["value"]
+        labels = dict(_LABEL.findall(match["labels"]))
+        text = match["value"]
         if name == "event_reasons" and text.endswith(".0"):
             text = text[:-2]
         value = value_of(name, text)
@@ -119,4 +119,4 @@ class ExporterLines:
         for label in ("UUID", "pci_bus_id", "gpu"):
             if labels.get(label):
                 gpu = gpu_of(labels[label], gpu)
-        return Sample(gpu, since_1970(int(found["ms"]) * 1_000_000), False, {} if value is None else {name: value})
+        return Sample(gpu, since_1970(int(match["ms"]) * 1_000_000), False, {} if value is None else {name: value})

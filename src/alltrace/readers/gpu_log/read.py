@@ -79,8 +79,8 @@ def read_gpu_log(path: str, advance: Callable[[int], None] = lambda _n: None) ->
         return reading.close(text.damage)
 
 
-def _no_log(path: str, found: str) -> InputError:
-    return InputError(path, found=found, expected="a GPU log", advice=f"record one with `{COMMAND}`")
+def _no_log(path: str, problem: str) -> InputError:
+    return InputError(path, found=problem, expected="a GPU log", advice=f"record one with `{COMMAND}`")
 
 
 class _Reading:
@@ -126,5 +126,5 @@ class _Reading:
         first = np.flatnonzero(np.concatenate(([True], (np.diff(gpu) != 0) | (np.diff(time) != 0))))
         # the exporter has one line for each value of a moment
         values = {name: np.fmax.reduceat(np.array(v, np.float64)[order], first) for name, v in self._values.items()}
-        found = gpu[first], time[first], self._local, values
-        return GpuLog(self._path, self._lines.format, list(self._rows), *found, self._bad, self._first_bad, damage)
+        columns = gpu[first], time[first], self._local, values
+        return GpuLog(self._path, self._lines.format, list(self._rows), *columns, self._bad, self._first_bad, damage)

@@ -72,13 +72,13 @@ def value_of(name: str, text: str) -> float | None:
     """
     if _NOTHING.fullmatch(text) or not text:
         return None
-    found = (_BITS if name == REASONS else _NUMBER).fullmatch(text)
-    if found is None:
+    match = (_BITS if name == REASONS else _NUMBER).fullmatch(text)
+    if match is None:
         raise ValueError(f"{text[:40]!r} is no {name}")
     if name == REASONS:
-        bits = int(found[1], 16) if found[1] else int(found[2])
+        bits = int(match[1], 16) if match[1] else int(match[2])
         return bits if bits < 1 << 32 else None
-    number = float(found[1])
+    number = float(match[1])
     return number if abs(number) < _MOST else None
 
 
@@ -88,15 +88,15 @@ def stamp_of(text: str) -> tuple[int, bool]:
 
     Raises `ValueError`: the text is not a time.
     """
-    found = _STAMP.fullmatch(text) or _EPOCH.fullmatch(text)
-    if found is None:
+    match = _STAMP.fullmatch(text) or _EPOCH.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text[:40]!r} is not a time")
-    told = found.groupdict()
-    within_ns = int(told["second"]) * _SECOND_NS + int((told["part"] or "").ljust(9, "0"))
-    if "minute" not in told:
+    parts = match.groupdict()
+    within_ns = int(parts["second"]) * _SECOND_NS + int((parts["part"] or "").ljust(9, "0"))
+    if "minute" not in parts:
         return since_1970(within_ns), False
-    minute_ns = _minute_ns(told["minute"].replace("/", "-").replace("T", " "), told["zone"])
-    return since_1970(minute_ns + within_ns), not told["zone"]
+    minute_ns = _minute_ns(parts["minute"].replace("/", "-").replace("T", " "), parts["zone"])
+    return since_1970(minute_ns + within_ns), not parts["zone"]
 
 
 def since_1970(time_ns: int) -> int:

@@ -21,25 +21,35 @@ _OF_NCCL = re.compile(
     rb'"(GROUP_API|COLL_API|P2P_API|KERNEL_LAUNCH|GROUP|COLL|P2P|CE_COLL|PROXY|NET|GPU)", '
     rb'?"ph": ?"[be]", ?"id": ?[0-9]+, ?"pid": ?[0-9]+, ?"tid": ?1,)'
 )
+OWN = b'"exported_by":"alltrace"'
+"""What is near the beginning of a trace that alltrace exported."""
+
 _MARKS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"baseTimeNanoseconds"')
 
 
 def is_report(path: Path) -> bool:
     """Whether `path` has one of the suffixes and begins like a trace: with its key or, as a bare list, with an event."""
-    if not path.name.lower().endswith(SUFFIXES):
-        return False
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its other end
-            return False
-    except OSError:
-        return False
-    from alltrace.readers.kineto.text import Text
-
-    try:
-        with closing(Text(path)) as text:
-            head = text.read(_HEAD_BYTES)
-    except InputError:
+    head = head_of(path)
+    if OWN in head:
         return False
     if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
         return b'"ph"' in head[:_ARRAY_HEAD_BYTES] and not _OF_NCCL.match(head)
     return any(mark in head for mark in _MARKS)
+
+
+def head_of(path: Path) -> bytes:
+    """The first bytes of a file with one of the suffixes; none of others."""
+    if not path.name.lower().endswith(SUFFIXES):
+        return b""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its other end
+            return b""
+    except OSError:
+        return b""
+    from alltrace.readers.kineto.text import Text
+
+    try:
+        with closing(Text(path)) as text:
+            return text.read(_HEAD_BYTES)
+    except InputError:
+        return b""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from alltrace.core import kineto as core
-from alltrace.readers.kineto.fields import COLUMNS, KEYS, ROWS, WHOLE
+from alltrace.readers.kineto.fields import KINETO, Fields
 from alltrace.readers.kineto.text import PIECE, Text
 from alltrace.trace.names import text_of_bytes
 
@@ -25,11 +25,12 @@ _BARE = re.compile(rb"-?\b(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
 class Block:
     """Some events."""
 
-    values: Any  # one row per field (`fields.COLUMNS`) and one column per event; `core.kineto.NOTHING` if an event lacks it
+    values: Any  # one row per field and one column per event; `core.kineto.NOTHING` if an event lacks it
     first: int  # the number of the first event in the trace, from 1
+    columns: Mapping[str, int] = field(default_factory=lambda: KINETO.columns)  # the row of each field
 
     def __getitem__(self, name: str) -> Any:
-        return self.values[COLUMNS[name]]
+        return self.values[self.columns[name]]
 
 
 @dataclass
@@ -50,8 +51,8 @@ class Scanner:
     `scan`: complete once `blocks` has ended. `array_closed`: whether the list of events had an end.
     """
 
-    def __init__(self, text: Text, most: int | None = None) -> None:
-        """Make a scanner of `text`, of its first `most` bytes if set."""
+    def __init__(self, text: Text, most: int | None = None, fields: Fields = KINETO) -> None:
+        """Make a scanner of the fields of `text`, of its first `most` bytes if set."""
         self.scan: Scan = Scan()
         self._text = text
         self._left = most
@@ -59,7 +60,8 @@ class Scanner:
         self._at = 0
         self._ended = False
         self.array_closed: bool = False
-        self._scanner = core.EventScanner(KEYS, WHOLE, COLUMNS["cat"], COLUMNS["arguments"])
+        self._fields = fields
+        self._scanner = core.EventScanner(fields.keys, fields.whole, fields.columns["cat"], fields.columns["arguments"])
 
     def _more(self) -> bool:
         """Read more text after the unused part; false at its end."""
@@ -143,7 +145,7 @@ class Scanner:
                 return None
 
     def _array(self) -> Iterator[Block]:
-        rows = np.full((ROWS, _BLOCK), core.NOTHING)
+        rows = np.full((self._fields.rows, _BLOCK), core.NOTHING)
         scan, count = self.scan, 0
         while True:
             self._at, why, count, texts = self._scanner.scan(self._data, self._at, len(self._data), rows, count)
@@ -178,7 +180,7 @@ class Scanner:
                 return False
 
     def _block(self, rows: Any) -> Block:
-        block = Block(rows, self.scan.events + 1)
+        block = Block(rows, self.scan.events + 1, self._fields.columns)
         self.scan.events += rows.shape[1]
         return block
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from alltrace.core.kineto import INSIDE, NUMBER, RAW, TEXT, TIME, TRIPLE
 
-_EVENT: tuple[tuple[str, int, tuple[str, ...]], ...] = (
+Field = tuple[str, int, tuple[str, ...]]
+
+EVENT: tuple[Field, ...] = (
     ("ph", TEXT, ("ph",)),
     ("cat", TEXT, ("cat",)),
     ("name", TEXT, ("name",)),
@@ -14,7 +18,7 @@ _EVENT: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("dur", TIME, ("dur",)),
     ("arguments", RAW, ()),
 )
-_ARGUMENTS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
+_ARGUMENTS: tuple[Field, ...] = (
     ("external", NUMBER, ("External id", "external id")),
     ("correlation", NUMBER, ("correlation",)),
     ("device", NUMBER, ("device",)),
@@ -61,30 +65,25 @@ _ARGUMENTS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
 )
 
 
-def _placed() -> dict[str, int]:
-    at: dict[str, int] = {}
-    place = 0
-    for name, kind, _ in (*_EVENT, *_ARGUMENTS):
-        at[name] = place
-        place += 3 if kind == TRIPLE else 1
-    return at
+class Fields:
+    """What the scanner looks for in the events of a trace.
+
+    `event`, `arguments`: the fields of an event and of its arguments, each with how its value is written and its keys.
+    `whole`: the category of events with arguments of any name; their text is the field `arguments`.
+    """
+
+    def __init__(self, event: Sequence[Field], arguments: Sequence[Field], whole: bytes = b"") -> None:
+        self.columns: dict[str, int] = {}  # field to its row in the scanner's table; a triple takes three
+        self.rows = 0
+        # level (0 in an event, 1 in its arguments), key, how the value is written, row in the table
+        self.keys: list[tuple[int, bytes, int, int]] = [(0, b"args", INSIDE, 0)]
+        for level, fields in enumerate((event, arguments)):
+            for name, kind, keys in fields:
+                self.columns[name] = self.rows
+                self.keys += [(level, key.encode(), kind, self.rows) for key in keys]
+                self.rows += 3 if kind == TRIPLE else 1
+        self.whole = whole
 
 
-COLUMNS = _placed()
-"""Field to its row in the scanner's table; `grid` and `block` take three."""
-
-WHOLE = b"cuda_profiler_range"
-"""The category of events with names of metrics as arguments; their text is the field `arguments`."""
-
-ROWS = sum(3 if kind == TRIPLE else 1 for _, kind, _ in (*_EVENT, *_ARGUMENTS))
-
-KEYS = (
-    (0, b"args", INSIDE, 0),
-    *(
-        (level, key.encode(), kind, COLUMNS[name])
-        for level, fields in enumerate((_EVENT, _ARGUMENTS))
-        for name, kind, keys in fields
-        for key in keys
-    ),
-)
-"""What the scanner looks for: level (0 in an event, 1 in its arguments), key, how the value is written, row in its table."""
+KINETO = Fields(EVENT, _ARGUMENTS, b"cuda_profiler_range")
+"""Those of PyTorch's profiler, of which events with counters have names of metrics as arguments."""

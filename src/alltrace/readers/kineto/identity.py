@@ -128,14 +128,6 @@ def look_at_head(path: Path, most: int = _HEAD_BYTES) -> Facts:
     if not reader.scan.found and not reader.scan.metadata and not facts.events:
         found = "it is empty" if path.stat().st_size == 0 else "it does not start with a list of events"
         raise InputError(path, found=found, expected=EXPECTED)
-    others = facts.metadata.get("otherData")
-    if isinstance(others, dict) and others.get("exported_by") == "alltrace":
-        raise InputError(
-            path,
-            found="it is a trace that alltrace exported, which lacks much of what was recorded",
-            expected=EXPECTED,
-            advice="give the run or the reports that it was exported from",
-        )
     kineto = {"deviceProperties", "distributedInfo", "baseTimeNanoseconds", "trace_id"} & facts.metadata.keys()
     if not kineto and not any(role != categories.OTHER for role in facts.roles):
         found = "it is another tool's trace: it has no events of the PyTorch profiler"

@@ -54,16 +54,18 @@ class KinetoReader:
 
     def rows_estimate(self, tables: Collection[str]) -> int:
         """About how many rows `stream` will give, by the size of the file."""
-        if not any(t in TABLES for t in tables):
-            return 0
-        packed = not self._path.name.lower().endswith(".json")
-        return self._path.stat().st_size * (_PACKED if packed else 1) // _BYTES_OF_AN_EVENT
+        return estimated_rows(self._path) if any(t in TABLES for t in tables) else 0
 
     def close(self) -> None:
         """Release the trace, and remove what was made to read it."""
         if self._parsed is not None:
             self._parsed.close()
             self._parsed = None
+
+
+def estimated_rows(path: Path) -> int:
+    """About how many events a trace has, by the size of its file."""
+    return path.stat().st_size * (1 if path.name.lower().endswith(".json") else _PACKED) // _BYTES_OF_AN_EVENT
 
 
 def open_report(path: Path) -> KinetoReader:

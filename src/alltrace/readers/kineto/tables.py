@@ -13,7 +13,6 @@ from alltrace.core.kineto import NOTHING
 from alltrace.readers.kineto import categories, names
 from alltrace.readers.kineto.entities import Entities
 from alltrace.readers.kineto.events import Block
-from alltrace.readers.kineto.fields import COLUMNS
 
 _VALUED = ("conv", "attention", "attn")
 """Parts of names of operators for which arguments other than tensors are kept: strides, groups, whether a mask is causal."""
@@ -87,7 +86,7 @@ class Tables:
         if len(blocks):
             untimed = block["ts"][blocks] <= self._first_ns
             self.timeless += int(untimed.sum())
-            yield "allocations", self._allocations(_Picked(block, blocks[~untimed]))
+            yield "allocations", self._allocations(Picked(block, blocks[~untimed]))
         for table, roles in (
             ("kernels", (categories.KERNEL,)),
             ("copies", (categories.COPY, categories.FILL)),
@@ -99,7 +98,7 @@ class Tables:
         ):
             rows = np.flatnonzero(np.isin(role, roles))
             if len(rows):
-                yield table, getattr(self, f"_{table}")(_Picked(block, rows), role[rows])
+                yield table, getattr(self, f"_{table}")(Picked(block, rows), role[rows])
 
     def _with_unknown(self, block: Block, role: Any, rows: Any) -> Any:
         """The roles, with events of unknown categories that have a device and a stream as kernels; all of them are counted."""
@@ -113,36 +112,34 @@ class Tables:
         role[rows[work]] = categories.KERNEL
         return role
 
-    def _times(self, events: _Picked) -> dict[str, Any]:
+    def _times(self, events: Picked) -> dict[str, Any]:
         start = events["ts"] - self._zero_ns
         return {"start": start, "end": start + events["dur"]}
 
-    def _on_gpu(self, events: _Picked) -> dict[str, Any]:
+    def _on_gpu(self, events: Picked) -> dict[str, Any]:
         stream = _or(events["stream"], events["tid"])
         return {
             **self._times(events),
             "process": np.zeros(events.count, np.int32),
             "device": self._entities.devices(_or(events["device"], self._entities.device_ids(events["pid"]))),
             "context": narrow(events["context"]),
-            "stream": _masked(stream, (stream < 0) | (stream >= _NO_STREAM)),
+            "stream": masked(stream, (stream < 0) | (stream >= _NO_STREAM)),
             "correlation": whole(self._correlation(events)),
         }
 
-    def _correlation(self, events: _Picked) -> Any:
+    def _correlation(self, events: Picked) -> Any:
         """What joins work with the call that launched it."""
         return _or(events["correlation"], events["external"]) if self._by_external else events["correlation"]
 
-    def _on_host(self, events: _Picked) -> dict[str, Any]:
+    def _on_host(self, events: Picked) -> dict[str, Any]:
         return {
             **self._times(events),
             "process": np.zeros(events.count, np.int32),
             "thread": self._entities.threads(events["pid"], events["tid"]),
         }
 
-    def _kernels(self, events: _Picked, _role: Any) -> dict[str, Any]:
-        sizes = {
-            f"{what}_{axis}": narrow(events.at(COLUMNS[what] + n)) for what in ("grid", "block") for n, axis in enumerate("xyz")
-        }
+    def _kernels(self, events: Picked, _role: Any) -> dict[str, Any]:
+        sizes = {f"{what}_{axis}": narrow(events.at(what, n)) for what in ("grid", "block") for n, axis in enumerate("xyz")}
         return {
             **self._on_gpu(events),
             "name": self._names.ids(events["name"]),
@@ -152,11 +149,11 @@ class Tables:
             "shared_memory": narrow(events["shared"]),
             "occupancy_percent": narrow(events["occupancy"]),
             # 0 is what the profiler writes if there is no graph
-            "graph_node": _masked(events["graph_node"], events["graph_node"] <= 0),
-            "graph": _masked(events["graph"], events["graph"] <= 0),
+            "graph_node": masked(events["graph_node"], events["graph_node"] <= 0),
+            "graph": masked(events["graph"], events["graph"] <= 0),
         }
 
-    def _copies(self, events: _Picked, role: Any) -> dict[str, Any]:
+    def _copies(self, events: Picked, role: Any) -> dict[str, Any]:
         called = events["name"]
         kind = self._names.classes("copy", names.copy_kind, called, names.COPY_KINDS.index("unknown"))
         kind = np.where(role == categories.FILL, names.COPY_KINDS.index("memset"), kind)
@@ -166,10 +163,10 @@ class Tables:
             "bytes": whole(events["bytes"]),
             "src_kind": words(self._names.classes("from", names.from_memory, called, -2), names.MEMORY_KINDS),
             "dst_kind": words(self._names.classes("to", names.to_memory, called, -2), names.MEMORY_KINDS),
-            "graph_node": _masked(events["graph_node"], events["graph_node"] <= 0),
+            "graph_node": masked(events["graph_node"], events["graph_node"] <= 0),
         }
 
-    def _api(self, events: _Picked, role: Any) -> dict[str, Any]:
+    def _api(self, events: Picked, role: Any) -> dict[str, Any]:
         return {
             **self._on_host(events),
             "correlation": whole(self._correlation(events)),
@@ -177,17 +174,17 @@ class Tables:
             "kind": words((role == categories.DRIVER).astype(np.int64), ("runtime", "driver")),
         }
 
-    def _syncs(self, events: _Picked, _role: Any) -> dict[str, Any]:
+    def _syncs(self, events: Picked, _role: Any) -> dict[str, Any]:
         kind = self._names.classes("sync", names.sync_kind, events["name"], names.SYNC_KINDS.index("unknown"))
         return {
             **self._on_gpu(events),
             "kind": words(kind, names.SYNC_KINDS),
-            "event": _masked(events["event"], events["event"] < 0),
-            "record_correlation": _masked(events["record"], events["record"] < 0),
-            "record_stream": _masked(events["record_stream"], events["record_stream"] < 0),
+            "event": masked(events["event"], events["event"] < 0),
+            "record_correlation": masked(events["record"], events["record"] < 0),
+            "record_stream": masked(events["record_stream"], events["record_stream"] < 0),
         }
 
-    def _ranges(self, events: _Picked, role: Any) -> dict[str, Any]:
+    def _ranges(self, events: Picked, role: Any) -> dict[str, Any]:
         domain = np.zeros(events.count, np.int64)
         for of, key in self._domains.items():
             domain[role == of] = key
@@ -197,14 +194,14 @@ class Tables:
             "name": self._names.ids(events["name"]),
             "kind": words(np.zeros(events.count, np.int64), ("pushpop",)),
             "payload": self._payload(events),
-            "sequence": _masked(events["autograd"], events["autograd"] < 0),
+            "sequence": masked(events["autograd"], events["autograd"] < 0),
             "source_row": events.numbers,
         }
 
-    def _frames(self, events: _Picked, _role: Any) -> dict[str, Any]:
+    def _frames(self, events: Picked, _role: Any) -> dict[str, Any]:
         return {**self._on_host(events), "name": self._names.ids(events["name"])}
 
-    def _allocations(self, events: _Picked) -> dict[str, Any]:
+    def _allocations(self, events: Picked) -> dict[str, Any]:
         size, kind, known = events["size"], events["device_type"], len(names.MEMORIES)
         other = (kind < 0) | (kind >= known)
         # a device that has no name here keeps its number, if it has one that can be
@@ -219,13 +216,13 @@ class Tables:
             "memory": words(np.where(kind == NOTHING, -1, place), kinds),
             "kind": words((size < 0).astype(np.int64), ("allocate", "free")),
             "bytes": np.abs(size),
-            "address": _masked(events["address"], events["address"] <= 0),
-            "allocated_bytes": _masked(events["allocated"], events["allocated"] < 0),
-            "reserved_bytes": _masked(events["reserved"], events["reserved"] < 0),
+            "address": masked(events["address"], events["address"] <= 0),
+            "allocated_bytes": masked(events["allocated"], events["allocated"] < 0),
+            "reserved_bytes": masked(events["reserved"], events["reserved"] < 0),
             "source_row": events.numbers,
         }
 
-    def _overheads(self, events: _Picked, _role: Any) -> dict[str, Any]:
+    def _overheads(self, events: Picked, _role: Any) -> dict[str, Any]:
         return {
             **self._times(events),
             "process": np.zeros(events.count, np.int32),
@@ -233,7 +230,7 @@ class Tables:
             "name": self._names.ids(events["name"]),
         }
 
-    def _payload(self, events: _Picked) -> Any:
+    def _payload(self, events: Picked) -> Any:
         """What operators were called with, as JSON: shapes, types, strides of inputs, other arguments of some, module and stack."""
         given = np.stack([events[field] for field, _, _ in _PAYLOAD])
         if (given == NOTHING).all():
@@ -259,7 +256,7 @@ class Tables:
         return f'"{name}": {json.dumps(text, ensure_ascii=False) if quoted else text}'
 
 
-class _Picked:
+class Picked:
     """Some of the events of a block."""
 
     def __init__(self, block: Block, rows: Any) -> None:
@@ -270,11 +267,17 @@ class _Picked:
     def __getitem__(self, name: str) -> Any:
         return self._block[name][self._rows]
 
-    def at(self, row: int) -> Any:
-        return self._block.values[row][self._rows]
+    def at(self, name: str, part: int) -> Any:
+        """One number of a field with several."""
+        return self._block.values[self._block.columns[name] + part][self._rows]
+
+    def only(self, chosen: Any) -> Picked:
+        """Those that an array of truths chooses."""
+        return Picked(self._block, self._rows[chosen])
 
     @property
     def numbers(self) -> Any:
+        """Their numbers in the trace, from 1."""
         return self._rows + self._block.first
 
 
@@ -284,19 +287,20 @@ def _or(values: Any, others: Any) -> Any:
     return np.where(missing, others, values) if missing.any() else values
 
 
-def _masked(values: Any, missing: Any) -> Any:
+def masked(values: Any, missing: Any) -> Any:
+    """An Arrow array, null where values are missing."""
     return pa.array(values, mask=missing if missing.any() else None)
 
 
 def whole(values: Any) -> Any:
     """An int64 array, null if the events lack the field."""
-    return _masked(values, values == NOTHING)
+    return masked(values, values == NOTHING)
 
 
 def narrow(values: Any) -> Any:
     """An int32 array, null if the events lack the field or it does not fit."""
     missing = (values < _INT32[0]) | (values > _INT32[1])
-    return _masked(np.where(missing, 0, values).astype(np.int32), missing)
+    return masked(np.where(missing, 0, values).astype(np.int32), missing)
 
 
 def words(places: Any, known: tuple[str, ...]) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import stat
 from typing import TYPE_CHECKING
+
+from alltrace.readers.heads import head_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,11 +18,5 @@ def is_report(path: Path) -> bool:
     """Whether `path` has one of the suffixes and begins like such a pickle: with the key of its segments."""
     if not path.name.lower().endswith(SUFFIXES):
         return False
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its other end
-            return False
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-    except OSError:
-        return False
+    head = head_of(path, _HEAD_BYTES)
     return head.startswith(_PROTOCOL) and b"segments" in head

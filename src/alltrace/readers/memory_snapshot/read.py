@@ -44,10 +44,10 @@ class SnapshotReader:
         self._names: dict[int, str] = {}
         content = _content(path)
         traces = content["device_traces"]
-        found = {n: rows for n, trace in enumerate(traces) if len((rows := _rows(path, content, n, trace))["time"])}
-        if not found:
+        by_device = {n: rows for n, trace in enumerate(traces) if len((rows := _rows(path, content, n, trace))["time"])}
+        if not by_device:
             raise InputError(path, found=_EMPTY, expected=EXPECTED)
-        self._devices, self._rows = list(found), list(found.values())
+        self._devices, self._rows = list(by_device), list(by_device.values())
         self._zero_ns = min(int(rows["time"][0]) for rows in self._rows) // _SECOND_NS * _SECOND_NS
         process = ReportProcess(process=0, pid=0, gpu=True, device_ordinal=self._devices[0])
         self.report: Report = Report(
@@ -87,12 +87,12 @@ class SnapshotReader:
 
     def dictionaries(self) -> dict[str, pa.Table]:
         """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
-        made: dict[str, list[dict[str, Any]]] = {
+        tables: dict[str, list[dict[str, Any]]] = {
             "processes": [{"process": 0}],
             "devices": [{"device": row, "ordinal": n, "gpu": n} for row, n in enumerate(self._devices)],
             "names": [{"id": key, "value": text} for key, text in self._names.items()],
         }
-        return {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in made.items()}
+        return {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in tables.items()}
 
     def warnings(self) -> tuple[ReportWarning, ...]:
         """None; see `ReportReader.warnings`."""
@@ -142,8 +142,8 @@ def _rows(path: Path, content: dict[str, Any], device: int, trace: list[dict[str
     known: dict[int, str] = {}
     for event in trace:
         action = event.get("action")
-        given, reserved = _GIVEN.get(str(action), 0), _RESERVED.get(str(action), 0)
-        if not given and not reserved:
+        sign, reserved = _GIVEN.get(str(action), 0), _RESERVED.get(str(action), 0)
+        if not sign and not reserved:
             continue
         time: Any
         size: Any
@@ -154,21 +154,21 @@ def _rows(path: Path, content: dict[str, Any], device: int, trace: list[dict[str
         if not (_whole(time) and _whole(size) and isinstance(address, int)):
             raise InputError(path, found=f"an event {action!r} has no whole numbers as time, size and address", expected=EXPECTED)
         times.append(time * 1000)
-        changes.append(given * size)
+        changes.append(sign * size)
         reserves.append(reserved * size)
         addresses.append(address if 0 < address < _MOST else 0)
         frames = event.get("frames")
-        stacks.append(known.setdefault(id(frames), _stack(frames)) if given > 0 else "")
+        stacks.append(known.setdefault(id(frames), _stack(frames)) if sign > 0 else "")
     order = np.argsort(np.array(times, np.int64), kind="stable")
     change, reserve = np.array(changes, np.int64)[order], np.array(reserves, np.int64)[order]
-    held, taken = _at_the_end(content["segments"], device)
+    allocated, taken = _at_the_end(content["segments"], device)
     rows = np.flatnonzero(change)
     return {
         "time": np.array(times, np.int64)[order][rows],
         "sign": np.sign(change[rows]),
         "size": np.abs(change[rows]),
         "address": np.array(addresses, np.int64)[order][rows],
-        "allocated": np.maximum(held - (change.sum() - np.cumsum(change)), 0)[rows],
+        "allocated": np.maximum(allocated - (change.sum() - np.cumsum(change)), 0)[rows],
         "reserved": np.maximum(taken - (reserve.sum() - np.cumsum(reserve)), 0)[rows],
         "stack": [stacks[n] for n in order[rows].tolist()],
     }
@@ -180,7 +180,7 @@ def _whole(value: Any) -> bool:
 
 def _at_the_end(segments: list[dict[str, Any]], device: int) -> tuple[int, int]:
     """Requested bytes of the blocks in use, and bytes reserved on the device."""
-    held = taken = 0
+    used = taken = 0
     for segment in segments:
         if segment.get("device") != device:
             continue
@@ -188,8 +188,8 @@ def _at_the_end(segments: list[dict[str, Any]], device: int) -> tuple[int, int]:
         blocks: Any = segment.get("blocks")
         for block in blocks if _lists(blocks) else []:
             if block.get("state") in _HELD:
-                held += _size(block, "requested_size", "size")
-    return min(held, _MOST), min(taken, _MOST)
+                used += _size(block, "requested_size", "size")
+    return min(used, _MOST), min(taken, _MOST)
 
 
 def _size(about: dict[str, Any], *keys: str) -> int:

@@ -5,8 +5,9 @@ In a folder of reports such a file is not a report: it describes the same operat
 
 from __future__ import annotations
 
-import stat
 from typing import TYPE_CHECKING
+
+from alltrace.readers.heads import head_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,11 +17,5 @@ _HEAD_BYTES = 1 << 12
 
 def is_report(path: Path) -> bool:
     """Whether `path` begins like a file of NCCL Inspector, uncompressed."""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its other end
-            return False
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-    except OSError:
-        return False
+    head = head_of(path, _HEAD_BYTES)
     return head.lstrip()[:1] == b"{" and b'"inspector_output_format_version"' in head

@@ -28,8 +28,8 @@ class InspectorReader:
     """A file of NCCL Inspector, opened; see `alltrace.readers.base.ReportReader`."""
 
     def __init__(self, path: Path) -> None:
-        found = read_inspector(str(path))
-        self._timed = [o for o in found.operations if o.end_ns is not None]
+        file = read_inspector(str(path))
+        self._timed = [o for o in file.operations if o.end_ns is not None]
         if not self._timed:
             raise InputError(
                 path,
@@ -37,32 +37,32 @@ class InspectorReader:
                 expected="a file written with NCCL_INSPECTOR_DUMP_VERBOSE=1",
                 advice="run `alltrace logs inspector`, which does not need them",
             )
-        self._communicators = found.communicators
+        self._communicators = file.communicators
         starts = [int(o.end_ns or 0) - round(1000 * o.duration_us) for o in self._timed]
         self._zero_ns = min(starts) // _SECOND_NS * _SECOND_NS
         self._names: dict[int, str] = {}
-        world = max(found.communicators.values(), key=lambda c: c.size)
+        world = max(file.communicators.values(), key=lambda c: c.size)
         process = ReportProcess(
-            process=0, pid=found.pid, gpu=True, rank_hint=world.rank, rank_hint_source="the largest communicator", host=None
+            process=0, pid=file.pid, gpu=True, rank_hint=world.rank, rank_hint_source="the largest communicator", host=None
         )
-        lost = sum(map(sum, found.dropped.values()))
-        untimed = len(found.operations) - len(self._timed)
-        told = (
+        lost = sum(map(sum, file.dropped.values()))
+        untimed = len(file.operations) - len(self._timed)
+        counts = (
             ("records that NCCL Inspector's buffers lost", lost),
             ("operations without times, left out", untimed),
-            ("lines that are not records, left out", found.unread),
+            ("lines that are not records, left out", file.unread),
         )
         self.report = Report(
             path=str(path),
             format="nccl-inspector",
             profiler="NCCL Inspector",
-            schema_version=found.version or None,
-            host=found.host or None,
+            schema_version=file.version or None,
+            host=file.host or None,
             utc_ns=self._zero_ns,
             processes=(process,),
             world_size=world.size or None,
             tables=(_TABLE,),
-            warnings=tuple(ReportWarning(text, (_TABLE,), number) for text, number in told if number),
+            warnings=tuple(ReportWarning(text, (_TABLE,), number) for text, number in counts if number),
         )
 
     def stream(self, tables: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -95,12 +95,12 @@ class InspectorReader:
     def dictionaries(self) -> dict[str, pa.Table]:
         """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
         process = self.report.processes[0]
-        made: dict[str, list[dict[str, Any]]] = {
+        tables: dict[str, list[dict[str, Any]]] = {
             "processes": [{"process": 0, "pid": process.pid}],
             "devices": [{"device": 0}],
             "names": [{"id": key, "value": text} for key, text in self._names.items()],
         }
-        return {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in made.items()}
+        return {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in tables.items()}
 
     def warnings(self) -> tuple[ReportWarning, ...]:
         """None; see `ReportReader.warnings`."""

@@ -86,21 +86,21 @@ def read_inspector(path: str, advance: Callable[[int], None] = lambda _n: None) 
 
     Raises `InputError`: it has no record of NCCL Inspector.
     """
-    found = InspectorFile(path)
+    file = InspectorFile(path)
     first = True
     with TextLog(Path(path)) as log:
         for block, _whole in log.blocks():
             for line in block.splitlines():
                 if line.strip():
-                    first = _take(found, line, first=first)
+                    first = _take(file, line, first=first)
             advance(len(block))
-        found.damage = log.damage
-    if not found.operations and not found.communicators:
+        file.damage = log.damage
+    if not file.operations and not file.communicators:
         raise InputError(path, found="it has no record of NCCL Inspector", expected=EXPECTED)
-    return found
+    return file
 
 
-def _take(found: InspectorFile, line: bytes, *, first: bool) -> bool:
+def _take(file: InspectorFile, line: bytes, *, first: bool) -> bool:
     """Take a line into the file's records; whether the process is still unknown."""
     try:
         raw = json.loads(line)
@@ -113,23 +113,23 @@ def _take(found: InspectorFile, line: bytes, *, first: bool) -> bool:
         operation = _operation(raw, communicator, rank, meta)
         dropped = _dropped(raw.get("dump_stats"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
-        found.unread += 1
+        file.unread += 1
         return first
     if first:
-        found.host, found.pid = host, pid
-    elif (host, pid) != (found.host, found.pid):
-        found.mixed += 1
+        file.host, file.pid = host, pid
+    elif (host, pid) != (file.host, file.pid):
+        file.mixed += 1
         return False
-    found.version = max(found.version, str(meta.get("inspector_output_format_version", "")))
-    found.communicators.setdefault(communicator, seen)
+    file.version = max(file.version, str(meta.get("inspector_output_format_version", "")))
+    file.communicators.setdefault(communicator, seen)
     if dropped is not None:
-        found.tells_drops = True
-        before = found.dropped.get(communicator, (0, 0))
-        found.dropped[communicator] = max(before[0], dropped[0]), max(before[1], dropped[1])
+        file.tells_drops = True
+        before = file.dropped.get(communicator, (0, 0))
+        file.dropped[communicator] = max(before[0], dropped[0]), max(before[1], dropped[1])
     elif operation is not None:
-        found.operations.append(operation)
+        file.operations.append(operation)
     else:
-        found.others += 1
+        file.others += 1
     return False
 
 

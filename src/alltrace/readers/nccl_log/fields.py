@@ -111,16 +111,16 @@ def parse_coll(body: bytes, *, cut: bool) -> Coll | None:
 
 def parse_call(body: bytes) -> Coll | None:
     """The call of a TRACE line `ncclAllReduce(send,recv,count,datatype,op,root,comm,stream)`, or None."""
-    found = g.CALL.match(body)
-    if found is None:
+    match = g.CALL.match(body)
+    if match is None:
         return None
-    args = [a.strip() for a in found["args"].split(b",")]
+    args = [a.strip() for a in match["args"].split(b",")]
     if len(args) != 8 or not all(_HEX.fullmatch(args[n]) for n in (0, 1, 6, 7)):
         return None
     if not all(_NUMBER.fullmatch(args[n]) for n in (2, 3, 4, 5)):
         return None
     return Coll(
-        operation=OPERATIONS.index(found["op"].decode()),
+        operation=OPERATIONS.index(match["op"].decode()),
         op_count=ABSENT,
         sendbuff=signed(args[0]),
         recvbuff=signed(args[1]),

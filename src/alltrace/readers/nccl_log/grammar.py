@@ -119,7 +119,7 @@ def prefix_rank(lead: bytes) -> tuple[bool, int | None]:
         unit = PREFIX_UNIT.match(lead, at)
         if unit is None:
             return False, None
-        found = unit["mpi"] or unit["srun"] or unit["pals"] or unit["tag"]
-        rank = rank if found is None else int(found)
+        number = unit["mpi"] or unit["srun"] or unit["pals"] or unit["tag"]
+        rank = rank if number is None else int(number)
         at = unit.end()
     return True, rank

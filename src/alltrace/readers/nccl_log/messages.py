@@ -51,11 +51,11 @@ def read(log: Log, level: bytes, body: bytes, line: int, process: int, *, cut: b
     for kind, needle, shape, take in _MESSAGES:
         if needle not in body:
             continue
-        found = shape.search(body)
+        match = shape.search(body)
         # at a cut, a number may lack its last digits; a message that ends before the cut is whole
-        if found is not None and not (cut and found.end() >= len(body.rstrip())):
+        if match is not None and not (cut and match.end() >= len(body.rstrip())):
             records.counts[kind] += 1
-            take(log, found, process, line)
+            take(log, match, process, line)
             return
     other(records, body, cut, line, text)
 
@@ -72,13 +72,13 @@ def _text(value: bytes | None) -> str:
     return "" if value is None else text_of_bytes(value)
 
 
-def _fields(found: re.Match[bytes]) -> dict[str, str]:
-    return {k: _text(v) for k, v in found.groupdict().items() if v is not None}
+def _fields(match: re.Match[bytes]) -> dict[str, str]:
+    return {k: _text(v) for k, v in match.groupdict().items() if v is not None}
 
 
-def _event(log: Log, found: re.Match[bytes], process: int, line: int) -> None:
-    number = log.communicator(process, signed(found["comm"][:18]))
-    fields = _fields(found)
+def _event(log: Log, match: re.Match[bytes], process: int, line: int) -> None:
+    number = log.communicator(process, signed(match["comm"][:18]))
+    fields = _fields(match)
     what = fields.get("what", "placement")
     if what == "Init START":
         log.begin(process, number)
@@ -87,49 +87,49 @@ def _event(log: Log, found: re.Match[bytes], process: int, line: int) -> None:
     log.records.events.append(CommunicatorEvent(line, number, what, fields))
 
 
-def _timings(log: Log, found: re.Match[bytes], process: int, line: int) -> None:
-    log.records.events.append(CommunicatorEvent(line, log.current(process), "timings", _fields(found)))
+def _timings(log: Log, match: re.Match[bytes], process: int, line: int) -> None:
+    log.records.events.append(CommunicatorEvent(line, log.current(process), "timings", _fields(match)))
 
 
-def _edge(log: Log, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+def _edge(log: Log, match: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
     records = log.records
-    via = _text(found["via"])
-    direction = _text(found["direction"]) or "send"
-    receiver = int(found["to"] if found["to"] is not None else found["from"])
-    key = (process, log.current(process), int(found["channel"]), int(found["from"]), receiver, via, direction)
+    via = _text(match["via"])
+    direction = _text(match["direction"]) or "send"
+    receiver = int(match["to"] if match["to"] is not None else match["from"])
+    key = (process, log.current(process), int(match["channel"]), int(match["from"]), receiver, via, direction)
     if key in records.edges or len(records.edges) < MOST_ENTRIES:
         records.edges[key] += 1
     else:
         records.dropped += 1
 
 
-def _ring_list(log: Log, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
-    ranks = " ".join(_text(found["ranks"]).split())
-    key = (process, log.current(process), int(found["channel"]))
+def _ring_list(log: Log, match: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+    ranks = " ".join(_text(match["ranks"]).split())
+    key = (process, log.current(process), int(match["channel"]))
     if len(log.records.rings) < MOST_ENTRIES:
-        log.records.rings[key] = (ranks, found["more"] is not None)
+        log.records.rings[key] = (ranks, match["more"] is not None)
 
 
-def _trees(log: Log, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
-    for tree in g.TREE.finditer(found["trees"]):
+def _trees(log: Log, match: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+    for tree in g.TREE.finditer(match["trees"]):
         key = (process, log.current(process), int(tree["channel"]), int(tree["me"]))
         if len(log.records.trees) < MOST_ENTRIES:
             log.records.trees[key] = (int(tree["up"]), _text(tree["down"]))
 
 
-def _tuning(log: Log, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
-    algorithm, protocol = _text(found["algo"]), _text(found["proto"])
+def _tuning(log: Log, match: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+    algorithm, protocol = _text(match["algo"]), _text(match["proto"])
     if algorithm in _ALGORITHM_NUMBERS:
         algorithm = ALGORITHMS[int(algorithm)]
     if protocol in _PROTOCOL_NUMBERS:
         protocol = PROTOCOLS[int(protocol)]
-    channels = int(found["channels"]) if found["channels"] else None
-    if found["hi"] is not None:
-        channels = int(found["hi"]) - int(found["lo"]) + 1
+    channels = int(match["channels"]) if match["channels"] else None
+    if match["hi"] is not None:
+        channels = int(match["hi"]) - int(match["lo"]) + 1
     if not algorithm:
-        algorithm = _text(found["kernel"])
-    operation = _text(found["op"]) + (f" [{_text(found['variant'])}]" if found["variant"] else "")
-    key = (process, log.current(process), operation, int(found["bytes"]), algorithm, protocol, channels)
+        algorithm = _text(match["kernel"])
+    operation = _text(match["op"]) + (f" [{_text(match['variant'])}]" if match["variant"] else "")
+    key = (process, log.current(process), operation, int(match["bytes"]), algorithm, protocol, channels)
     records = log.records
     if key in records.tuning or len(records.tuning) < MOST_ENTRIES:
         records.tuning[key] += 1
@@ -138,18 +138,18 @@ def _tuning(log: Log, found: re.Match[bytes], process: int, line: int) -> None: 
 
 
 def _fact(kind: str) -> Callable[[Log, re.Match[bytes], int, int], None]:
-    def take(log: Log, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
-        log.records.fact(kind, found[0].strip())
+    def take(log: Log, match: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+        log.records.fact(kind, match[0].strip())
 
     return take
 
 
-def _environment(log: Log, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
-    log.records.fact("environment", found["name"] + b"=" + found["value"].rstrip().removesuffix(b"."))
+def _environment(log: Log, match: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+    log.records.fact("environment", match["name"] + b"=" + match["value"].rstrip().removesuffix(b"."))
 
 
-def _version(log: Log, found: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
-    log.records.fact("version", found["library"] + b" " + found["version"])
+def _version(log: Log, match: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+    log.records.fact("version", match["library"] + b" " + match["version"])
 
 
 _MESSAGES: tuple[tuple[str, bytes, re.Pattern[bytes], Callable[[Log, re.Match[bytes], int, int], None]], ...] = (

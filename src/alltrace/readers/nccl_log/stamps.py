@@ -61,11 +61,11 @@ class Stamp:
 
     def time_ns(self, lead: bytes) -> int:
         """The first time in `lead` in ns since the epoch, by its zone or as if in UTC; `ABSENT` if there is none."""
-        found = self._pattern.search(lead.decode("utf-8", "replace"))
-        if found is None:
+        match = self._pattern.search(lead.decode("utf-8", "replace"))
+        if match is None:
             return ABSENT
         try:
-            time = datetime.strptime(found[0], self._format)
+            time = datetime.strptime(match[0], self._format)
         except ValueError:
             return ABSENT
         if time.tzinfo is None:

@@ -180,8 +180,8 @@ def _key(row: Row) -> tuple[Any, ...]:
 
 
 def _program_of(name: str) -> str | None:
-    found = _PROGRAM.search(name.lower())
-    return None if found is None else found[0]
+    match = _PROGRAM.search(name.lower())
+    return None if match is None else match[0]
 
 
 class _Reading:

@@ -118,7 +118,7 @@ def _place(functions: dict[str, Function], sections: list[_Section], index: int,
 
 def _relocated(sections: list[_Section], index: int) -> dict[int, tuple[str, int]]:
     """Function and offset of the addresses in a section, by their position in it."""
-    found: dict[int, tuple[str, int]] = {}
+    targets: dict[int, tuple[str, int]] = {}
     for section in sections:
         if section.kind not in (_REL, _RELA) or section.info != index or section.link >= len(sections):
             continue
@@ -133,5 +133,5 @@ def _relocated(sections: list[_Section], index: int) -> dict[int, tuple[str, int
                 raise WireError("a cubin names a symbol that it does not have")
             _, _, _, home, value, _ = _SYMBOL.unpack_from(symbols.data, number * _SYMBOL.size)
             if home < len(sections) and sections[home].name.startswith(_TEXT):
-                found[place] = (sections[home].name[len(_TEXT) :], value + (addend[0] if addend else 0))
-    return found
+                targets[place] = (sections[home].name[len(_TEXT) :], value + (addend[0] if addend else 0))
+    return targets

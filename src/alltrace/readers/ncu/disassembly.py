@@ -33,10 +33,10 @@ def find_nvdisasm(named: str | None) -> str:
 
     Raises `UsageError`: there is none.
     """
-    found = shutil.which(named or "nvdisasm")
-    if found is None:
+    program = shutil.which(named or "nvdisasm")
+    if program is None:
         raise UsageError(f"--sass: {named or 'nvdisasm'} was not found; {_ADVICE}")
-    return found
+    return program
 
 
 def disassembled(binary: bytes, program: str) -> dict[str, list[Word]]:
@@ -52,14 +52,14 @@ def disassembled(binary: bytes, program: str) -> dict[str, list[Word]]:
             functions = json.loads(done.stdout)[1]
             return {each["function-name"]: _instructions(each) for each in functions}
         except (OSError, subprocess.TimeoutExpired, ValueError, LookupError, TypeError, AttributeError, ZeroDivisionError) as error:
-            found = f"{program} -json does not print code as nvdisasm of CUDA 12.8 does ({error})"
-            raise UsageError(f"--sass: {found}; {_ADVICE}") from error
+            problem = f"{program} -json does not print code as nvdisasm of CUDA 12.8 does ({error})"
+            raise UsageError(f"--sass: {problem}; {_ADVICE}") from error
 
 
 def _instructions(function: Any) -> list[Word]:
-    found = function["sass-instructions"]
-    size = function["length"] // len(found)
-    return [_word(function["start"] + n * size, each, function["length"]) for n, each in enumerate(found)]
+    words = function["sass-instructions"]
+    size = function["length"] // len(words)
+    return [_word(function["start"] + n * size, each, function["length"]) for n, each in enumerate(words)]
 
 
 def _word(offset: int, instruction: Any, length: int) -> Word:

@@ -125,7 +125,7 @@ class _Machine:
 
     def __init__(self, step: int, files: list[str]) -> None:
         self.step, self.files = step, files
-        self.made = 0
+        self.rows_read = 0
         self.reset()
 
     def reset(self) -> None:
@@ -135,8 +135,8 @@ class _Machine:
 
     def row(self) -> None:
         """Add a row."""
-        self.made += 1
-        if self.made > _MOST_ROWS:
+        self.rows_read += 1
+        if self.rows_read > _MOST_ROWS:
             raise WireError("a line table has more rows than code can have instructions")
         name = self.files[self.file] if self.file < len(self.files) else ""
         self.current.rows.append(LineRow(self.address, name, self.line))

@@ -35,12 +35,12 @@ class Listings:
         """The instructions of a launch; without its code, those addresses at which something was measured."""
         measured = _measured(launch)
         if code is None or not code.binary:
-            found = [Instruction(launch.mangled or launch.function, a, a, values=v) for a, v in sorted(measured.items())]
-            return Listing(found, {}, {})
+            instructions = [Instruction(launch.mangled or launch.function, a, a, values=v) for a, v in sorted(measured.items())]
+            return Listing(instructions, {}, {})
         _, cubin, words, problem = self._read(code)
         if cubin is None:
-            found = [Instruction(launch.mangled or launch.function, a, a, values=v) for a, v in sorted(measured.items())]
-            return Listing(found, {}, {}, problem)
+            instructions = [Instruction(launch.mangled or launch.function, a, a, values=v) for a, v in sorted(measured.items())]
+            return Listing(instructions, {}, {}, problem)
         sources = {path: text.splitlines() for path, text in code.files.items()}
         step = 16 if (launch.number_of(_MAJOR) or _VOLTA) >= _VOLTA else 8
         return Listing(list(_instructions(launch, code, cubin, words, measured, step)), sources, cubin.ptx)
@@ -59,13 +59,13 @@ class Listings:
 
 def _measured(launch: Launch) -> dict[int, dict[str, float]]:
     """Values by address and metric."""
-    found: defaultdict[int, dict[str, float]] = defaultdict(dict)
+    by_address: defaultdict[int, dict[str, float]] = defaultdict(dict)
     for metric in launch.instances:
         if metric.startswith(_PER_ADDRESS):
             for address, value in launch.instances[metric]:
                 if isinstance(address, int) and isinstance(value, (int, float)) and abs(value) < _MOST:  # false for NaN
-                    found[address][metric] = value
-    return found
+                    by_address[address][metric] = value
+    return by_address
 
 
 def _instructions(

@@ -7,17 +7,28 @@ from `ProfilerReport.proto`, which Nsight Compute has in `extras/FileFormat`.
 
 from __future__ import annotations
 
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from alltrace.readers.ncu.code import code_of, merged
-from alltrace.readers.ncu.compressed import SUFFIX, printed_by_ncu
-from alltrace.readers.ncu.instances import EXPECTED, Instances, value_of
 from alltrace.readers.ncu.sections import rule_of, section_of
-from alltrace.readers.wire import WireError, fields, message, number_of, text, whole
+from alltrace.readers.wire import WireError, fields, first, message, number_of, text, whole
 from alltrace.trace.errors import InputError
 from alltrace.trace.kernel_code import Code
-from alltrace.trace.launches import Launch, Metric, NcuReport, Rule, Section
+from alltrace.trace.launches import Instance, Launch, Metric, NcuReport, Rule, Section
+
+_EXPECTED = "a report of Nsight Compute (.ncu-rep)"
+_LONG, _DOUBLE = 9, 3 << 3 | 1
+_FLOAT64 = struct.Struct("<d").unpack_from
+_INSTANCE = 3
+_SUFFIX = ".ncu-repz"
+_EXPECTED_BY_NCU = "a report that an installed Nsight Compute can open"
+_SECONDS = 600
+_ADVICE = "install Nsight Compute 2025.4 or later, or set its path in ALLTRACE_NCU; or save the report as .ncu-rep"
 
 MAGIC = b"NVR\x00"
 """How a report begins."""
@@ -43,14 +54,14 @@ def read_report(path: Path, *, detail: bool = False) -> NcuReport:
     """
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise InputError(path, found="it is larger than 4 GiB", expected=EXPECTED)
+            raise InputError(path, found="it is larger than 4 GiB", expected=_EXPECTED)
         content = path.read_bytes()
     except OSError as error:
-        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=EXPECTED) from error
-    if path.name.lower().endswith(SUFFIX):
+        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=_EXPECTED) from error
+    if path.name.lower().endswith(_SUFFIX):
         from alltrace.readers.ncu.text import read_text
 
-        page = read_text(path, printed_by_ncu(path))
+        page = read_text(path, _printed_by_ncu(path))
         return replace(page, warnings=("it was read with ncu: sections, rules and source lines are left out", *page.warnings))
     if not content.startswith(MAGIC):
         from alltrace.readers.ncu.text import read_text
@@ -71,18 +82,18 @@ def read_report(path: Path, *, detail: bool = False) -> NcuReport:
             for _ in range(block.sources):
                 part, at = _part(data, at)
                 if detail:
-                    reference, code = code_of(part)
-                    codes[reference] = merged(codes[reference], code) if reference in codes else code
+                    reference, code = _code_of(part)
+                    codes[reference] = _merged(codes[reference], code) if reference in codes else code
             for _ in range(block.results):
                 part, at = _part(data, at)
-                launches.append(_launch(part, block, len(launches), Instances(path) if detail else None))
+                launches.append(_launch(part, block, len(launches), _Instances(path) if detail else None))
             for _ in range(block.others):
                 _, at = _part(data, at)
             if block.others:
                 warnings.append(f"{block.others} results of ranges, graphs or command lists are left out")
     except WireError as error:
         if not launches:
-            raise InputError(path, found=f"it is damaged or cut short: {error}", expected=EXPECTED, advice=_AGAIN) from error
+            raise InputError(path, found=f"it is damaged or cut short: {error}", expected=_EXPECTED, advice=_AGAIN) from error
         warnings.append(f"the report is damaged or cut short after launch {len(launches) - 1}: the launches before were read")
     return NcuReport(version, tuple(launches), tuple(warnings), codes)
 
@@ -113,7 +124,7 @@ def _block(part: memoryview, strings: list[str]) -> _Block:
     return block
 
 
-def _launch(part: memoryview, block: _Block, number: int, instances: Instances | None) -> Launch:
+def _launch(part: memoryview, block: _Block, number: int, instances: _Instances | None) -> Launch:
     texts = {5: "", 6: "", 7: ""}
     sizes = {10: (0, 0, 0), 11: (0, 0, 0)}
     places: dict[int, int] = {}
@@ -125,8 +136,8 @@ def _launch(part: memoryview, block: _Block, number: int, instances: Instances |
         if key in texts:
             texts[key] = text(value)
         elif key in sizes:
-            found = {n: whole(v) for n, _, v in fields(message(value))}
-            sizes[key] = (found.get(1, 0), found.get(2, 0), found.get(3, 0))
+            size = {n: whole(v) for n, _, v in fields(message(value))}
+            sizes[key] = (size.get(1, 0), size.get(2, 0), size.get(3, 0))
         elif key in (22, 23):
             places[key] = whole(value)
         elif key == 13:
@@ -168,7 +179,109 @@ def _metric(part: memoryview, strings: list[str]) -> tuple[str, Metric | None]:
             place = whole(value)
             name = strings[place] if place < len(strings) else f"metric {place}"
         elif key == 2:
-            own = value_of(message(value))
+            own = _value_of(message(value))
         elif own is not None and name:
             break
     return name, own
+
+
+def _code_of(part: memoryview) -> tuple[int, Code]:
+    """The reference of a code, and the code."""
+    parts = list(fields(part))
+    files: dict[str, str] = {}
+    functions: dict[str, int] = {}
+    for number, _, value in parts:
+        if number == 8:
+            for _, _, each in fields(message(value)):
+                file = list(fields(message(each)))
+                files[text(first(file, 1))] = text(first(file, 2))
+        elif number == 9:
+            for kind, _, each in fields(message(value)):
+                if kind == 1:
+                    symbol = list(fields(message(each)))
+                    functions[text(first(symbol, 1))] = whole(first(symbol, 2))
+    binary = first(parts, 4)
+    return whole(first(parts, 1)), Code(b"" if binary is None else bytes(message(binary)), files, functions)
+
+
+def _merged(first_part: Code, second: Code) -> Code:
+    """Two codes of one reference: a report adds functions when they are first measured, without the binary again."""
+    return Code(
+        first_part.binary or second.binary,
+        {**first_part.files, **second.files},
+        {**first_part.functions, **second.functions},
+    )
+
+
+def _printed_by_ncu(path: Path) -> bytes:
+    """The page raw of a compressed report in base units, as `ncu` prints it.
+
+    Raises `InputError`: there is no `ncu`, or it cannot open the report.
+    """
+    named = os.environ.get("ALLTRACE_NCU", "ncu")
+    program = shutil.which(str(Path(named) / "ncu") if Path(named).is_dir() else named)
+    if program is None:
+        raise InputError(path, found="it is compressed, and no ncu was found to open it", expected=_EXPECTED_BY_NCU, advice=_ADVICE)
+    command = [program, "--import", str(path.resolve()), "--csv", "--page", "raw", "--print-units", "base"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError(path, found=f"{program} could not open it ({error})", expected=_EXPECTED_BY_NCU, advice=_ADVICE) from error
+    if done.returncode:
+        lines = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
+        reason = f": {lines[-1]}" if lines else ""
+        raise InputError(path, found=f"{program} could not open it{reason}", expected=_EXPECTED_BY_NCU, advice=_ADVICE)
+    return done.stdout
+
+
+def _value_of(part: memoryview) -> Metric | None:
+    """A metric's value: text, a float of either width, or a whole number."""
+    if len(part) == _LONG and part[0] == _DOUBLE:  # what most are
+        return float(_FLOAT64(part, 1)[0])
+    for key, _, value in fields(part):
+        if key == 1:
+            return text(value)
+        if key in (2, 3):
+            return number_of(value, real=True)
+        if key in (4, 5):
+            return whole(value)
+    return None
+
+
+class _Instances(Mapping[str, Sequence["Instance"]]):
+    """Values of instances by metric, in the report's order, decoded on demand; metrics without instances are left out.
+
+    `path`: the report, for messages.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._parts: dict[str, memoryview] = {}
+
+    def add(self, name: str, part: memoryview) -> None:
+        """Add the message of a metric, if it has instances."""
+        if any(key == _INSTANCE for key, _, _ in fields(part)):
+            self._parts[name] = part
+
+    def __getitem__(self, name: str) -> Sequence[Instance]:
+        part = self._parts[name]
+        try:
+            return [_instance(message(value)) for key, _, value in fields(part) if key == _INSTANCE]
+        except WireError as error:
+            raise InputError(
+                self._path,
+                found=f"values of {name!r} are damaged: {error}",
+                expected=_EXPECTED,
+                advice="copy it again, or profile again",
+            ) from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+
+def _instance(part: memoryview) -> Instance:
+    values = {key: _value_of(message(value)) for key, _, value in fields(part)}
+    return values.get(1), values.get(2)

@@ -34,22 +34,22 @@ _DEEPEST = 8
 
 def section_of(part: memoryview) -> Section:
     """A section: what the table above shows, then what is in its tables and charts."""
-    found = list(fields(part))
+    parts = list(fields(part))
     metrics: list[SectionMetric] = []
-    for number, _, value in found:
+    for number, _, value in parts:
         if number == 4:
             metrics += (m for n, _, v in fields(message(value)) if n == 2 for m in _metrics(v, "header"))
         elif number == 5:
             metrics += (m for n, _, v in fields(message(value)) if n == 1 for m in _item(message(v), 0))
-    return Section(text(first(found, 1)), text(first(found, 2)), whole(first(found, 3)), tuple(metrics))
+    return Section(text(first(parts, 1)), text(first(parts, 2)), whole(first(parts, 3)), tuple(metrics))
 
 
 def _metrics(value: Value, part: str = "body") -> Iterator[SectionMetric]:
     """The metric of a message: none if it only fills a cell."""
-    found = list(fields(message(value)))
-    if name := text(first(found, 1)):
-        options = tuple(text(first(list(fields(message(v))), 1)) for n, _, v in found if n == _OPTION)
-        yield SectionMetric(name, text(first(found, 2)), part, tuple(o for o in dict.fromkeys(options) if o != name))
+    parts = list(fields(message(value)))
+    if name := text(first(parts, 1)):
+        options = tuple(text(first(list(fields(message(v))), 1)) for n, _, v in parts if n == _OPTION)
+        yield SectionMetric(name, text(first(parts, 2)), part, tuple(o for o in dict.fromkeys(options) if o != name))
 
 
 def _item(part: memoryview, depth: int) -> Iterator[SectionMetric]:
@@ -87,9 +87,9 @@ def _roofline(part: memoryview) -> Iterator[SectionMetric]:
 
 def _suffixes(part: memoryview) -> Iterator[SectionMetric]:
     """A table with suffixes of metrics, such as `.avg`, as columns and their names as rows."""
-    found = list(fields(part))
-    suffixes = [text(first(list(fields(message(v))), 1)) for n, _, w in found if n == 2 for _, _, v in fields(message(w))]
-    for number, _, names in found:
+    parts = list(fields(part))
+    suffixes = [text(first(list(fields(message(v))), 1)) for n, _, w in parts if n == 2 for _, _, v in fields(message(w))]
+    for number, _, names in parts:
         if number == 3:
             for _, _, each in fields(message(names)):
                 for base in _metrics(each):
@@ -98,23 +98,23 @@ def _suffixes(part: memoryview) -> Iterator[SectionMetric]:
 
 def rule_of(part: memoryview) -> Rule:
     """What a rule said."""
-    found = list(fields(part))
-    body = first(found, 3)
+    parts = list(fields(part))
+    body = first(parts, 3)
     messages: list[RuleMessage] = []
     if body is not None:
         for number, _, item in fields(message(body)):
             if number == 1:
-                messages += _said(message(item))
-    return Rule(text(first(found, 1)), text(first(found, 2)), text(first(found, 4)), tuple(messages))
+                messages += _messages(message(item))
+    return Rule(text(first(parts, 1)), text(first(parts, 2)), text(first(parts, 4)), tuple(messages))
 
 
-def _said(item: memoryview) -> Iterator[RuleMessage]:
-    found = list(fields(item))
-    said = first(found, 1)
-    if said is None:
+def _messages(item: memoryview) -> Iterator[RuleMessage]:
+    outer = list(fields(item))
+    body = first(outer, 1)
+    if body is None:
         return
-    parts = list(fields(message(said)))
-    speedup = first(found, 10)
+    parts = list(fields(message(body)))
+    speedup = first(outer, 10)
     gain: float | None = None
     of: str | None = None
     if speedup is not None:
@@ -129,9 +129,9 @@ def _said(item: memoryview) -> Iterator[RuleMessage]:
 def plain_text(marked: str) -> str:
     """A message without its marks for links: a link to a page becomes `label (address)`, one within the report its label."""
 
-    def shown(found: re.Match[str]) -> str:
-        if found["kind"] == "url":
-            return f"{found['first']} ({found['second']})"
-        return found["second"]
+    def shown(match: re.Match[str]) -> str:
+        if match["kind"] == "url":
+            return f"{match['first']} ({match['second']})"
+        return match["second"]
 
     return _LINK.sub(shown, marked)

@@ -11,12 +11,72 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
-from alltrace.readers.ncu.details import metric_of
-from alltrace.readers.ncu.units import base_factor
 from alltrace.trace.errors import InputError
 from alltrace.trace.launches import Launch, Metric, NcuReport, Rule, RuleMessage, Sizes, short_name
+
+_ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
+_ACTIVE = ".avg.pct_of_peak_sustained_active"
+_NAMES = {
+    "Active Warps Per Scheduler": "smsp__warps_active.avg.per_cycle_active",
+    "Achieved Active Warps Per SM": "sm__warps_active.avg.per_cycle_active",
+    "Achieved Occupancy": f"sm__warps_active{_ACTIVE}",
+    "Avg. Active Threads Per Warp": "smsp__thread_inst_executed_per_inst_executed.ratio",
+    "Avg. Executed Instructions Per Scheduler": "smsp__inst_executed.avg",
+    "Avg. Issued Instructions Per Scheduler": "smsp__inst_issued.avg",
+    "Avg. Not Predicated Off Threads Per Warp": "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",
+    "Block Limit Barriers": "launch__occupancy_limit_barriers",
+    "Block Limit Registers": "launch__occupancy_limit_registers",
+    "Block Limit SM": "launch__occupancy_limit_blocks",
+    "Block Limit Shared Mem": "launch__occupancy_limit_shared_mem",
+    "Block Limit Warps": "launch__occupancy_limit_warps",
+    "Block Size": "launch__block_size",
+    "Cluster Size": "launch__cluster_size",
+    "Compute (SM) Throughput": f"sm__throughput{_ELAPSED}",
+    "Compute (SM) [%]": f"sm__throughput{_ELAPSED}",
+    "DRAM Frequency": "dram__cycles_elapsed.avg.per_second",
+    "DRAM Throughput": f"gpu__dram_throughput{_ELAPSED}",
+    "Driver Shared Memory Per Block": "launch__shared_mem_per_block_driver",
+    "Duration": "gpu__time_duration.sum",
+    "Dynamic Shared Memory Per Block": "launch__shared_mem_per_block_dynamic",
+    "Elapsed Cycles": "gpc__cycles_elapsed.max",
+    "Eligible Warps Per Scheduler": "smsp__warps_eligible.avg.per_cycle_active",
+    "Executed Instructions": "smsp__inst_executed.sum",
+    "Executed Ipc Active": "sm__inst_executed.avg.per_cycle_active",
+    "Executed Ipc Elapsed": "sm__inst_executed.avg.per_cycle_elapsed",
+    "Function Cache Configuration": "launch__func_cache_config",
+    "Grid Size": "launch__grid_size",
+    "Issue Slots Busy": f"sm__inst_issued{_ACTIVE}",
+    "Issued Instructions": "smsp__inst_issued.sum",
+    "Issued Ipc Active": "sm__inst_issued.avg.per_cycle_active",
+    "Issued Warp Per Scheduler": "smsp__issue_active.avg.per_cycle_active",
+    "L1/TEX Cache Throughput": f"l1tex__throughput{_ACTIVE}",
+    "L1/TEX Hit Rate": "l1tex__t_sector_hit_rate.pct",
+    "L2 Cache Throughput": f"lts__throughput{_ELAPSED}",
+    "L2 Hit Rate": "lts__t_sector_hit_rate.pct",
+    "One or More Eligible": f"smsp__issue_active{_ACTIVE}",
+    "Registers Per Thread": "launch__registers_per_thread",
+    "SM Active Cycles": "sm__cycles_active.avg",
+    "SM Frequency": "gpc__cycles_elapsed.avg.per_second",
+    "Shared Memory Configuration Size": "launch__shared_mem_config_size",
+    "Static Shared Memory Per Block": "launch__shared_mem_per_block_static",
+    "Theoretical Active Warps per SM": "sm__maximum_warps_avg_per_active_cycle",
+    "Theoretical Occupancy": "sm__maximum_warps_per_active_cycle_pct",
+    "Threads": "launch__thread_count",
+    "Warp Cycles Per Issued Instruction": "smsp__average_warp_latency_per_inst_issued.ratio",
+    "Waves Per SM": "launch__waves_per_multiprocessor",
+    "# SMs": "launch__sm_count",
+}
+_OF_SECTION = {
+    ("GPU Speed Of Light Throughput", "Memory Throughput"): f"gpu__compute_memory_throughput{_ELAPSED}",
+    ("Memory Workload Analysis", "Memory Throughput"): "dram__bytes.sum.per_second",
+}
+
+_TIMES = {"nsecond": 1.0, "usecond": 1e3, "msecond": 1e6, "second": 1e9, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+_PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_COUNTED = frozenset({"byte", "hz", "sector", "inst", "cycle", "thread", "warp", "request", "block", "flop"})
 
 _EXPECTED = "a report of Nsight Compute (.ncu-rep), or the output of `ncu --page raw` or `--page details`"
 _FACTS = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream", "Block Size",
@@ -64,7 +124,7 @@ class _Draft:
         if value is not None and name:
             self.metrics[name] = value
 
-    def said(self, section: str, rule: str, kind: str, text: str, speedup_of: str, speedup: str) -> None:
+    def add_message(self, section: str, rule: str, kind: str, text: str, speedup_of: str, speedup: str) -> None:
         """Add what a rule said."""
         if rule and text:
             gain = _value(speedup, "%")
@@ -82,18 +142,14 @@ def read_text(path: Path, data: bytes) -> NcuReport:
     if b"\x00" in data[:4096]:
         raise InputError(path, found="it does not start like one", expected=_EXPECTED)
     lines = data.decode("utf-8-sig", "replace").splitlines()
-    head = next((n for n, line in enumerate(lines) if _is_head(line)), None)
+    head = next((n for n, line in enumerate(lines) if line.startswith(('"ID","', "ID,")) and "Kernel Name" in line), None)
     warnings: list[str] = []
     drafts = _plain(lines) if head is None else _table(path, lines[head:], warnings)
     if not drafts:
         comma = next((line for line in lines if "," in line and not line.startswith("==")), "")
-        found = f"its columns are {comma[:80]!r}" if comma and head is None else "it has no kernel launch"
-        raise InputError(path, found=found, expected=_EXPECTED)
+        problem = f"its columns are {comma[:80]!r}" if comma and head is None else "it has no kernel launch"
+        raise InputError(path, found=problem, expected=_EXPECTED)
     return NcuReport(0, tuple(d.launch(n) for n, d in enumerate(drafts)), tuple(warnings))
-
-
-def _is_head(line: str) -> bool:
-    return line.startswith(('"ID","', "ID,")) and "Kernel Name" in line
 
 
 def _table(path: Path, lines: list[str], warnings: list[str]) -> list[_Draft]:
@@ -168,9 +224,9 @@ def _details(
         section = row[of["Section Name"]] if "Section Name" in of else ""
         name = row[of["Metric Name"]]
         if not name:
-            drafts[-1].said(*(row[of[n]] if n in of and of[n] < len(row) else "" for n in ("Section Name", *_RULE)))
+            drafts[-1].add_message(*(row[of[n]] if n in of and of[n] < len(row) else "" for n in ("Section Name", *_RULE)))
         else:
-            drafts[-1].add(metric_of(section, name), row[of["Metric Unit"]], row[of["Metric Value"]])
+            drafts[-1].add(_metric_of(section, name), row[of["Metric Unit"]], row[of["Metric Value"]])
     return None
 
 
@@ -182,10 +238,10 @@ def _plain(lines: Iterable[str]) -> list[_Draft]:
     spans: list[tuple[int, int]] = []
     last: tuple[str, str] | None = None
     for line in lines:
-        if found := _PROCESS.match(line):
-            process = int(found[1])
-        elif found := _KERNEL.match(line) or _OLD_KERNEL.match(line):
-            facts = found.groupdict()
+        if match := _PROCESS.match(line):
+            process = int(match[1])
+        elif match := _KERNEL.match(line) or _OLD_KERNEL.match(line):
+            facts = match.groupdict()
             draft = _Draft(facts["name"], _sizes(facts.get("grid", "")), _sizes(facts.get("block", "")), process=process)
             draft.context, draft.stream = int(facts["context"]), int(facts["stream"])
             drafts.append(draft)
@@ -203,7 +259,7 @@ def _plain(lines: Iterable[str]) -> list[_Draft]:
                 last = (last[0], f"{last[1]}{'' if wide else ' '}\n{text}")
                 drafts[-1].add(last[0], "", last[1].replace("\n", ""))
             elif name and name != "Metric Name":
-                own = metric_of(section, name) if section else name
+                own = _metric_of(section, name) if section else name
                 last = (own, text)
                 drafts[-1].add(own, unit, text)
     return drafts
@@ -232,15 +288,15 @@ def _whole(text: str) -> int | None:
 
 
 def _sizes(text: str) -> Sizes | None:
-    found = _SIZES.fullmatch(text.strip())
-    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+    match = _SIZES.fullmatch(text.strip())
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
 def _sizes_of(metrics: dict[str, Metric], name: str) -> Sizes | None:
-    found = [metrics.get(f"{name}_{axis}") for axis in "xyz"]
-    if not all(isinstance(v, (int, float)) and v == v and abs(v) < 2**53 for v in found):
+    axes = [metrics.get(f"{name}_{axis}") for axis in "xyz"]
+    if not all(isinstance(v, (int, float)) and v == v and abs(v) < 2**53 for v in axes):
         return None
-    x, y, z = (int(float(v)) for v in found if v is not None)
+    x, y, z = (int(float(v)) for v in axes if v is not None)
     return x, y, z
 
 
@@ -249,12 +305,46 @@ def _value(text: str, unit: str) -> Metric | None:
     text = text.strip()
     if text in _ABSENT:
         return None
-    found = _NUMBER.match(text)
+    match = _NUMBER.match(text)
     # values of instances are in brackets after the metric's own
-    if found is None or not (found.end() == len(text) or text[found.end() :].startswith(" (")):
+    if match is None or not (match.end() == len(text) or text[match.end() :].startswith(" (")):
         return float("nan") if text.lower() in ("nan", "-nan", "+nan") else text
-    digits = found[0].replace(",", "")
+    digits = match[0].replace(",", "")
     factor = base_factor(unit)
     if factor is None or factor == 1:
         return int(digits) if digits.lstrip("+-").isdigit() and len(digits) <= _LONGEST else float(digits)
     return float(digits) * factor
+
+
+@cache
+def base_factor(unit: str) -> float | None:
+    """What a value in `unit` is multiplied by to be in its base unit; None for a unit that has none (a share, a count, none).
+
+    A time is in ns, except below a fraction stroke, where it is a second; K, M, G and T are decimal.
+    """
+    above, stroke, below = unit.partition("/")
+    over = _factor(above)
+    if not stroke:
+        return over
+    if below in _TIMES:
+        return (over or 1.0) / (_TIMES[below] / 1e9)
+    # a prefix below the stroke: Nsight Compute prints 2006 %/byte as 2.006 %/Kbyte
+    under = _factor(below)
+    return over if under is None else (over or 1.0) * under
+
+
+def _factor(unit: str) -> float | None:
+    if unit in _TIMES:
+        return _TIMES[unit]
+    if unit[:1] in _PREFIXES and unit[1:].lower() in _COUNTED:
+        return _PREFIXES[unit[0]]
+    return None
+
+
+def _metric_of(section: str, name: str) -> str:
+    """The metric that a page of details calls `name` in `section`; `details: SECTION: NAME` if not known."""
+    if (metric := _OF_SECTION.get((section, name))) is not None:
+        return metric
+    if (metric := _NAMES.get(name)) is not None:
+        return metric
+    return name if "__" in name else f"details: {section}: {name}"

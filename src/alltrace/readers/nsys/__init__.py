@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from alltrace.readers.heads import head_of
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -27,7 +29,7 @@ def is_report(path: Path) -> bool:
         return False
     if name.endswith(_SURE):
         return True
-    return name.endswith(_PERHAPS) and has_magic(path)
+    return name.endswith(_PERHAPS) and head_of(path, len(_MAGIC)) == _MAGIC
 
 
 def is_parquet_folder(path: Path) -> bool:
@@ -35,12 +37,3 @@ def is_parquet_folder(path: Path) -> bool:
     if path.name.lower().endswith("_pqtdir"):
         return True
     return (path / "StringIds.parquet").is_file()
-
-
-def has_magic(path: Path) -> bool:
-    """Whether a file begins as a SQLite database does."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_MAGIC)) == _MAGIC
-    except OSError:
-        return False

@@ -69,9 +69,9 @@ class Columns:
             batch = batch if only is None else _having(batch, *only)
             if target.order in mapping.fields:
                 batch = timed(batch, table, self._left_out, mapping.fields[target.order].column)
-            made = self._convert(batch, mapping, plan)
-            if made.num_rows:
-                yield made
+            converted = self._convert(batch, mapping, plan)
+            if converted.num_rows:
+                yield converted
 
     @staticmethod
     def _columns(field: Field, types: Any) -> list[str]:
@@ -85,12 +85,12 @@ class Columns:
         return raw_type(declared)
 
     def _convert(self, batch: Any, mapping: Source, plan: Sequence[tuple[str, Field, str]]) -> Any:
-        made: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
         for name, field, kind in plan:
-            made[name] = self._make(batch, field, kind, made)
-        return record_batch(mapping.table, made, batch.num_rows)
+            columns[name] = self._make(batch, field, kind, columns)
+        return record_batch(mapping.table, columns, batch.num_rows)
 
-    def _make(self, batch: Any, field: Field, kind: str, made: dict[str, Any]) -> Any:
+    def _make(self, batch: Any, field: Field, kind: str, columns: dict[str, Any]) -> Any:
         count = batch.num_rows
         if field.how == "constant":
             return words_array(np.full(count, field.words.index(field.word or ""), np.int32), field.words)
@@ -103,9 +103,9 @@ class Columns:
             return self.strings.from_texts(values)
         if field.how in {"copy", "loose", "id"}:
             return _number(values, field.how, kind)
-        return self._derived(as_integers(values), field, made)
+        return self._derived(as_integers(values), field, columns)
 
-    def _derived(self, values: Any, field: Field, made: dict[str, Any]) -> Any:
+    def _derived(self, values: Any, field: Field, columns: dict[str, Any]) -> Any:
         if field.how == "words":
             return words_from(values, field.words)
         if field.how == "flag":
@@ -114,10 +114,10 @@ class Columns:
         if field.how == "thread":
             return self.entities.thread_rows(values)
         if field.how == "process":
-            if "thread" in made and made["thread"] is not None:
-                return self.entities.process_of_threads(made["thread"])
+            if "thread" in columns and columns["thread"] is not None:
+                return self.entities.process_of_threads(columns["thread"])
             return self.entities.process_rows(values)
-        return self.entities.device_rows(made.get("process"), values)
+        return self.entities.device_rows(columns.get("process"), values)
 
     def _string(self, batch: Any, field: Field) -> Any:
         result = None
@@ -144,10 +144,10 @@ def nulls(count: int, kind: Any) -> Any:
     return pa.nulls(count, kind)
 
 
-def record_batch(table: str, made: dict[str, Any], count: int) -> Any:
+def record_batch(table: str, columns: dict[str, Any], count: int) -> Any:
     """A batch of a canonical table of the columns made; the others are null."""
     schema = TABLES[table].arrow_schema()
-    arrays = [nulls(count, f.type) if made.get(f.name) is None else made[f.name] for f in schema]
+    arrays = [nulls(count, f.type) if columns.get(f.name) is None else columns[f.name] for f in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -157,14 +157,14 @@ def as_integers(values: Any) -> Any:
         return values
     if pa.types.is_integer(values.type) or pa.types.is_null(values.type):
         return pc.cast(values, pa.int64())
-    made = []
+    numbers = []
     for value in values.to_pylist():
         try:
             number = int(value)
         except (TypeError, ValueError, OverflowError):
             number = None
-        made.append(number if number is not None and -(2**63) <= number < 2**63 else None)
-    return pa.array(made, pa.int64())
+        numbers.append(number if number is not None and -(2**63) <= number < 2**63 else None)
+    return pa.array(numbers, pa.int64())
 
 
 @lru_cache(maxsize=256)

@@ -24,15 +24,15 @@ class DenseRows:
         if not len(keys):
             return np.empty(0, np.int32)
         if (keys == keys[0]).all():
-            return np.full(len(keys), self._found(keys[:1])[0], np.int32)
+            return np.full(len(keys), self._rows_of(keys[:1])[0], np.int32)
         # neighbours often have the same key: look up one of each run
         starts = np.flatnonzero(keys[1:] != keys[:-1]) + 1
         if len(starts) * 4 > len(keys):
-            return self._found(keys)
+            return self._rows_of(keys)
         starts = np.concatenate((np.zeros(1, starts.dtype), starts))
-        return np.repeat(self._found(keys[starts]), np.diff(starts, append=len(keys)))
+        return np.repeat(self._rows_of(keys[starts]), np.diff(starts, append=len(keys)))
 
-    def _found(self, keys: Any) -> Any:
+    def _rows_of(self, keys: Any) -> Any:
         if len(self._sorted):
             at = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
             hit = self._sorted[at] == keys

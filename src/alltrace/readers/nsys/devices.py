@@ -56,9 +56,9 @@ class Devices:
         for pid, gpu in _old_gpus(source, self._gpus):
             if gpu.ordinal is not None:
                 self._by_process.setdefault((pid, gpu.ordinal), gpu)
-        for *numbers, given in small_rows(source, "TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid", "uuid"):
+        for *numbers, uuid_value in small_rows(source, "TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid", "uuid"):
             gpu_id, ordinal, process = _fitting("gpu", numbers[0]), _fitting("ordinal", numbers[1]), whole(numbers[2])
-            uuid = _text(given)
+            uuid = _text(uuid_value)
             known = next((g for g in self._gpus if uuid and g.uuid == uuid), None)
             if known is None and gpu_id is not None:
                 known = self._by_id.get(gpu_id)
@@ -117,9 +117,9 @@ def _visible(source: RawSource, gpus: list[_Gpu]) -> dict[int, _Gpu]:
 
     `cuDevice` counts all GPUs of the host, including those that the program cannot see.
     """
-    found: dict[int, _Gpu] = {}
-    for place, given in enumerate(environment(source)[0].get("CUDA_VISIBLE_DEVICES", "").split(",")):
-        word = given.strip().lower()
+    visible: dict[int, _Gpu] = {}
+    for place, entry in enumerate(environment(source)[0].get("CUDA_VISIBLE_DEVICES", "").split(",")):
+        word = entry.strip().lower()
         if word.isascii() and word.isdigit() and len(word) < 5:
             named = [g for g in gpus if g.ordinal == int(word)]
         else:
@@ -127,17 +127,17 @@ def _visible(source: RawSource, gpus: list[_Gpu]) -> dict[int, _Gpu]:
             named = [g for g in gpus if start != word and (g.uuid or "").lower().removeprefix("gpu-").startswith(start)]
         if len(named) != 1:
             return {}
-        found[place] = named[0]
-    return found
+        visible[place] = named[0]
+    return visible
 
 
 def _gpus(source: RawSource) -> Any:
     columns = tuple(new for new, _ in _NUMBERS.values())
     fields = ("id", "name", "busLocation", "uuid", "cuDevice", "deviceId", *columns)
     for gpu, name, bus, uuid, ordinal, old_ordinal, *numbers in small_rows(source, "TARGET_INFO_GPU", *fields):
-        given = dict(zip(_NUMBERS, (_fitting(c, n) for c, n in zip(_NUMBERS, numbers, strict=True)), strict=True))
+        values = dict(zip(_NUMBERS, (_fitting(c, n) for c, n in zip(_NUMBERS, numbers, strict=True)), strict=True))
         number = _fitting("ordinal", ordinal if ordinal is not None else old_ordinal)
-        yield _Gpu(_fitting("gpu", gpu), number, _text(name), _text(bus), _text(uuid), given)
+        yield _Gpu(_fitting("gpu", gpu), number, _text(name), _text(bus), _text(uuid), values)
 
 
 def _old_gpus(source: RawSource, gpus: list[_Gpu]) -> Any:
@@ -146,11 +146,11 @@ def _old_gpus(source: RawSource, gpus: list[_Gpu]) -> Any:
     for pid, ordinal, name, place, *numbers in small_rows(source, "TARGET_INFO_CUDA_GPU", *fields):
         bus = _text(place)
         known = next((g for g in gpus if g.bus_id and bus and g.bus_id.lower() == bus.lower()), None)
-        given = dict(zip(_NUMBERS, (_fitting(c, n) for c, n in zip(_NUMBERS, numbers, strict=True)), strict=True))
+        values = dict(zip(_NUMBERS, (_fitting(c, n) for c, n in zip(_NUMBERS, numbers, strict=True)), strict=True))
         if known is not None:
-            known.numbers.update({k: given.get(k) for k, v in known.numbers.items() if v is None})
+            known.numbers.update({k: values.get(k) for k, v in known.numbers.items() if v is None})
         if whole(pid) is not None:
-            yield whole(pid), known or _Gpu(None, _fitting("ordinal", ordinal), _text(name), bus, None, given)
+            yield whole(pid), known or _Gpu(None, _fitting("ordinal", ordinal), _text(name), bus, None, values)
 
 
 def _text(value: Any) -> str | None:

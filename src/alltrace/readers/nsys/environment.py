@@ -22,19 +22,19 @@ def host_name(source: RawSource) -> str | None:
 
 def environment(source: RawSource) -> tuple[dict[str, str], int]:
     """The allow-listed variables, and how many others there are."""
-    kept: dict[str, str] = {}
+    allowed: dict[str, str] = {}
     removed: set[str] = set()
     for name, value in small_rows(source, "META_DATA_CAPTURE", "name", "value"):
         if name is not None and str(name).endswith(":ENVIRONMENT_VARIABLE") and value is not None:
-            _take(str(value), kept, removed, quoted=True)
+            _take(str(value), allowed, removed, quoted=True)
     for name, value in small_rows(source, "TARGET_INFO_SYSTEM_ENV", "name", "value"):
         if name == "DeviceEnvironment" and value:
             for part in str(value).split(";"):
-                _take(part, kept, removed, quoted=False)
-    return kept, len(removed - set(kept))
+                _take(part, allowed, removed, quoted=False)
+    return allowed, len(removed - set(allowed))
 
 
-def _take(assignment: str, kept: dict[str, str], removed: set[str], *, quoted: bool) -> None:
+def _take(assignment: str, allowed: dict[str, str], removed: set[str], *, quoted: bool) -> None:
     match = _ASSIGNMENT.fullmatch(assignment)
     if match is None:
         return
@@ -44,4 +44,4 @@ def _take(assignment: str, kept: dict[str, str], removed: set[str], *, quoted: b
     if name not in ENVIRONMENT_ALLOWED or len(value) > _LONGEST_VALUE or not value.isprintable():
         removed.add(name)
     else:
-        kept.setdefault(name, value)
+        allowed.setdefault(name, value)

@@ -25,8 +25,8 @@ class EventRecords:
     def __init__(self, source: RawSource, entities: Entities) -> None:
         self._source = source
         self._entities = entities
-        found = find_table(source.tables, "CUPTI_ACTIVITY_KIND_CUDA_EVENT")
-        self.table = found if found is not None and set(_COLUMNS) <= set(source.tables[found]) else None
+        table = find_table(source.tables, "CUPTI_ACTIVITY_KIND_CUDA_EVENT")
+        self.table = table if table is not None and set(_COLUMNS) <= set(source.tables[table]) else None
         """The table of the export that they are read from; None if there is none."""
 
     def joined(self, waits: Any) -> Any:
@@ -47,14 +47,14 @@ class EventRecords:
         last = np.full(len(order), _NONE)
         last[order] = np.where(before < 0, _NONE, order[np.maximum(before, 0)])
         last = last[count:]
-        found = (last >= 0) & (own[1] >= 0) & (own[2] >= 0)
-        at = np.where(found, last, 0)
-        if not found.any():
+        recorded = (last >= 0) & (own[1] >= 0) & (own[2] >= 0)
+        at = np.where(recorded, last, 0)
+        if not recorded.any():
             return waits
-        found &= (process[at] == own[0]) & (event[at] == own[1])
+        recorded &= (process[at] == own[0]) & (event[at] == own[1])
         columns = dict(zip(waits.schema.names, waits.columns, strict=True))
-        columns["record_correlation"] = pa.array(correlation[at], mask=~found)
-        columns["record_stream"] = pa.array(stream[at], mask=~found)
+        columns["record_correlation"] = pa.array(correlation[at], mask=~recorded)
+        columns["record_stream"] = pa.array(stream[at], mask=~recorded)
         return record_batch("syncs", columns, waits.num_rows)
 
     @cached_property

@@ -42,8 +42,8 @@ class Files:
 
     def tables(self) -> list[str]:
         """The table of the export that has them, if there is one."""
-        found = find_table(self._source.tables, _EVENTS)
-        return [found] if found and not missing_columns(found, self._source.tables[found]) else []
+        table = find_table(self._source.tables, _EVENTS)
+        return [table] if table and not missing_columns(table, self._source.tables[table]) else []
 
     def stream(self) -> Iterator[Any]:
         """The rows of `file_accesses`, as batches."""
@@ -60,7 +60,7 @@ class Files:
                 numbers = access.dictionary.to_pylist()
                 ids = self._strings.from_texts(pa.array([paths.get(n) for n in numbers], pa.string()))
                 owner = pc.take(pa.array([owners.get(n) for n in numbers], pa.int64()), access.indices)
-                made: dict[str, Any] = {
+                rows: dict[str, Any] = {
                     "start": columns["startedAt"],
                     "end": columns.get("endedAt"),
                     "file": pc.take(ids, access.indices),
@@ -69,14 +69,14 @@ class Files:
                     "process": self._entities.process_rows(owner),
                 }
                 if "threadId" in columns:
-                    made["thread"] = self._entities.thread_rows(_global(owner, columns["threadId"]))
+                    rows["thread"] = self._entities.thread_rows(_global(owner, columns["threadId"]))
                 if "apiCallId" in columns:
-                    made["name"] = self._strings.from_ids(columns["apiCallId"])
+                    rows["name"] = self._strings.from_ids(columns["apiCallId"])
                 if "eventType" in columns:
-                    found, nothing = unpacked(columns["eventType"])
-                    codes = np.array([kinds.get(k, KINDS.index("other")) for k in found.tolist()], np.int32)
-                    made["kind"] = words_array(codes, KINDS, nothing)
-                yield record_batch("file_accesses", made, batch.num_rows)
+                    codes_of_types, nothing = unpacked(columns["eventType"])
+                    codes = np.array([kinds.get(k, KINDS.index("other")) for k in codes_of_types.tolist()], np.int32)
+                    rows["kind"] = words_array(codes, KINDS, nothing)
+                yield record_batch("file_accesses", rows, batch.num_rows)
 
     def _descriptors(self) -> tuple[dict[int, str], dict[int, int]]:
         """The path of each access, and the global id of its process."""
@@ -98,18 +98,18 @@ class Files:
 
     def _kinds(self) -> dict[int, int]:
         """The place in `KINDS` of each number of an event's type, from what the export calls it."""
-        found = {}
+        kinds = {}
         for number, name, label in small_rows(self._source, _TYPES, "id", "name", "label"):
             text = f"{name or ''} {label or ''}".lower()
             kind = next((k for k in KINDS if k in text), "other")
             if whole(number) is not None:
-                found[int(number)] = KINDS.index(kind)
-        return found
+                kinds[int(number)] = KINDS.index(kind)
+        return kinds
 
 
 def _global(processes: Any, threads: Any) -> Any:
     """Global thread ids of threads of processes; one that is global already stays."""
     owner, lost = unpacked(processes)
     thread, missing = unpacked(threads)
-    made = np.where((thread >= 0) & (thread <= TID_MASK), owner | thread, thread)
-    return pa.array(made, mask=either(lost, missing))
+    ids = np.where((thread >= 0) & (thread <= TID_MASK), owner | thread, thread)
+    return pa.array(ids, mask=either(lost, missing))

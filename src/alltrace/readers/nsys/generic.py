@@ -76,13 +76,13 @@ class Generic:
                     names.append(self._names(whole(kind), label))
                     values.append(value)
             if times:
-                made = {
+                rows = {
                     "time": pa.array(times, pa.int64()),
                     "source": pa.array([s for s, _ in names], pa.int64()),
                     "metric": pa.array([m for _, m in names], pa.int64()),
                     "value": pa.array(values, pa.float64()),
                 }
-                yield record_batch(_TABLE, made, len(times))
+                yield record_batch(_TABLE, rows, len(times))
 
     def _rows_by_field(self, table: str) -> Iterator[Any]:
         ids, times, kinds, untimed = self._events()
@@ -90,21 +90,21 @@ class Generic:
         types = self._source.tables[table]
         columns = [c for c in ("genericEventId", "fieldIdx", *_VALUES) if c in types]
         for batch in self._source.batches(table, {c: raw_type(types[c]) for c in columns}):
-            given = dict(zip(columns, batch.columns, strict=True))
-            events, _ = unpacked(pc.fill_null(as_integers(given["genericEventId"]), -1))
-            fields, _ = unpacked(pc.fill_null(as_integers(given["fieldIdx"]), -1))
+            by_name = dict(zip(columns, batch.columns, strict=True))
+            events, _ = unpacked(pc.fill_null(as_integers(by_name["genericEventId"]), -1))
+            fields, _ = unpacked(pc.fill_null(as_integers(by_name["fieldIdx"]), -1))
             self._leave_out(table, int(np.isin(events, untimed).sum()))
             if not len(ids):
                 continue
             at = np.minimum(np.searchsorted(ids, events), len(ids) - 1)
-            values, lacking = _values(given, batch.num_rows)
+            values, lacking = _values(by_name, batch.num_rows)
             keep = (ids[at] == events) & ~lacking
             at, fields, values = at[keep], fields[keep], values[keep]
             if not len(at):
                 continue
             source, metric = self._names_of(kinds[at], fields, labels)
-            made = {"time": pa.array(times[at]), "source": source, "metric": metric, "value": pa.array(values)}
-            yield record_batch(_TABLE, made, len(at))
+            rows = {"time": pa.array(times[at]), "source": source, "metric": metric, "value": pa.array(values)}
+            yield record_batch(_TABLE, rows, len(at))
 
     def _names_of(self, kinds: Any, fields: Any, labels: dict[tuple[int, int], str]) -> tuple[Any, Any]:
         pairs, inverse = unique_pairs(kinds, fields)
@@ -169,12 +169,12 @@ class Generic:
         return str(described.get("Name", ""))[:_LONGEST]
 
 
-def _values(given: dict[str, Any], count: int) -> tuple[Any, Any]:
+def _values(by_name: dict[str, Any], count: int) -> tuple[Any, Any]:
     values = np.zeros(count, np.float64)
     lacking = np.ones(count, np.bool_)
     for column in _VALUES:
-        if column in given and given[column].null_count < count:
-            numbers = _floats(given[column])
+        if column in by_name and by_name[column].null_count < count:
+            numbers = _floats(by_name[column])
             present = pc.is_valid(numbers).to_numpy(zero_copy_only=False) & lacking
             values[present] = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)[present]
             lacking &= ~present
@@ -195,10 +195,10 @@ def _sound(text: str) -> str:
 
 def _parsed(data: Any) -> dict[str, Any]:
     try:
-        made = json.loads(data)
+        value = json.loads(data)
     except (TypeError, ValueError, RecursionError):
         return {}
-    return made if isinstance(made, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _numbers(data: Any) -> Iterator[tuple[str, float]]:

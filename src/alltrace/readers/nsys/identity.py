@@ -41,9 +41,9 @@ _WORLD_SIZE = (
 def metadata(source: RawSource) -> dict[str, str]:
     """What the exporter says about itself; empty for exports before 2021."""
     for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
-        found = {str(k): str(v) for k, v in small_rows(source, table, "name", "value") if k is not None and v is not None}
-        if found:
-            return {k: v for k, v in found.items() if v.isprintable()}
+        values = {str(k): str(v) for k, v in small_rows(source, table, "name", "value") if k is not None and v is not None}
+        if values:
+            return {k: v for k, v in values.items() if v.isprintable()}
     return {}
 
 
@@ -101,10 +101,10 @@ def processes(
         return tuple(known)
     gpu = _gpu_processes(source)
     keys = sorted({*gpu, *ranks}) or _busiest(source)
-    found = []
+    chosen = []
     for key in keys:
         row = entities.process_row(key << TID_BITS)
-        found.append(
+        chosen.append(
             ReportProcess(
                 process=row,
                 pid=pid_of(key << TID_BITS),
@@ -115,7 +115,7 @@ def processes(
                 source_id=key,
             )
         )
-    return tuple(found)
+    return tuple(chosen)
 
 
 def _gpu_processes(source: RawSource) -> dict[int, int | None]:
@@ -123,25 +123,21 @@ def _gpu_processes(source: RawSource) -> dict[int, int | None]:
     tables = [t for t in (find_table(source.tables, name) for name in _GPU_WORK) if t and source.count_about(t)]
     if not tables:
         return {}
-    only = {pid for table in _CONTEXTS for pid in _pids(source, table)}
+    only = {p for table in _CONTEXTS for (pid,) in small_rows(source, table, "processId") if (p := whole(pid))}
     if len(only) == 1:  # reading every row for what is known already would take long
         for table in tables:
             for batch in _process_batches(source, table, 64):
-                found = _ordinals(batch)
-                if {pid_of(key << TID_BITS) for key in found} == only:
-                    key = next(iter(found))
-                    return {key: _lowest([found[key], *_context_ordinals(source, only)])}
+                ordinals = _ordinals(batch)
+                if {pid_of(key << TID_BITS) for key in ordinals} == only:
+                    key = next(iter(ordinals))
+                    return {key: _lowest([ordinals[key], *_context_ordinals(source, only)])}
                 break
-    found = {}
+    ordinals = {}
     for table in tables:
         for batch in _process_batches(source, table, 131_072):
             for key, ordinal in _ordinals(batch).items():
-                found[key] = _lowest([ordinal, found.get(key)])
-    return found
-
-
-def _pids(source: RawSource, table: str) -> set[int]:
-    return {pid for (p,) in small_rows(source, table, "processId") if (pid := whole(p))}
+                ordinals[key] = _lowest([ordinal, ordinals.get(key)])
+    return ordinals
 
 
 def _context_ordinals(source: RawSource, pids: set[int]) -> list[int | None]:
@@ -204,28 +200,28 @@ def without_payloads(source: RawSource, *, exported: bool) -> str:
 
 def warnings(source: RawSource, tables: Iterable[str], schema_version: str | None) -> tuple[ReportWarning, ...]:
     """What a user should know about the report."""
-    found: list[ReportWarning] = []
+    messages: list[ReportWarning] = []
     have = set(tables)
     if "graphs" in have:
         text = "CUDA graphs were traced as a whole, so the kernels inside them are unknown (capture with --cuda-graph-trace=node)."
-        found.append(ReportWarning(text, ("kernels",)))
+        messages.append(ReportWarning(text, ("kernels",)))
     if not have & {"kernels", "copies", "api", "graphs"}:
-        found.append(ReportWarning("The report has no CUDA events."))
+        messages.append(ReportWarning("The report has no CUDA events."))
     if not have & {"ranges", "marks"}:
-        found.append(ReportWarning("The report has no NVTX events."))
+        messages.append(ReportWarning("The report has no NVTX events."))
     version = re.match(r"(\d+)\.(\d+)", schema_version or "")
     if version and (int(version[1]), int(version[2])) > NEWEST_SCHEMA:
         text = (
             f"The export's schema {version[0]} is newer than {NEWEST_SCHEMA[0]}.{NEWEST_SCHEMA[1]}, the newest supported version."
         )
-        found.append(ReportWarning(text, EVENT_TABLES))
-    for table, made, missing in unreadable(source.tables):
+        messages.append(ReportWarning(text, EVENT_TABLES))
+    for table, canonical, missing in unreadable(source.tables):
         columns = f"no column {missing[0]}" if len(missing) == 1 else f"no columns {', '.join(missing)}"
-        found.append(ReportWarning(f"Table {printable(table)} has {columns}, so none of its rows are read.", made))
+        messages.append(ReportWarning(f"Table {printable(table)} has {columns}, so none of its rows are read.", canonical))
     if not_read := [printable(table) for table in unread(source.tables) if source.count_about(table)]:
-        found.append(ReportWarning(f"Tables with rows that alltrace does not read: {', '.join(not_read)}."))
-    found.extend(_diagnostics(source))
-    return tuple(found)
+        messages.append(ReportWarning(f"Tables with rows that alltrace does not read: {', '.join(not_read)}."))
+    messages.extend(_diagnostics(source))
+    return tuple(messages)
 
 
 _DIAGNOSED = (

@@ -39,8 +39,8 @@ class Metrics:
             "switch_metrics": "NET_IB_SWITCH_METRIC",
             "samples": "COMPOSITE_EVENTS",
         }[canonical]
-        found = find_table(self._source.tables, name)
-        return [found] if found is not None and not missing_columns(found, self._source.tables[found]) else []
+        table = find_table(self._source.tables, name)
+        return [table] if table is not None and not missing_columns(table, self._source.tables[table]) else []
 
     def stream(self, canonical: str) -> Iterator[Any]:
         """The batches of a canonical table of metrics."""
@@ -70,13 +70,13 @@ class Metrics:
         known = _Pairs(names, self._strings)
         for columns, count in self._batches(table, "timestamp", "typeId", "metricId", "value"):
             kinds, _ = unpacked(as_integers(columns["typeId"]))
-            made = {
+            rows = {
                 "time": as_integers(columns["timestamp"]),
                 "device": self._gpus(kinds),
                 "metric": known.ids(kinds, unpacked(as_integers(columns["metricId"]))[0]),
                 "value": _floats(columns["value"]),
             }
-            yield record_batch(canonical, made, count)
+            yield record_batch(canonical, rows, count)
 
     def _gpus(self, kinds: Any) -> Any:
         rows = np.full(256, -1, np.int32)
@@ -92,7 +92,7 @@ class Metrics:
         known = _Pairs(names, self._strings)
         adapters = self._adapters() if canonical == "nic_metrics" else {}
         for columns, count in self._batches(table, "start", "end", "globalId", "metricsListId", "metricsIdx", "value"):
-            made = {
+            rows = {
                 "start": as_integers(columns["start"]),
                 "end": as_integers(columns["end"]),
                 "metric": known.ids(
@@ -101,15 +101,15 @@ class Metrics:
                 "value": _floats(columns["value"]),
             }
             if "globalId" in columns:
-                made["guid"] = as_integers(columns["globalId"])
+                rows["guid"] = as_integers(columns["globalId"])
                 if canonical == "nic_metrics":
-                    made["nic"], made["guid"], made["model"] = self._named(made["guid"], adapters)
-            yield record_batch(canonical, made, count)
+                    rows["nic"], rows["guid"], rows["model"] = self._named(rows["guid"], adapters)
+            yield record_batch(canonical, rows, count)
 
     def _adapters(self) -> dict[int, tuple[str, int | None, str]]:
         """Name, GUID and model of each adapter by the id that samples hold: its GUID, or an id that NIC_ID_MAP explains."""
         by_nic: dict[int, tuple[str, int | None, str]] = {}
-        found: dict[int, tuple[str, int | None, str]] = {}
+        adapters: dict[int, tuple[str, int | None, str]] = {}
         models = {i: str(label or "") for i, label in small_rows(self._source, "ENUM_NET_DEVICE_ID", "id", "label")}
         columns = ("GUID", "globalId", "nicId", "name", "deviceId")
         for guid, old, nic, name, device in small_rows(self._source, "TARGET_INFO_NIC_INFO", *columns):
@@ -118,11 +118,11 @@ class Metrics:
             if nic is not None:
                 by_nic[nic] = (str(name or ""), number, model)
             if number is not None:
-                found[number] = (str(name or ""), number, model)
+                adapters[number] = (str(name or ""), number, model)
         for nic, global_id in small_rows(self._source, "NIC_ID_MAP", "nicId", "globalId"):
             if nic in by_nic and global_id is not None:
-                found[global_id] = by_nic[nic]
-        return found
+                adapters[global_id] = by_nic[nic]
+        return adapters
 
     def _named(self, ids: Any, adapters: dict[int, tuple[str, int | None, str]]) -> tuple[Any, Any, Any]:
         encoded = pc.dictionary_encode(ids)
@@ -136,21 +136,21 @@ class Metrics:
     def _samples(self, canonical: str, table: str) -> Iterator[Any]:
         ids, symbols, modules = self._tops()
         for columns, count in self._batches(table, "start", "id", "cpu", "globalTid", "cpuCycles"):
-            made: dict[str, Any] = {"time": as_integers(columns["start"])}
+            rows: dict[str, Any] = {"time": as_integers(columns["start"])}
             if "globalTid" in columns:
-                made["thread"] = self._entities.thread_rows(as_integers(columns["globalTid"]))
-                made["process"] = self._entities.process_of_threads(made["thread"])
+                rows["thread"] = self._entities.thread_rows(as_integers(columns["globalTid"]))
+                rows["process"] = self._entities.process_of_threads(rows["thread"])
             if "cpu" in columns:
-                made["cpu"] = pc.cast(as_integers(columns["cpu"]), pa.int32(), safe=False)
+                rows["cpu"] = pc.cast(as_integers(columns["cpu"]), pa.int32(), safe=False)
             if "cpuCycles" in columns:
-                made["cycles"] = as_integers(columns["cpuCycles"])
+                rows["cycles"] = as_integers(columns["cpuCycles"])
             if "id" in columns and len(ids):
                 numbers, _ = unpacked(as_integers(columns["id"]))
                 at = np.minimum(np.searchsorted(ids, numbers), len(ids) - 1)
                 lost = ids[at] != numbers
-                made["symbol"] = self._strings.from_ids(pa.array(symbols[at], mask=lost))
-                made["module"] = self._strings.from_ids(pa.array(modules[at], mask=lost))
-            yield record_batch(canonical, made, count)
+                rows["symbol"] = self._strings.from_ids(pa.array(symbols[at], mask=lost))
+                rows["module"] = self._strings.from_ids(pa.array(modules[at], mask=lost))
+            yield record_batch(canonical, rows, count)
 
     def _tops(self) -> tuple[Any, Any, Any]:
         """Ids of the call chains, ascending, and the string ids of symbol and module of their top frames."""

@@ -54,7 +54,7 @@ class Communicators:
         numbers.sort(key=lambda r: (_or(r["rank"], _NONE), _or(r["timestamp"], _ALWAYS)))
         latest: dict[tuple[Any, Any], dict[str, Any]] = {}
         copies: Counter[tuple[Any, str]] = Counter()
-        made: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         for row in numbers:
             again = (row["rank"], row["commHandle"]) in latest
             parent = latest.get((row["rank"], row["parentHandle"]), {})
@@ -63,7 +63,7 @@ class Communicators:
             if uid is None and identity not in (None, "world"):
                 uid = name_id(f"mpi {identity}")
             one = {
-                "communicator": -1 - len(made) if again else row["commHandle"],
+                "communicator": -1 - len(rows) if again else row["commHandle"],
                 "uid": uid,
                 "group_rank": _small(_or(row["localRank"], parent.get("group_rank"))),
                 "size": _small(_or(row["size"], parent.get("size"))),
@@ -75,8 +75,8 @@ class Communicators:
                 "identity": identity,
             }
             latest[row["rank"], row["commHandle"]] = one
-            made.append(one)
-        return made
+            rows.append(one)
+        return rows
 
     def table(self) -> Any:
         """The dictionary `communicators`."""

@@ -54,8 +54,8 @@ class Nvtx:
 
     def tables(self) -> list[str]:
         """The tables of the export that hold NVTX events."""
-        found = [find_table(self._source.tables, t) for t in _TABLES]
-        return [t for t in found if t is not None and not missing_columns(t, self._source.tables[t])]
+        tables = [find_table(self._source.tables, t) for t in _TABLES]
+        return [t for t in tables if t is not None and not missing_columns(t, self._source.tables[t])]
 
     def stream(self, wanted: str, *, hold_marks: bool = False) -> Iterator[Any]:
         """The batches of `ranges` or `marks`.
@@ -66,7 +66,7 @@ class Nvtx:
             yield from self._held
             self._held = None
             return
-        held: list[Any] | None = [] if hold_marks else None
+        marks: list[Any] | None = [] if hold_marks else None
         rows = 0
         for table in self.tables():
             for numbers, batch in self._batches(table):
@@ -74,16 +74,16 @@ class Nvtx:
                 mixed = bool((types != _PUSHPOP).any())  # mostly there is nothing else
                 if mixed:
                     self._note(batch, types)
-                if wanted == "ranges" and (made := self._ranges(batch, types, numbers, mixed=mixed)) is not None:
-                    yield made
-                if mixed and (wanted == "marks" or held is not None) and (made := self._marks(batch, types)) is not None:
+                if wanted == "ranges" and (part := self._ranges(batch, types, numbers, mixed=mixed)) is not None:
+                    yield part
+                if mixed and (wanted == "marks" or marks is not None) and (part := self._marks(batch, types)) is not None:
                     if wanted == "marks":
-                        yield made
-                    elif held is not None:
-                        held.append(made)
-                        rows += made.num_rows
-                        held = held if rows <= _HELD_ROWS else None
-        self._held = held
+                        yield part
+                    elif marks is not None:
+                        marks.append(part)
+                        rows += part.num_rows
+                        marks = marks if rows <= _HELD_ROWS else None
+        self._held = marks
 
     def _batches(self, table: str) -> Iterator[tuple[Any, Any]]:
         """The events of a table, with their row numbers in it, from 1: an export numbers its rows without gaps."""
@@ -96,8 +96,8 @@ class Nvtx:
         for batch in self._source.batches(table, columns):
             numbers = pa.array(np.arange(before + 1, before + 1 + batch.num_rows, dtype=np.int64))
             before += batch.num_rows
-            kept = timed(batch.append_column("number", numbers), table, self._left_out, "start", "eventType")
-            yield kept.column("number").to_numpy(), kept
+            with_time = timed(batch.append_column("number", numbers), table, self._left_out, "start", "eventType")
+            yield with_time.column("number").to_numpy(), with_time
 
     def _ranges(self, batch: Any, types: Any, numbers: Any, *, mixed: bool) -> Any:
         if mixed:
@@ -136,21 +136,21 @@ class Nvtx:
 
     def _common(self, batch: Any) -> dict[str, Any]:
         names = batch.schema.names
-        made: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
         if "globalTid" in names:
-            made["thread"] = self._entities.thread_rows(as_integers(batch.column("globalTid")))
-            made["process"] = self._entities.process_of_threads(made["thread"])
-            made["domain"] = self._domain_names(batch)
+            columns["thread"] = self._entities.thread_rows(as_integers(batch.column("globalTid")))
+            columns["process"] = self._entities.process_of_threads(columns["thread"])
+            columns["domain"] = self._domain_names(batch)
         if "text" in names and batch.column("text").null_count < batch.num_rows:
-            made["name"] = self._strings.from_texts(batch.column("text"))
-        if "textId" in names and (made.get("name") is None or made["name"].null_count):
+            columns["name"] = self._strings.from_texts(batch.column("text"))
+        if "textId" in names and (columns.get("name") is None or columns["name"].null_count):
             registered = self._strings.from_ids(as_integers(batch.column("textId")))
-            made["name"] = registered if made.get("name") is None else pc.coalesce(made["name"], registered)
+            columns["name"] = registered if columns.get("name") is None else pc.coalesce(columns["name"], registered)
         for column in ("category", "color"):
             if column in names:
-                made[column] = as_integers(batch.column(column))
-        made["payload"] = payload_texts(batch, self._strings, self._payloads)
-        return made
+                columns[column] = as_integers(batch.column(column))
+        columns["payload"] = payload_texts(batch, self._strings, self._payloads)
+        return columns
 
     def _domain_names(self, batch: Any) -> Any:
         if "domainId" not in batch.schema.names:
@@ -168,9 +168,9 @@ class Nvtx:
         ids = np.zeros(len(pairs), np.int64)
         lacking = np.ones(len(pairs), np.bool_)
         for i, pair in enumerate(pairs):
-            found = self._domain(pair)
-            if found is not None:
-                ids[i], lacking[i] = found, False
+            name = self._domain(pair)
+            if name is not None:
+                ids[i], lacking[i] = name, False
         return pa.array(ids[inverse], pa.int64(), mask=either(lacking[inverse], nothing, lost))
 
     def _domain(self, pair: tuple[int, int]) -> int | None:

@@ -52,17 +52,17 @@ class ParquetFolder:
         """
         schema = pa.schema(list(columns.items()))
         batch_rows = batch_rows or rows_per_batch(columns)
-        held: list[Any] = []
+        waiting: list[Any] = []
         rows = 0
         try:
             for batch in self._files[table].iter_batches(batch_size=batch_rows, columns=list(columns)):
-                held.append(self._delivered(table, batch, schema))
+                waiting.append(self._delivered(table, batch, schema))
                 rows += batch.num_rows
                 while rows >= batch_rows:
-                    whole, held, rows = _split(held, rows, batch_rows)
+                    whole, waiting, rows = _split(waiting, rows, batch_rows)
                     yield whole
             if rows:
-                yield _split(held, rows, rows)[0]
+                yield _split(waiting, rows, rows)[0]
         except (OSError, pa.ArrowException) as error:
             raise InputError(
                 self.path / f"{table}{_SUFFIX}",
@@ -105,9 +105,9 @@ def _opened(file: Path) -> Any:
         return pq.ParquetFile(file.open("rb"))
 
 
-def _split(held: list[Any], rows: int, wanted: int) -> tuple[Any, list[Any], int]:
+def _split(batches: list[Any], rows: int, wanted: int) -> tuple[Any, list[Any], int]:
     """The first `wanted` rows as one batch, and what is left."""
-    table = pa.Table.from_batches(held).combine_chunks()
+    table = pa.Table.from_batches(batches).combine_chunks()
     first = pa.RecordBatch.from_arrays(
         [c.combine_chunks() if c.num_chunks != 1 else c.chunk(0) for c in table.slice(0, wanted).columns], schema=table.schema
     )

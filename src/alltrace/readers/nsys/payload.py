@@ -94,7 +94,7 @@ class Payloads:
         return schemas.get((domain, schema)) or schemas.get((None, schema))
 
     def _load(self) -> dict[tuple[int | None, int], tuple[_Entry, ...]]:
-        found: dict[tuple[int | None, int], dict[int, _Entry]] = {}
+        by_schema: dict[tuple[int | None, int], dict[int, _Entry]] = {}
         columns = ("domainId", "schemaId", "idx", "flags", "type", "name", "arrayOrUnionDetail", "offset")
         for domain, schema, index, flags, kind, name, detail, offset in small_rows(
             self._source, "NVTX_PAYLOAD_SCHEMA_ENTRIES", *columns
@@ -106,19 +106,19 @@ class Payloads:
             entry = _Entry(at, int(kind), whole(flags) or 0, label, whole(detail) or 0, whole(offset))
             # the rows do not say of which process they are; the same domain and schema in another process is the same code
             for key in ((whole(domain), number), (None, number)):
-                found.setdefault(key, {}).setdefault(at, entry)
+                by_schema.setdefault(key, {}).setdefault(at, entry)
         for _, schema, value, name in small_rows(
             self._source, "NVTX_PAYLOAD_ENUM_ENTRIES", "domainId", "schemaId", "value", "name"
         ):
             number, code = whole(schema), whole(value)
             if number is not None and code is not None and name:
                 self._enums.setdefault(number, {}).setdefault(code, str(name))
-        return {key: tuple(entries[i] for i in sorted(entries)) for key, entries in found.items()}
+        return {key: tuple(entries[i] for i in sorted(entries)) for key, entries in by_schema.items()}
 
     def _struct(self, domain: int | None, entries: tuple[_Entry, ...], body: bytes, depth: int) -> dict[str, Any]:
         if depth > _DEEPEST:
             raise ValueError("schemas nested too deep")
-        made: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         numbers: dict[int, Any] = {}
         at = 0
         for entry in entries:
@@ -134,8 +134,8 @@ class Payloads:
             value, at = self._value(domain, entry, body, at, numbers, depth)
             numbers[entry.number] = value
             if value is not None:
-                made[entry.name] = value
-        return made
+                fields[entry.name] = value
+        return fields
 
     def _size(self, entry: _Entry) -> int:
         if entry.kind in _TIMESTAMPS or entry.flags & _POINTER:
@@ -193,8 +193,8 @@ def _length(entry: _Entry, body: bytes, at: int, size: int, numbers: dict[int, A
     if shape == _FIXED:
         count = entry.detail
     elif shape == _LENGTH_AT:
-        given = numbers.get(entry.detail)
-        count = given if isinstance(given, int) else 0
+        length = numbers.get(entry.detail)
+        count = length if isinstance(length, int) else 0
     elif shape == _ZERO_ENDED:
         count = next((i for i in range(room) if not any(body[at + i * size : at + (i + 1) * size])), room)
     else:
@@ -210,8 +210,8 @@ def _text(entry: _Entry, body: bytes, at: int, numbers: dict[int, Any]) -> tuple
     encoding, unit = _TEXTS[entry.kind]
     shape = entry.flags & _ARRAY
     if shape == _LENGTH_AT:
-        given = numbers.get(entry.detail)
-        count = given if isinstance(given, int) and given >= 0 else 0
+        length = numbers.get(entry.detail)
+        count = length if isinstance(length, int) and length >= 0 else 0
     elif entry.detail:
         count = entry.detail
     elif shape == _ZERO_ENDED:

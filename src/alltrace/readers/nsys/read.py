@@ -7,10 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from alltrace.readers.base import Report, ReportProcess, ReportWarning
 from alltrace.readers.nsys import identity
 from alltrace.readers.nsys.columns import Columns
-from alltrace.readers.nsys.dictionaries import stream_table
 from alltrace.readers.nsys.entities import Entities
 from alltrace.readers.nsys.environment import environment, host_name
 from alltrace.readers.nsys.event_records import EventRecords
@@ -24,7 +25,7 @@ from alltrace.readers.nsys.source import RawSource
 from alltrace.readers.nsys.strings import Strings
 from alltrace.readers.nsys.tool import Exported
 from alltrace.trace.errors import InputError, printable
-from alltrace.trace.schema import EVENT_TABLES
+from alltrace.trace.schema import EVENT_TABLES, TABLES
 
 _LATEST_NS = 1 << 62
 """The year 2116; later values are not times, and the difference of two of them would not fit 64 bits."""
@@ -100,7 +101,7 @@ class NsysReader:
             return self._metrics.tables(table)
         if table == _FILES:
             return self._files.tables()
-        return [found for found, _ in sources_of(table, self._source.tables)]
+        return [raw for raw, _ in sources_of(table, self._source.tables)]
 
     def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
         """The rows of the wanted canonical tables; see `ReportReader.stream`."""
@@ -117,40 +118,40 @@ class NsysReader:
         elif table == _FILES:
             yield from self._files.stream()
         else:
-            for found, mapping in sources_of(table, self._source.tables):
-                rows = self._columns.stream(found, mapping)
+            for raw, mapping in sources_of(table, self._source.tables):
+                rows = self._columns.stream(raw, mapping)
                 completed = {"syncs": self._event_records.joined, "mpi": self._communicators.completed}.get(table)
                 yield from rows if completed is None else map(completed, rows)
 
     def dictionaries(self) -> dict[str, Any]:
         """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
-        made = {
+        tables = {
             "communicators": self._communicators.table(),
-            "streams": stream_table(self._source, self._entities, self._strings),
+            "streams": _stream_table(self._source, self._entities, self._strings),
             "threads": self._entities.thread_table(),
             "processes": self._entities.process_table(),
             "devices": self._entities.devices.table(self._strings),
         }
-        made["names"] = self._strings.table()
-        return made
+        tables["names"] = self._strings.table()
+        return tables
 
     def warnings(self) -> tuple[ReportWarning, ...]:
         """Warnings from reading the rows, in addition to those from opening; see `ReportReader.warnings`."""
-        made: dict[str, list[str]] = {}
+        canonical: dict[str, list[str]] = {}
         for table in EVENT_TABLES:
             for raw in self._raw_tables(table):
-                made.setdefault(raw, []).append(table)
+                canonical.setdefault(raw, []).append(table)
         if self._event_records.table is not None:
-            made.setdefault(self._event_records.table, ["syncs"])
+            canonical.setdefault(self._event_records.table, ["syncs"])
         # a table without rows in the result, such as the strings, contributes to everything
-        found = [ReportWarning(text, tuple(made.get(raw, EVENT_TABLES))) for raw, text in self._source.warnings().items()]
+        warnings = [ReportWarning(text, tuple(canonical.get(raw, EVENT_TABLES))) for raw, text in self._source.warnings().items()]
         for raw, rows in self._untimed.items():
             text = f"rows of table {printable(raw)} that are left out because they have no time"
-            found.append(ReportWarning(text, tuple(made.get(raw, ())), rows))
+            warnings.append(ReportWarning(text, tuple(canonical.get(raw, ())), rows))
         if self._nvtx.nccl_calls and not self._nvtx.nccl_payloads:
             text = identity.without_payloads(self._source, exported=self._exported is not None)
-            found.append(ReportWarning(text, ("collectives",), self._nvtx.nccl_calls))
-        return tuple(found)
+            warnings.append(ReportWarning(text, ("collectives",), self._nvtx.nccl_calls))
+        return tuple(warnings)
 
     def rows_estimate(self, tables: Collection[str]) -> int:
         """About how many rows `stream` will give."""
@@ -165,8 +166,8 @@ class NsysReader:
 
 
 def _session_start(source: RawSource, column: str) -> int | None:
-    found = next((whole(value) for (value,) in small_rows(source, "TARGET_INFO_SESSION_START_TIME", column)), None)
-    return found if found is not None and 0 <= found < _LATEST_NS else None
+    start = next((whole(value) for (value,) in small_rows(source, "TARGET_INFO_SESSION_START_TIME", column)), None)
+    return start if start is not None and 0 <= start < _LATEST_NS else None
 
 
 def _is_event_table(table: str) -> bool:
@@ -210,3 +211,38 @@ def _reader(
     except BaseException:
         source.close()
         raise
+
+
+def _stream_table(source: RawSource, entities: Entities, strings: Strings) -> Any:
+    """The dictionary `streams`: the streams of the processes that rows refer to."""
+    rows_by_pid = entities.rows_by_pid()
+    names: dict[tuple[Any, ...], str] = {}
+    for pid, context, stream, name in small_rows(
+        source, "TARGET_INFO_NVTX_CUDA_STREAM", "processId", "contextId", "streamId", "name"
+    ):
+        names.setdefault((whole(pid), whole(context), whole(stream)), name)
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for *numbers, priority, flag in small_rows(
+        source, "TARGET_INFO_CUDA_STREAM", "processId", "contextId", "streamId", "priority", "flag"
+    ):
+        pid, context, stream = map(whole, numbers)
+        if pid not in rows_by_pid or stream is None:
+            continue
+        name = names.get((pid, context, stream))
+        rows.setdefault(
+            (pid, context, stream),
+            {
+                "process": rows_by_pid[pid],
+                "context": _small(context),
+                "stream": stream,
+                "priority": _small(priority),
+                "flag": _small(flag),
+                "name": strings.add(str(name)) if name else None,
+            },
+        )
+    return pa.Table.from_pylist(list(rows.values()), schema=TABLES["streams"].arrow_schema())
+
+
+def _small(value: Any) -> int | None:
+    number = whole(value)
+    return number if number is not None and -(2**31) <= number < 2**31 else None

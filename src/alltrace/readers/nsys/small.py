@@ -14,14 +14,14 @@ from alltrace.trace.names import text_of_bytes
 
 def small_rows(source: RawSource, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
     """The rows of a table as tuples of the wanted columns; an absent column yields None, an absent table no rows."""
-    found = find_table(source.tables, table)
-    if found is None:
+    present_table = find_table(source.tables, table)
+    if present_table is None:
         return
-    types = source.tables[found]
+    types = source.tables[present_table]
     present = [c for c in columns if c in types]
     if not present:
         return
-    rows = source.rows(found, present)
+    rows = source.rows(present_table, present)
     if len(present) == len(columns):
         yield from rows
         return

@@ -43,13 +43,13 @@ _VERSION = re.compile(r"(\d{4})[.@](\d+)[.@](\d+)(?:[.@](\d+))?")
 
 def find_nsys() -> Path | None:
     """The nsys to use: the one that `ALLTRACE_NSYS` names, else the one on the path, else the newest one installed."""
-    given = os.environ.get(TOOL_VARIABLE)
-    if given:
-        path = Path(given)
+    named = os.environ.get(TOOL_VARIABLE)
+    if named:
+        path = Path(named)
         return path / "nsys" if path.is_dir() else path
-    found = shutil.which("nsys")
-    if found:
-        return Path(found)
+    on_path = shutil.which("nsys")
+    if on_path:
+        return Path(on_path)
     everywhere = [p for place in _PLACES for p in Path("/").glob(place[1:]) if os.access(p, os.X_OK)]
     return max(everywhere, key=lambda p: (_numbers(str(p)), str(p)), default=None)
 
@@ -115,12 +115,12 @@ class Exported:
         command = [str(nsys), "export", "--type=sqlite", "--force-overwrite=true", "--quiet=true", f"--output={target}"]
         command += payload_switches(nsys)
         partial = [f"--tables={','.join(_TABLES)}"]
-        code, said = _run([*command, *partial, str(report.resolve())])
-        if code and re.search(r"tables|option|argument", said):  # an nsys that cannot export some tables alone
+        code, output = _run([*command, *partial, str(report.resolve())])
+        if code and re.search(r"tables|option|argument", output):  # an nsys that cannot export some tables alone
             target.unlink(missing_ok=True)
-            code, said = _run([*command, str(report.resolve())])
+            code, output = _run([*command, str(report.resolve())])
         if code or not target.is_file():
-            raise _failure(self.path, nsys, report, said)
+            raise _failure(self.path, nsys, report, output)
         return target
 
     def _import(self, nsys: Path, folder: Path) -> Path:
@@ -132,9 +132,9 @@ class Exported:
                 advice="install the full Nsight Systems, or convert it elsewhere with QdstrmImporter",
             )
         target = folder / "imported.nsys-rep"
-        code, said = _run([str(importer), "--input-file", str(self.path.resolve()), "--output-file", str(target)])
+        code, output = _run([str(importer), "--input-file", str(self.path.resolve()), "--output-file", str(target)])
         if code or not target.is_file():
-            raise _failure(self.path, importer, self.path, said)
+            raise _failure(self.path, importer, self.path, output)
         return target
 
     def close(self) -> None:
@@ -152,10 +152,10 @@ def export_report(path: Path, target: Path, more: Sequence[str] = (), *, keeps_p
     """
     nsys = _needed_nsys(path)
     command = [str(nsys), "export", "--type=sqlite", "--quiet=true", f"--output={target}", *more]
-    code, said = _run([*command, *(payload_switches(nsys) if keeps_payloads else ()), str(path.resolve())])
+    code, output = _run([*command, *(payload_switches(nsys) if keeps_payloads else ()), str(path.resolve())])
     if code or not target.is_file():
         target.unlink(missing_ok=True)
-        raise _failure(path, nsys, path, said)
+        raise _failure(path, nsys, path, output)
 
 
 def _needed_nsys(path: Path) -> Path:
@@ -172,10 +172,10 @@ def _needed_nsys(path: Path) -> Path:
     return nsys
 
 
-def _failure(path: Path, tool: Path, report: Path, said: str) -> InputError:
+def _failure(path: Path, tool: Path, report: Path, output: str) -> InputError:
     wrote = report_version(report)
     ours = tool_version(tool) or tool_version(find_nsys() or tool)
-    reason = printable(said)[:300] or "without a word"
+    reason = printable(output)[:300] or "without a word"
     if wrote and ours and _numbers(wrote)[:3] > _numbers(ours)[:3]:
         return InputError(
             path,
@@ -208,14 +208,14 @@ def _run(command: Sequence[str]) -> tuple[int, str]:
     except OSError as error:
         return 127, str(error)
     try:
-        said, _ = process.communicate(timeout=_LIMIT_S)
+        output, _ = process.communicate(timeout=_LIMIT_S)
     except subprocess.TimeoutExpired:
         _end(process)
         return 124, f"it took longer than {_LIMIT_S // 3600} hours"
     except BaseException:
         _end(process)
         raise
-    lines = [line.strip() for line in re.split(r"[\r\n]+", said.decode("utf-8", "replace")) if line.strip()]
+    lines = [line.strip() for line in re.split(r"[\r\n]+", output.decode("utf-8", "replace")) if line.strip()]
     return process.returncode, lines[-1] if lines else ""
 
 

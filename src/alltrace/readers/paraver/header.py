@@ -42,10 +42,10 @@ def parse_header(line: str) -> Header:
 
     Raises `ValueError`: it is not a header; the message says what is wrong.
     """
-    found = _HEADER.fullmatch(line)
-    if found is None:
+    match = _HEADER.fullmatch(line)
+    if match is None:
         raise ValueError("the first line is not a Paraver header")
-    nodes = found["nodes"]
+    nodes = match["nodes"]
     if "(" in nodes:
         number, _, inner = nodes[:-1].partition("(")
         cpus = tuple(int(n) for n in inner.split(","))
@@ -54,7 +54,7 @@ def parse_header(line: str) -> Header:
     else:
         cpus = (1,) * min(int(nodes), LARGEST_LABELLED >> 8)
     tasks = []
-    for appl in _APPL.finditer(found["appls"]):
+    for appl in _APPL.finditer(match["appls"]):
         own = [_TASK.fullmatch(t) for t in appl["threads"].split(",")]
         pairs = tuple((int(t[1]), int(t[2])) for t in own if t)
         if len(pairs) != len(own) or len(pairs) != int(appl["tasks"]):
@@ -62,6 +62,6 @@ def parse_header(line: str) -> Header:
         if any(n == 0 or (cpus and not 0 < node <= len(cpus)) for n, node in pairs):
             raise ValueError("the header has a task without threads or on no node")
         tasks.append(pairs)
-    if len(tasks) != int(found["count"]):
-        raise ValueError(f"the header has {found['count']} applications and tasks for {len(tasks)}")
-    return Header(int(found["time"]), cpus, tuple(tasks))
+    if len(tasks) != int(match["count"]):
+        raise ValueError(f"the header has {match['count']} applications and tasks for {len(tasks)}")
+    return Header(int(match["time"]), cpus, tuple(tasks))

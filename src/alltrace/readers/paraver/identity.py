@@ -70,9 +70,9 @@ def look_at(path: Path) -> Facts:
         header = parse_header(first)
     except ValueError as error:
         raise InputError(path, found=str(error), expected=EXPECTED) from error
-    found = {int(m[1]): (int(m[2]), int(m[3])) for line in comments if (m := _TASK.fullmatch(line))}
+    ranks = {int(m[1]): (int(m[2]), int(m[3])) for line in comments if (m := _TASK.fullmatch(line))}
     tasks = [t for appl in header.tasks for t in appl]
-    if sum(n for n, _ in tasks) > _MOST_THREADS or len(header.tasks) != 1 or sorted(found) != list(range(1, len(tasks) + 1)):
+    if sum(n for n, _ in tasks) > _MOST_THREADS or len(header.tasks) != 1 or sorted(ranks) != list(range(1, len(tasks) + 1)):
         raise InputError(path, found="its first lines do not name a rank for each task", expected=EXPECTED)
     if not header.cpus:
         raise InputError(path, found="its first line names no nodes", expected=EXPECTED)
@@ -83,7 +83,7 @@ def look_at(path: Path) -> Facts:
         threads += [_thread(task, next(named)) for _ in range(count)]
     version = comments[0].removeprefix(ev.ABOUT).partition(":")[0]
     hosts = tuple(labels["NODE"][node - 1] for _, node in tasks)
-    return Facts(header, version, tuple(found[n] for n in sorted(found)), hosts, tuple(threads), tuple(labels["CPU"]))
+    return Facts(header, version, tuple(ranks[n] for n in sorted(ranks)), hosts, tuple(threads), tuple(labels["CPU"]))
 
 
 def _rows(path: Path, header: Header) -> dict[str, list[str]]:
@@ -91,16 +91,16 @@ def _rows(path: Path, header: Header) -> dict[str, list[str]]:
         lines = iter(path.read_text(encoding="utf-8", errors="replace").split("\n"))
     except OSError as error:
         raise InputError(path, found=f"it cannot be read ({error.strerror})", expected="the .row file next to the trace") from error
-    found: dict[str, list[str]] = {}
+    labels: dict[str, list[str]] = {}
     for line in lines:
         level = _LEVEL.fullmatch(line)
         if level is not None:
-            found[level[1]] = [label for _, label in zip(range(int(level[2])), lines, strict=False)]
+            labels[level[1]] = [label for _, label in zip(range(int(level[2])), lines, strict=False)]
     sizes = header.sizes()
     for name in ("CPU", "NODE", "THREAD"):
-        if len(found.get(name, ())) != sizes[name]:
+        if len(labels.get(name, ())) != sizes[name]:
             raise InputError(path, found=f"it lacks labels of level {name}: expected {sizes[name]}", expected="the trace's .row")
-    return found
+    return labels
 
 
 def _thread(task: int, label: str) -> Thread:

@@ -206,20 +206,20 @@ def read_pcf(path: Path) -> list[EventType]:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise InputError(path, found=f"it cannot be read ({error.strerror})", expected="a .pcf file") from error
-    found: list[EventType] = []
+    events: list[EventType] = []
     section = ""
     for line in text.splitlines():
         words = line.split(None, 2)
         if not words or line.startswith("#"):
             continue
-        if words[0] == "PRECISION" and found and len(words) == 2 and _PRECISION.fullmatch(words[1]):
-            found[-1].precision = int(words[1])
+        if words[0] == "PRECISION" and events and len(words) == 2 and _PRECISION.fullmatch(words[1]):
+            events[-1].precision = int(words[1])
         elif _SECTIONS.fullmatch(words[0]):
             section = words[0]
             if section == "EVENT_TYPE":
-                found.append(EventType({}))
+                events.append(EventType({}))
         elif section == "EVENT_TYPE" and len(words) >= 2 and _TYPE.fullmatch(words[1]):
-            found[-1].types[int(words[1])] = words[2].strip() if len(words) > 2 else ""
-        elif section == "VALUES" and found and re.fullmatch(r"-?[0-9]{1,18}", words[0]):
-            found[-1].values[int(words[0])] = line.split(None, 1)[1].strip() if len(words) > 1 else ""
-    return found
+            events[-1].types[int(words[1])] = words[2].strip() if len(words) > 2 else ""
+        elif section == "VALUES" and events and re.fullmatch(r"-?[0-9]{1,18}", words[0]):
+            events[-1].values[int(words[0])] = line.split(None, 1)[1].strip() if len(words) > 1 else ""
+    return events

@@ -46,14 +46,14 @@ def head_lines(path: Path) -> list[str]:
 
     Raises `InputError`: the file cannot be read.
     """
-    found: list[str] = []
+    head: list[str] = []
     for block in _blocks(path):
         lines = block.split(b"\n")
         for line in lines[:-1]:
-            if found and not line.startswith(b"#"):
-                return found
-            found.append(line.decode("utf-8", "replace"))
-    return found or [""]
+            if head and not line.startswith(b"#"):
+                return head
+            head.append(line.decode("utf-8", "replace"))
+    return head or [""]
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
@@ -72,8 +72,8 @@ def _blocks(path: Path) -> Iterator[bytes]:
             if left:
                 yield left + b"\n"
     except (OSError, EOFError, zlib.error) as error:
-        found = getattr(error, "strerror", None) or error
-        raise InputError(path, found=f"it cannot be read ({found})", expected="a .prv or .prv.gz file") from error
+        problem = getattr(error, "strerror", None) or error
+        raise InputError(path, found=f"it cannot be read ({problem})", expected="a .prv or .prv.gz file") from error
 
 
 def _lines(rest: bytes, blocks: Iterator[bytes]) -> Iterator[Lines]:
@@ -87,7 +87,7 @@ def _lines(rest: bytes, blocks: Iterator[bytes]) -> Iterator[Lines]:
             filled = parse_lines(text, values, offsets, wrong)
             yield Lines(number, values[:filled], offsets, wrong)
             number += count
-        found = next(blocks, None)
-        if found is None:
+        block = next(blocks, None)
+        if block is None:
             return
-        rest = found
+        rest = block

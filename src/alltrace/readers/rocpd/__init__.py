@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from alltrace.readers.heads import head_of
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -17,11 +19,7 @@ _JSON = re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"\s*:')
 
 def is_report(path: Path) -> bool:
     """Whether `path` declares rocpd's tables in its first MiB, where rocprofv3 writes them first, or begins like its JSON."""
-    if not path.name.lower().endswith((SUFFIX, JSON_SUFFIX)) or not path.is_file():
+    if not path.name.lower().endswith((SUFFIX, JSON_SUFFIX)):
         return False
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-    except OSError:
-        return False
+    head = head_of(path, _HEAD_BYTES)
     return (head.startswith(_MAGIC) and _TABLE in head) or _JSON.match(head) is not None

@@ -60,8 +60,8 @@ def write_database(source: Path, target: Path) -> None:
         document = json.loads(source.read_bytes(), strict=False)
     except (ValueError, RecursionError) as error:
         raise InputError(source, found=f"it is damaged or ends early ({error})", expected=EXPECTED) from error
-    found = document.get(KEY) if isinstance(document, dict) else None
-    processes = [p for p in (found if isinstance(found, list) else [found]) if isinstance(p, dict)]
+    tool = document.get(KEY) if isinstance(document, dict) else None
+    processes = [p for p in (tool if isinstance(tool, list) else [tool]) if isinstance(p, dict)]
     if not processes:
         raise InputError(source, found=f"it has no process in {KEY!r}", expected=EXPECTED)
     with closing(sqlite3.connect(target)) as db, db:

@@ -73,7 +73,7 @@ class TableSet(NamedTuple):
 def table_sets(declared: Mapping[bytes, frozenset[str]]) -> list[TableSet]:
     """The sets of a database with the declared tables, each by its name with its columns, in the order of their suffixes."""
     suffixes = sorted(m[1].decode() for name in declared if (m := _DISPATCHES.fullmatch(name)))
-    found = []
+    sets = []
     for suffix in suffixes[:_MOST_SETS]:
         end = suffix.encode()
         own = {
@@ -81,5 +81,5 @@ def table_sets(declared: Mapping[bytes, frozenset[str]]) -> list[TableSet]:
             for name, columns in declared.items()
             if name.startswith(b"rocpd_") and name.endswith(end)
         }
-        found.append(TableSet(suffix, own))
-    return found
+        sets.append(TableSet(suffix, own))
+    return sets

@@ -128,8 +128,8 @@ class RocpdReader:
         tables = ("rocpd_kernel_dispatch", "rocpd_memory_copy", "rocpd_region", "rocpd_memory_allocate")
         statements = [s for of in self._sets for table in tables if (s := of.earliest(table))]
         with connection(self._access) as opened:
-            found = [_int(opened.execute(statement).fetchone()[0]) for statement in statements]
-        return min((t for t in found if t is not None), default=0)
+            times = [_int(opened.execute(statement).fetchone()[0]) for statement in statements]
+        return min((t for t in times if t is not None), default=0)
 
     def _streams_known(self) -> bool:
         """Whether dispatches have streams of HIP; if all are on stream 0, queues are used."""
@@ -200,12 +200,12 @@ class RocpdReader:
         ):
             times = self._times(of, place)
             if times is not None:
-                found = _DIRECTION.search(strings.get(name, ""))
+                direction = _DIRECTION.search(strings.get(name, ""))
                 agent = to if (of.suffix, to) in self._device_of else source
                 yield {
                     **times,
                     **self._on_device(of, agent, queue, stream, call),
-                    "kind": f"{found[1][0]}to{found[2][0]}" if found else "unknown",
+                    "kind": f"{direction[1][0]}to{direction[2][0]}" if direction else "unknown",
                     "bytes": _int(size),
                 }
 
@@ -297,8 +297,8 @@ class RocpdReader:
         """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
         import pyarrow as pa
 
-        made = {"processes": self._processes or [{"process": 0, "pid": 0}], "threads": self._threads, "devices": self._devices}
-        tables = {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in made.items()}
+        rows_of = {"processes": self._processes or [{"process": 0, "pid": 0}], "threads": self._threads, "devices": self._devices}
+        tables = {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in rows_of.items()}
         names = {"id": pa.array(self._names.keys(), pa.int64()), "value": pa.array(self._names.values(), pa.string())}
         return {**tables, "names": pa.table(names)}
 
@@ -322,17 +322,17 @@ class RocpdReader:
 
 def _environment(variables: Any) -> tuple[dict[str, str], int]:
     """The variables that may enter a run, and how many others there are."""
-    found = _json(variables)
-    allowed = {k: str(v) for k, v in found.items() if k in ENVIRONMENT_ALLOWED and isinstance(v, str | int)}
-    return allowed, len(found) - len(allowed)
+    values = _json(variables)
+    allowed = {k: str(v) for k, v in values.items() if k in ENVIRONMENT_ALLOWED and isinstance(v, str | int)}
+    return allowed, len(values) - len(allowed)
 
 
 def _json(text: Any) -> dict[str, Any]:
     try:
-        found = json.loads(_text(text) or "{}", strict=False)
+        value = json.loads(_text(text) or "{}", strict=False)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _text(value: Any) -> str:

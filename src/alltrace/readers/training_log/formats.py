@@ -150,22 +150,22 @@ def stamp_ns(step: Step) -> int | None:
 
 def parse_list(text: str) -> list[float] | None:
     """The step times of NeMo's summary at the end, `train_step_timing in s: [11.85, 6.98]`, or None."""
-    found = _NEMO_LIST.search(text)
-    if found is None:
+    match = _NEMO_LIST.search(text)
+    if match is None:
         return None
     try:
-        return [float(part) for part in found[1].split(",") if part.strip()]
+        return [float(part) for part in match[1].split(",") if part.strip()]
     except ValueError:
         return None
 
 
 def number(text: str) -> tuple[float, bool] | None:
     """The number at the beginning of `text` and whether bytes were its unit: `11.5K`, `6,123`, `40.12GiB`, `1234.5/1230.1`."""
-    found = _VALUE.match(text)
-    if found is None:
+    match = _VALUE.match(text)
+    if match is None:
         return None
-    value = float(found[1].replace(",", ""))
-    unit = (found[2] or "").upper()
+    value = float(match[1].replace(",", ""))
+    unit = (match[2] or "").upper()
     if not unit or unit == "%":
         return value, False
     stem = unit.removesuffix("B")
@@ -203,28 +203,28 @@ def _number_of(step: Step, metric: str, text: str) -> tuple[float, bool] | None:
 
 
 def _iteration(text: str) -> Step | None:
-    found = _ITERATION.search(text)
-    if found is None:
+    match = _ITERATION.search(text)
+    if match is None:
         return None
-    nemo = "train_step_timing" in text or found["epoch"] is not None
+    nemo = "train_step_timing" in text or match["epoch"] is not None
     step = Step(
         "NeMo" if nemo else "nanotron" if "elapsed_time_per_iteration_ms" in text else "Megatron",
-        int(found["step"]),
-        total=None if found["total"] == "infinity" else int(found["total"]),
+        int(match["step"]),
+        total=None if match["total"] == "infinity" else int(match["total"]),
     )
     # `iteration time: 270.125 s samples/sec: 3.8` is one field of two
-    return _pairs(step, re.sub(r" s (samples/sec:)", r" | \1", text[found.end() :]), "|")
+    return _pairs(step, re.sub(r" s (samples/sec:)", r" | \1", text[match.end() :]), "|")
 
 
 def _line(framework: str, pattern: re.Pattern[str]) -> Callable[[str], Step | None]:
     """Reads a line with values in groups named like their metrics; `pairs` and `words` have further ones."""
 
     def read(text: str) -> Step | None:
-        found = pattern.search(text)
-        if found is None:
+        match = pattern.search(text)
+        if match is None:
             return None
-        step = Step(framework, int(found["step"]))
-        groups = found.groupdict()
+        step = Step(framework, int(match["step"]))
+        groups = match.groupdict()
         pairs, words = groups.pop("pairs", None), groups.pop("words", None)
         del groups["step"]
         for metric, value in groups.items():
@@ -238,30 +238,30 @@ def _line(framework: str, pattern: re.Pattern[str]) -> Callable[[str], Step | No
 
 
 def _bar(text: str) -> Step | None:
-    found = None
-    for found in _BAR.finditer(text):  # noqa: B007  a bar is redrawn after the old one; the last counts
+    match = None
+    for match in _BAR.finditer(text):  # noqa: B007  a bar is redrawn after the old one; the last counts
         pass
-    if found is None or "iteration" in text[: found.start()].lower():
+    if match is None or "iteration" in text[: match.start()].lower():
         return None
-    nemo = "train_step_timing" in found["rest"] or "global_step" in found["rest"]
-    lightning = text[: found.start()].lstrip().startswith("Epoch")
-    step = Step("NeMo" if nemo else "Lightning" if lightning else "Hugging Face", int(found["step"]), total=int(found["total"]))
-    for key, value in _BAR_PAIR.findall(found["rest"]):
+    nemo = "train_step_timing" in match["rest"] or "global_step" in match["rest"]
+    lightning = text[: match.start()].lstrip().startswith("Epoch")
+    step = Step("NeMo" if nemo else "Lightning" if lightning else "Hugging Face", int(match["step"]), total=int(match["total"]))
+    for key, value in _BAR_PAIR.findall(match["rest"]):
         _put(step, key.strip(), value)
-    if found["rate"] and "step_time_s" not in step.values:
-        rate = float(found["rate"].replace(",", ""))
+    if match["rate"] and "step_time_s" not in step.values:
+        rate = float(match["rate"].replace(",", ""))
         if rate > 0:
-            step.values["step_time_s"] = rate if found["unit"] == "s/it" else 1 / rate
+            step.values["step_time_s"] = rate if match["unit"] == "s/it" else 1 / rate
             step.smoothed = True
     return step if step.values or step.not_finite else None
 
 
 def _hugging_face(text: str) -> Step | None:
-    found = _HUGGING_FACE.search(text)
-    if found is None or "'eval_loss'" in found[0] or "'train_runtime'" in found[0]:
+    match = _HUGGING_FACE.search(text)
+    if match is None or "'eval_loss'" in match[0] or "'train_runtime'" in match[0]:
         return None
     step = Step("Hugging Face", None)
-    for key, value in _QUOTED_PAIR.findall(found[0]):
+    for key, value in _QUOTED_PAIR.findall(match[0]):
         _put(step, key, value)
     return step
 
@@ -289,12 +289,12 @@ _VERL_KEYS: tuple[tuple[str, str, float], ...] = (
 
 
 def _nano_gpt(text: str) -> Step | None:
-    found = _NANO_GPT.search(text)
-    if found is None:
+    match = _NANO_GPT.search(text)
+    if match is None:
         return None
-    step = Step("nanoGPT", int(found["step"]))
+    step = Step("nanoGPT", int(match["step"]))
     for metric, group, scale in (("step_time_s", "ms", 1e-3), ("loss", "loss", 1.0), ("mfu_percent", "mfu", 1.0)):
-        value = _number_of(step, metric, found[group] or "")
+        value = _number_of(step, metric, match[group] or "")
         if value is not None and not (metric == "mfu_percent" and value[0] < 0):  # as long as it is not known
             step.values[metric] = value[0] * scale
     return step
@@ -307,10 +307,10 @@ def _composer(text: str) -> Step | None:
         total = None if begun["total"] is None else int(begun["total"])
         before = (max(int(begun["epoch"]), 1) - 1) * total if begun["epoch"] and total else 0
         return Step("Composer", before + int(begun["batch"]), total=total)
-    found = _COMPOSER_VALUE.match(text)
-    if found is None:
+    match = _COMPOSER_VALUE.match(text)
+    if match is None:
         return None
-    step, key, value = Step("Composer", None), found["key"], float(found["value"].replace(",", ""))
+    step, key, value = Step("Composer", None), match["key"], float(match["value"].replace(",", ""))
     if not isfinite(value):
         step.not_finite = {metric for name, metric, _scale in _COMPOSER_KEYS if name == key}
         return step if step.not_finite else None
@@ -323,11 +323,11 @@ def _composer(text: str) -> Step | None:
 
 
 def _verl(text: str) -> Step | None:
-    found = _VERL.search(text)
-    if found is None:
+    match = _VERL.search(text)
+    if match is None:
         return None
-    step = Step("verl", int(found["step"]))
-    pairs = dict(part.rpartition(":")[::2] for part in found["pairs"].split(" - "))
+    step = Step("verl", int(match["step"]))
+    pairs = dict(part.rpartition(":")[::2] for part in match["pairs"].split(" - "))
     for key, metric, scale in _VERL_KEYS:
         value = _number_of(step, metric, _NUMPY.sub(r"\1", pairs.get(key, "")))
         if value is not None:
@@ -349,18 +349,20 @@ def own_pattern(text: str) -> Callable[[str], Step | None]:
     groups = pattern.names
     odd = sorted(groups - {"step", *OWN_METRICS})
     if odd or "step" not in groups or len(groups) < 2:
-        found = f"has a group {odd[0]!r}" if odd else "has no group 'step'" if "step" not in groups else "only has the group 'step'"
-        raise UsageError(f"--pattern {found}; expected (?P<step>...) and groups called as metrics: {', '.join(OWN_METRICS)}")
+        problem = (
+            f"has a group {odd[0]!r}" if odd else "has no group 'step'" if "step" not in groups else "only has the group 'step'"
+        )
+        raise UsageError(f"--pattern {problem}; expected (?P<step>...) and groups called as metrics: {', '.join(OWN_METRICS)}")
 
     def read(line: str) -> Step | None:
-        found = pattern.groups([line])[0]
-        number_ = None if found is None else number(found["step"] or "")
-        if found is None or number_ is None or number_[0] != int(number_[0]) or number_[0] < 0:
+        match = pattern.groups([line])[0]
+        number_ = None if match is None else number(match["step"] or "")
+        if match is None or number_ is None or number_[0] != int(number_[0]) or number_[0] < 0:
             return None
         step = Step("own pattern", int(number_[0]))
         for metric in sorted(groups - {"step"}):
             name, scale = ("step_time_s", 1e-3) if metric == "step_time_ms" else (metric, 1.0)
-            value = _number_of(step, name, found[metric] or "")
+            value = _number_of(step, name, match[metric] or "")
             if value is not None:
                 step.values[name] = value[0] * scale
         return step if step.values or step.not_finite else None

@@ -73,29 +73,29 @@ def hosts_of(data: memoryview) -> list[str]:
 
 
 def _plane(part: memoryview) -> Plane:
-    found = list(fields(part))
-    names, stat_names = (_metadata(message(v) for k, _, v in found if k == number) for number in (4, 5))
-    stats = dict(pair for k, _, v in found if k == 6 for pair in _stat(message(v), stat_names))
-    lines = [_line(message(v)) for k, _, v in found if k == 3]
-    return Plane(text(first(found, 2)), lines, stats, names, stat_names)
+    parts = list(fields(part))
+    names, stat_names = (_metadata(message(v) for k, _, v in parts if k == number) for number in (4, 5))
+    stats = dict(pair for k, _, v in parts if k == 6 for pair in _stat(message(v), stat_names))
+    lines = [_line(message(v)) for k, _, v in parts if k == 3]
+    return Plane(text(first(parts, 2)), lines, stats, names, stat_names)
 
 
 def _metadata(entries: Iterator[memoryview]) -> dict[int, str]:
     """Names by their number: entries of a map with the name as the values' second field."""
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for entry in entries:
         pair = list(fields(entry))
         about = first(pair, 2)
         if about is not None:
             parts = list(fields(message(about)))
-            found[whole(first(pair, 1))] = text(first(parts, 2))
-    return found
+            names[whole(first(pair, 1))] = text(first(parts, 2))
+    return names
 
 
 def _line(part: memoryview) -> Line:
-    found = list(fields(part))
-    name = text(first(found, 11)) or text(first(found, 2))
-    return Line(whole(first(found, 1)), name, whole(first(found, 3)), [message(v) for k, _, v in found if k == 4])
+    parts = list(fields(part))
+    name = text(first(parts, 11)) or text(first(parts, 2))
+    return Line(whole(first(parts, 1)), name, whole(first(parts, 3)), [message(v) for k, _, v in parts if k == 4])
 
 
 def _stat(part: memoryview, names: dict[int, str]) -> Iterator[tuple[str, Stat]]:

@@ -119,19 +119,19 @@ class XplaneReader:
         for what, x, y, z in _SIZES.findall(about):
             row |= {f"{what}_{axis}": int(v) for axis, v in zip("xyz", (x, y, z), strict=True)}
         for column, pattern in _NUMBER.items():
-            if (found := pattern.search(about)) is not None:
-                row[column] = int(found[1])
+            if (match := pattern.search(about)) is not None:
+                row[column] = int(match[1])
         return row
 
     def _operations(self) -> dict[Stat, dict[str, Stat]]:
         """What kernels say of their operation, by correlation id: older versions leave it out of calls."""
-        found: dict[Stat, dict[str, Stat]] = {}
+        operations: dict[Stat, dict[str, Stat]] = {}
         for _, plane in self._devices:
             for line in plane.lines:
                 for event in plane.events(line):
                     if "hlo_op" in event.stats and "correlation_id" in event.stats:
-                        found.setdefault(event.stats["correlation_id"], event.stats)
-        return found
+                        operations.setdefault(event.stats["correlation_id"], event.stats)
+        return operations
 
     def _host_rows(self, table: str) -> Iterator[dict[str, Any]]:
         number = 0
@@ -177,19 +177,19 @@ class XplaneReader:
             {"thread": n, "process": 0, "tid": _int64(line.number), "name": self._id(line.name) if line.name else None}
             for n, line in enumerate(self._threads)
         ]
-        made = {
+        rows_of = {
             "processes": [{"process": 0, "pid": 0}],
             "threads": threads,
             "devices": [self._device(n, ordinal, plane) for n, (ordinal, plane) in enumerate(self._devices)],
         }
-        tables = {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in made.items()}
+        tables = {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in rows_of.items()}
         names = {"id": pa.array(self._names.keys(), pa.int64()), "value": pa.array(self._names.values(), pa.string())}
         return {**tables, "names": pa.table(names)}
 
     def _device(self, row: int, ordinal: int, plane: Plane) -> dict[str, Any]:
         def number(name: str, times: int = 1, most: int = 1 << 31) -> int | None:
-            found = plane.stats.get(name)
-            return found * times if isinstance(found, int) and 0 <= found * times < most else None
+            value = plane.stats.get(name)
+            return value * times if isinstance(value, int) and 0 <= value * times < most else None
 
         vendor = plane.stats.get("device_vendor")
         return {
@@ -228,8 +228,8 @@ def _copied(about: str, fill: bool) -> dict[str, Any]:
 
 def _thunk(stats: dict[str, Stat]) -> str:
     """The range that XLA has around a launch, from what XProf keeps of it."""
-    said = [("name", "name"), ("hlo_op", "hlo_op"), ("hlo_module", "hlo_module"), ("program_id", "program_id")]
-    return "Thunk:#" + ",".join(f"{word}={stats[stat]}" for word, stat in said if stat in stats) + "#"
+    words = [("name", "name"), ("hlo_op", "hlo_op"), ("hlo_module", "hlo_module"), ("program_id", "program_id")]
+    return "Thunk:#" + ",".join(f"{word}={stats[stat]}" for word, stat in words if stat in stats) + "#"
 
 
 def _annotated(event: Event) -> str:
@@ -257,5 +257,5 @@ def open_report(path: Path) -> XplaneReader:
     except OSError as error:
         raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=EXPECTED) from error
     except WireError as error:
-        found = f"it is damaged or cut short: {error}"
-        raise InputError(path, found=found, expected=EXPECTED, advice="copy it again, or profile again") from error
+        problem = f"it is damaged or cut short: {error}"
+        raise InputError(path, found=problem, expected=EXPECTED, advice="copy it again, or profile again") from error

@@ -81,7 +81,7 @@ def pools_of(rank: Rank) -> list[Pool]:
     size = np.where(is_one_of(table.column("kind"), ("free",)), -1, 1) * integers(table.column("bytes"))
     stacks = integers(table.column("stack"))
     stated = integers(table.column("allocated_bytes"), -1)
-    found = []
+    pools = []
     kinds = {*zip(device.tolist(), memory.tolist(), strict=True)}
     for number, kind in sorted(kinds, key=lambda k: (k[0] < 0, k[0], names[k[1]] or "")):
         rows = np.flatnonzero((device == number) & (memory == kind))
@@ -90,7 +90,7 @@ def pools_of(rank: Rank) -> list[Pool]:
             rows = rows[np.lexsort((order, time))]
         own, address = size[rows], columns["address"][rows]
         says = bool((stated[rows] >= 0).all())
-        found.append(
+        pools.append(
             Pool(
                 number,
                 names[kind] or "unknown",
@@ -105,7 +105,7 @@ def pools_of(rank: Rank) -> list[Pool]:
                 stacks[rows],
             )
         )
-    return found
+    return pools
 
 
 def _counted(size: Int64) -> Int64:
@@ -143,8 +143,8 @@ class RankSteps:
         if not len(self.start):
             return np.full(len(times), -1, np.int64)
         at = np.searchsorted(self.start, times, "right") - 1
-        found: Int64 = np.where((at >= 0) & (times < self.end[np.maximum(at, 0)]), at, -1)
-        return found
+        places: Int64 = np.where((at >= 0) & (times < self.end[np.maximum(at, 0)]), at, -1)
+        return places
 
 
 def steps_of(rank: Rank) -> RankSteps:

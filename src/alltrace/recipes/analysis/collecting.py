@@ -15,13 +15,12 @@ from alltrace.trace.arrays import Int64, integers
 _PIECE_ROWS = 1 << 17
 
 
-def in_pieces(rank: Rank, table: str, columns: Sequence[str], *, lengths: bool = False) -> Iterator[Any]:
+def in_pieces(rank: Rank, table: str, columns: Sequence[str]) -> Iterator[Any]:
     """The `table` of a rank like `Rank.table`, but in pieces if it is read from the rank's file.
 
-    Each piece is read while the previous one is processed. With `lengths`, all times may be shifted by the same value: for callers
-    that only need lengths.
+    Each piece is read while the previous one is processed.
     """
-    batches = rank.batches(table, columns, _PIECE_ROWS, lengths=lengths)
+    batches = rank.batches(table, columns, _PIECE_ROWS)
     if rank.in_memory:
         yield from batches
     else:
@@ -58,8 +57,8 @@ def whole_columns(rank: Rank, tables: Sequence[str], columns: Mapping[str, int])
     They are read piece by piece, so that nothing but them takes memory.
     """
     rows = {} if rank.in_memory else rank.record.rows
-    found = Growing(len(columns), sum(rows.get(table, 0) for table in tables))
+    values = Growing(len(columns), sum(rows.get(table, 0) for table in tables))
     for table in tables:
         for piece in in_pieces(rank, table, tuple(columns)):
-            found.add(*(integers(column, null) for column, null in zip(piece.columns, columns.values(), strict=True)))
-    return found.columns()
+            values.add(*(integers(column, null) for column, null in zip(piece.columns, columns.values(), strict=True)))
+    return values.columns()

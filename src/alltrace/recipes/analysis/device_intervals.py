@@ -60,7 +60,7 @@ def device_activity(rank: Rank) -> list[Activity]:
     unknown = is_one_of(tables["kernels"].column("kind"), (UNCLASSIFIED,))
     exchanges = is_one_of(tables["kernels"].column("kind"), (EXCHANGE,))
     of_collectives = is_true(tables["copies"].column("collective"))
-    found = []
+    activities = []
     for device in np.unique(np.concatenate([t["device"] for t in (kernels, copies, graphs)])).tolist():
         on = kernels["device"] == device
         spans = {
@@ -75,7 +75,7 @@ def device_activity(rank: Rank) -> list[Activity]:
         length = np.maximum(k_end - k_start, 0)
         starts, ends = (np.concatenate([k, *(s[n] for s in spans.values())]) for n, k in enumerate((k_start, k_end)))
         own = ~talk & ~meet
-        found.append(
+        activities.append(
             Activity(
                 device=device,
                 compute=union((merge(k_start[own], k_end[own]), merge(*spans["g"]))),
@@ -91,7 +91,7 @@ def device_activity(rank: Rank) -> list[Activity]:
                 graph_ns=int(np.maximum(spans["g"][1] - spans["g"][0], 0).sum()),
             )
         )
-    return found
+    return activities
 
 
 def device_rows(parts: Sequence[Part], run: RunFacts) -> list[dict[str, Any]]:

@@ -58,8 +58,8 @@ def summarize(distribution: pa.Table, quantile: Quantile = "hyndman-fan-2") -> p
     keys = [name for name in distribution.column_names if name not in (VALUE, COUNT)]
     codes, first = group([distribution.column(name) for name in keys])
     taken = pc.take(distribution.select(keys), pa.array(first))
-    found = statistics(codes, _int64(distribution.column(VALUE)), _int64(distribution.column(COUNT)), quantile)
-    return pa.table({**{name: taken.column(name) for name in keys}, **found})
+    values = statistics(codes, _int64(distribution.column(VALUE)), _int64(distribution.column(COUNT)), quantile)
+    return pa.table({**{name: taken.column(name) for name in keys}, **values})
 
 
 def statistics(
@@ -106,13 +106,13 @@ def quartile(n: Any, quarters: int, quantile: Quantile, kth: Callable[[Any], Any
     if quantile == "linear" and quarters != 2:
         low, rest = np.divmod((n - 1) * quarters, 4)
         high = np.minimum(low + 1, n - 1)
-        found = kth(low) + (kth(high) - kth(low)) * (rest / 4)
+        between = kth(low) + (kth(high) - kth(low)) * (rest / 4)
     else:
         upper, rest = np.divmod(n * quarters, 4)
         lower = np.where(rest == 0, upper - 1, upper)
         a, b = kth(lower), kth(np.minimum(upper, n - 1))
-        found = a + (b - a) / 2
-    floats: NDArray[np.float64] = found.astype(np.float64)
+        between = a + (b - a) / 2
+    floats: NDArray[np.float64] = between.astype(np.float64)
     return floats
 
 
@@ -129,9 +129,9 @@ def _counted(
     cells = values - low
     cells += codes * width
     number = np.bincount(cells)
-    found = np.flatnonzero(number)
-    owner, value = np.divmod(found, width)
-    return owner, value + low, number[found].astype(np.int64, copy=False)
+    present = np.flatnonzero(number)
+    owner, value = np.divmod(present, width)
+    return owner, value + low, number[present].astype(np.int64, copy=False)
 
 
 def _added(
@@ -146,9 +146,9 @@ def _added(
     cells += codes * width
     total = np.zeros(width * groups, np.int64)
     np.add.at(total, cells, counts)
-    found = np.flatnonzero(total != 0)
-    owner, value = np.divmod(found, width)
-    return owner, value + low, total.take(found)
+    present = np.flatnonzero(total != 0)
+    owner, value = np.divmod(present, width)
+    return owner, value + low, total.take(present)
 
 
 def _sorted(

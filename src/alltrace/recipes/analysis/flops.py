@@ -51,16 +51,16 @@ class Call:
 
     def shape(self, at: int, least: int = 1) -> Shape:
         """The shape of a tensor with at least that many dimensions; ValueError if the argument is not one."""
-        found = self.shapes[at] if at < len(self.shapes) else ()
-        if len(found) < least:
+        sizes = self.shapes[at] if at < len(self.shapes) else ()
+        if len(sizes) < least:
             raise ValueError(f"argument {at} is not a tensor")
-        return found
+        return sizes
 
     def integers(self, at: int, count: int) -> Sequence[int]:
         """The whole numbers of an argument that is a list, or one number for all; ValueError if there are none."""
         text = self.values[at] if at < len(self.values) else ""
-        found = json.loads(text.replace("(", "[").replace(")", "]")) if text else None
-        listed = [found] * count if isinstance(found, int) else found
+        value = json.loads(text.replace("(", "[").replace(")", "]")) if text else None
+        listed = [value] * count if isinstance(value, int) else value
         if not isinstance(listed, list) or any(not isinstance(n, int) for n in listed) or len(listed) not in (1, count):
             raise ValueError(f"argument {at} is not a list of numbers")
         return listed * count if len(listed) == 1 else listed
@@ -115,14 +115,14 @@ def work_of(name: str, call: Call | None) -> Work | None:
     return Work(flops, None if width is None else moved * width)
 
 
-def _shape(given: Any) -> Shape:
-    if not isinstance(given, list) or len(given) > _MOST_DIMENSIONS:
+def _shape(value: Any) -> Shape:
+    if not isinstance(value, list) or len(value) > _MOST_DIMENSIONS:
         return ()
-    return tuple(given) if all(isinstance(n, int) and 0 <= n < 2**48 for n in given) else ()
+    return tuple(value) if all(isinstance(n, int) and 0 <= n < 2**48 for n in value) else ()
 
 
-def _texts(given: Any) -> tuple[str, ...]:
-    return tuple(t if isinstance(t, str) else "" for t in given) if isinstance(given, list) else ()
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(t if isinstance(t, str) else "" for t in value) if isinstance(value, list) else ()
 
 
 def width_of(kind: str) -> int | None:
@@ -236,11 +236,11 @@ def _convolution_backward(call: Call) -> tuple[int, int]:
     gradient, x, w = call.shape(0, 3), call.shape(1, 3), call.shape(2, 3)
     one = 2 * prod(x if call.truth(7) else gradient) * prod(w[1:])
     mask = call.values[10] if len(call.values) > 10 else ""
-    asked = [part.strip(" []") == "True" for part in mask.split(",")]
-    if len(asked) != 3:
+    wanted = [part.strip(" []") == "True" for part in mask.split(",")]
+    if len(wanted) != 3:
         raise ValueError("which gradients are asked for is not known")
-    moved = (prod(gradient) + prod(x) + prod(w)) * (asked[0] + asked[1])
-    return one * (asked[0] + asked[1]), moved
+    moved = (prod(gradient) + prod(x) + prod(w)) * (wanted[0] + wanted[1])
+    return one * (wanted[0] + wanted[1]), moved
 
 
 def _attention(first: int = 0, *, heads_last: bool = False, backward: bool = False) -> Callable[[Call], tuple[int, int]]:

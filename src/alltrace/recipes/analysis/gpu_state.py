@@ -58,8 +58,8 @@ def gpu_state(rank: Rank, spans: Int64) -> GpuState | None:
     in the spans.
     """
     log = rank.shared("gpu_log")
-    found = None if log is None else state_of_log(log, spans)
-    return found or _state_of_metrics(rank, spans)
+    state = None if log is None else state_of_log(log, spans)
+    return state or _state_of_metrics(rank, spans)
 
 
 def state_of_log(log: Any, spans: Int64) -> GpuState | None:
@@ -74,13 +74,13 @@ def state_of_log(log: Any, spans: Int64) -> GpuState | None:
 
 
 def _state_of_metrics(rank: Rank, spans: Int64) -> GpuState | None:
-    found: dict[str, list[NDArray[np.float64]]] = {}
+    parts_of: dict[str, list[NDArray[np.float64]]] = {}
     for series in gpu_series_of_host(rank):
         name = _METRICS.get(plain_metric(series.metric))
         if name is not None:
             mine = series.values[_within(series.times, spans)]
-            found.setdefault(name, []).append(np.where(mine > 1e5, mine / 1e6, mine))  # in Hz, by some versions
-    values = {name: np.concatenate(parts) for name, parts in found.items()}
+            parts_of.setdefault(name, []).append(np.where(mine > 1e5, mine / 1e6, mine))  # in Hz, by some versions
+    values = {name: np.concatenate(parts) for name, parts in parts_of.items()}
     samples = max((len(v) for v in values.values()), default=0)
     clock, memory = (_median(values[name]) if name in values else None for name in _METRICS.values())
     return GpuState(clock, memory, samples=samples) if samples else None
@@ -90,8 +90,8 @@ def _within(times: Int64, spans: Int64) -> NDArray[np.bool_]:
     at = np.searchsorted(spans[:, 0], times, "right") - 1
     if not len(spans):
         return np.zeros(len(times), np.bool_)
-    found: NDArray[np.bool_] = (at >= 0) & (times < spans[np.maximum(at, 0), 1])
-    return found
+    inside: NDArray[np.bool_] = (at >= 0) & (times < spans[np.maximum(at, 0), 1])
+    return inside
 
 
 def _median(values: NDArray[np.float64]) -> float | None:
@@ -105,13 +105,13 @@ def compared(states: Mapping[int, GpuState | None], ranks: Sequence[int]) -> Com
     own = [known[r] for r in sorted(set(ranks)) if r in known]
     if not own:
         return Comparison(COLLECT, {})
-    told = sorted(r for r in set(ranks) if r in known)
+    numbers = sorted(r for r in set(ranks) if r in known)
     peers = [s for r, s in known.items() if r not in set(ranks)]
     mine, others = _typical(own), _typical(peers)
     evidence = {k: v for name in _VALUES for k, v in ((name, mine[name]), (f"peers_{name}", others[name])) if v is not None}
     bits = sum(bit for bit in REASONS if np.mean([s.reasons & bit != 0 for s in own]) >= _MOSTLY)
     slower = _lower(mine["sm_clock_mhz"], others["sm_clock_mhz"])
-    return Comparison(_sentence(told, mine, others, bits), evidence, slower)
+    return Comparison(_sentence(numbers, mine, others, bits), evidence, slower)
 
 
 def _typical(states: Sequence[GpuState]) -> dict[str, float | None]:

@@ -133,29 +133,29 @@ def _blocks_from(blocks: Sequence[tuple[int, ...]], replayed: Sequence[int], off
     ends = [n for n, block in enumerate(blocks) if block[length - offset :] == head]
     if not ends:
         return None
-    found: list[int | None] = [None] * len(replayed)
+    captures: list[int | None] = [None] * len(replayed)
     if len(ends) == 1:
-        found[:offset] = range((ends[0] + 1) * length - offset, (ends[0] + 1) * length)
+        captures[:offset] = range((ends[0] + 1) * length - offset, (ends[0] + 1) * length)
     first = offset
     while first + length <= len(replayed):
         number = numbers.get(tuple(replayed[first : first + length]))
         if number is None:
             return None
-        found[first : first + length] = range(number * length, (number + 1) * length)
+        captures[first : first + length] = range(number * length, (number + 1) * length)
         first += length
     tail = tuple(replayed[first:])
     begins = [n for n, block in enumerate(blocks) if block[: len(tail)] == tail]
     if not begins:
         return None
     if len(begins) == 1:
-        found[first:] = range(begins[0] * length, begins[0] * length + len(tail))
-    return first > offset, found
+        captures[first:] = range(begins[0] * length, begins[0] * length + len(tail))
+    return first > offset, captures
 
 
 def _captures(work: GpuWork, role: Int64, launched: NDArray[np.bool_]) -> list[Int64]:
     """The calls that launched a kernel in each capture, in order: calls of all threads of the process that ran no work."""
     start, end, thread, process = (integers(work.calls.column(c), -1) for c in _PLACE)
-    found = []
+    launches = []
     for begin in np.flatnonzero(role == _BEGIN).tolist():
         ends = np.flatnonzero((role == _END) & (thread == thread[begin]) & (process == process[begin]) & (start >= end[begin]))
         if not len(ends):
@@ -164,23 +164,23 @@ def _captures(work: GpuWork, role: Int64, launched: NDArray[np.bool_]) -> list[I
         inside = (role == _LAUNCH) & ~launched & (process == process[begin]) & (start >= end[begin]) & (end <= last)
         rows = np.flatnonzero(inside)
         rows = rows[np.lexsort((-end[rows], start[rows], thread[rows]))]
-        kept, until, of = [], -1, -1
+        outer, until, of = [], -1, -1
         for row in rows.tolist():  # a driver call may be nested in its runtime call
             if thread[row] != of or start[row] >= until:
-                kept.append(row)
+                outer.append(row)
                 of, until = int(thread[row]), int(end[row])
-        calls = np.array(kept, np.int64)
-        found.append(calls[np.argsort(start[calls], kind="stable")])
-    return sorted((c for c in found if len(c)), key=lambda c: int(start[c[0]]))
+        calls = np.array(outer, np.int64)
+        launches.append(calls[np.argsort(start[calls], kind="stable")])
+    return sorted((c for c in launches if len(c)), key=lambda c: int(start[c[0]]))
 
 
 def _in_order(rank: Rank, work: GpuWork, rows: Int64) -> list[Int64]:
     """The kernels of each replay, in the order of their nodes; if nodes have no numbers, of their starts."""
     node = integers(rank.table("kernels", ("graph_node",)).column("graph_node"), -1)
-    found = []
+    replays = []
     for own in rows_by(work.call[rows]).values():
         kernels = rows[own]
         nodes = node[kernels]
         key = nodes if (nodes >= 0).all() and len(np.unique(nodes)) == len(nodes) else work.start[kernels]
-        found.append(kernels[np.argsort(key, kind="stable")])
-    return found
+        replays.append(kernels[np.argsort(key, kind="stable")])
+    return replays

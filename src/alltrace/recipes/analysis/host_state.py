@@ -143,10 +143,10 @@ def _sampled(rank: Rank, threads: Int64, spans: Merged) -> tuple[str, float]:
 def compared_hosts(states: Mapping[int, HostState | None], ranks: Sequence[int]) -> Comparison:
     """What the launching threads of `ranks` did compared with those of the others."""
     known = {r: s for r, s in states.items() if s is not None}
-    told = sorted(r for r in set(ranks) if r in known)
-    if not told:
+    numbers = sorted(r for r in set(ranks) if r in known)
+    if not numbers:
         return Comparison(COLLECT, {})
-    own, peers = [known[r] for r in told], [s for r, s in known.items() if r not in set(ranks)]
+    own, peers = [known[r] for r in numbers], [s for r, s in known.items() if r not in set(ranks)]
     evidence: dict[str, float] = {}
     for name, key in (("on_cpu_share", "on_cpu_share"), ("taken_share", "cpu_taken_share"), ("running", "running_threads")):
         if name == "taken_share" and evidence.get("on_cpu_share", 1.0) >= _BUSY:
@@ -156,7 +156,7 @@ def compared_hosts(states: Mapping[int, HostState | None], ranks: Sequence[int])
             if values:
                 evidence[f"{prefix}{key}"] = float(np.median(values))
     most = max(own, key=lambda s: s.symbol_share)
-    return Comparison(_sentence(told, evidence, most), evidence)
+    return Comparison(_sentence(numbers, evidence, most), evidence)
 
 
 def _sentence(ranks: Sequence[int], evidence: Mapping[str, float], most: HostState) -> str:

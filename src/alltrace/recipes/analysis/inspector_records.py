@@ -81,13 +81,13 @@ _TEXTS = frozenset({"communicator", "op", "timing_source"})
 
 def recorded(parts: Sequence[Part]) -> Recorded:
     """The instances of all ranks; those that one rank alone recorded are left out, unless it is the only member."""
-    given = [p for p in parts if p.table.num_rows]
+    filled = [p for p in parts if p.table.num_rows]
     empty = np.empty(0, np.int64)
-    if not given:
+    if not filled:
         none = np.empty(0, np.bool_)
         return Recorded([], [], empty, np.empty(0, object), empty, empty, none, *[empty] * 9)
-    whole = pa.concat_tables([p.table for p in given])
-    rank = np.repeat(np.array([p.rank for p in given], np.int64), [p.table.num_rows for p in given])
+    whole = pa.concat_tables([p.table for p in filled])
+    rank = np.repeat(np.array([p.rank for p in filled], np.int64), [p.table.num_rows for p in filled])
     groups, ops = (whole.column(n).combine_chunks().dictionary_encode() for n in ("communicator", "op"))
     group, op = (c.indices.to_numpy().astype(np.int64) for c in (groups, ops))
     length, size, of = (integers(whole.column(n), -1) for n in ("duration_ns", "bytes", "group_size"))
@@ -108,9 +108,9 @@ def recorded(parts: Sequence[Part]) -> Recorded:
     complete &= np.array([str(w) in SYNCHRONISING for w in words.tolist()], np.bool_)
     waited = np.where(complete[place], length - shortest[place], 0)
     latest = np.lexsort((rank, length, place))[first]
-    kept = np.flatnonzero(members > 1)
+    several = np.flatnonzero(members > 1)
     number = np.full(len(first), -1, np.int64)
-    number[kept] = np.arange(len(kept))
+    number[several] = np.arange(len(several))
     mine = number[place] >= 0
     names = [str(n) for n in groups.dictionary.to_pylist()]
     ranks = [np.unique(rank[keys[0][place] == g]).tolist() for g in range(len(names))]
@@ -118,24 +118,24 @@ def recorded(parts: Sequence[Part]) -> Recorded:
     return Recorded(
         names,
         ranks,
-        keys[0][kept],
-        words[kept],
-        np.maximum.reduceat(size, first)[kept],
-        expected[kept],
-        complete[kept],
-        shortest[kept],
-        longest[kept],
-        np.where(complete, longest - shortest, 0)[kept],
-        wait[kept],
-        certain[kept],
-        rank[latest][kept],
+        keys[0][several],
+        words[several],
+        np.maximum.reduceat(size, first)[several],
+        expected[several],
+        complete[several],
+        shortest[several],
+        longest[several],
+        np.where(complete, longest - shortest, 0)[several],
+        wait[several],
+        certain[several],
+        rank[latest][several],
         number[place][mine],
         rank[mine],
         waited[mine],
     )
 
 
-def notes_on(found: Recorded, parts: Sequence[Part], run: RunFacts) -> list[str]:
+def notes_on(records: Recorded, parts: Sequence[Part], run: RunFacts) -> list[str]:
     """What a reader of answers from these records must know."""
     if not any(log.kind == "inspector" for log in run.manifest.logs):
         return [
@@ -146,10 +146,10 @@ def notes_on(found: Recorded, parts: Sequence[Part], run: RunFacts) -> list[str]
         "the operations are those that NCCL Inspector recorded, also outside of the capture; messages, small operations and those "
         "that have not ended are not in its files"
     ]
-    lacking = int((~found.whole).sum())
+    lacking = int((~records.whole).sum())
     if lacking:
         notes.append(
-            f"{lacking:,} of {len(found.whole):,} instances lack a rank or a time of the GPU, or do not wait for all ranks; they "
+            f"{lacking:,} of {len(records.whole):,} instances lack a rank or a time of the GPU, or do not wait for all ranks; they "
             "have no waits and no transfers"
         )
     without = [p.rank for p in parts if not p.table.num_rows]
@@ -162,23 +162,23 @@ STRAGGLER_COLUMNS = ("rank", "host", "waited_ns", "caused_ns", "caused_percent",
 """What these records say about stragglers: who waits for whom, but not why."""
 
 
-def straggler_rows(found: Recorded, parts: Sequence[Part], hosts: Mapping[int, str]) -> list[dict[str, Any]]:
+def straggler_rows(records: Recorded, parts: Sequence[Part], hosts: Mapping[int, str]) -> list[dict[str, Any]]:
     """A row for each rank with operations of which all members are known, the one that caused most waits first."""
-    counted = found.whole[found.instance] if len(found.instance) else found.whole
-    total = int(found.wait.sum())
+    counted = records.whole[records.instance] if len(records.instance) else records.whole
+    total = int(records.wait.sum())
     rows = []
     for rank in sorted(p.rank for p in parts):
-        mine = counted & (found.rank == rank)
+        mine = counted & (records.rank == rank)
         operations = int(mine.sum())
-        caused = found.whole & (found.last_rank == rank)
-        blamed = int(found.wait[caused].sum())
+        caused = records.whole & (records.last_rank == rank)
+        blamed = int(records.wait[caused].sum())
         if operations:
-            late = int((caused & (found.certain_wait > 0)).sum())
+            late = int((caused & (records.certain_wait > 0)).sum())
             rows.append(
                 {
                     "rank": rank,
                     "host": hosts[rank],
-                    "waited_ns": int(found.waited[mine].sum()),
+                    "waited_ns": int(records.waited[mine].sum()),
                     "caused_ns": blamed,
                     "caused_percent": 100 * blamed / total if total else None,
                     "operations": operations,

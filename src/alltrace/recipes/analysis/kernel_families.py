@@ -78,35 +78,35 @@ def family_of(name: str) -> KernelFamily:
 
 
 def _precision(name: str, family: str) -> str | None:
-    if found := re.search(r"nvjet_(?:sm\d+_)?([a-z])", name):
-        return _NVJET.get(found[1])
-    if found := _FMHA_CUTLASS.search(name):
-        wide = found[1] == "f32"
-        return (TF32X3 if int(found[2]) >= 80 else FP32) if wide else HALF
-    if found := _XMMA.search(name):
-        return _WORDS.get(found[1] or "f32")
-    if found := _XMMA_TRAITS.search(name):
-        return {"hmma": TF32 if found[2] == "tf32" else HALF, "dmma": FP64, "dgemm": FP64, "hgemm": HALF, "imma": None}.get(
-            found[1], FP32
+    if match := re.search(r"nvjet_(?:sm\d+_)?([a-z])", name):
+        return _NVJET.get(match[1])
+    if match := _FMHA_CUTLASS.search(name):
+        wide = match[1] == "f32"
+        return (TF32X3 if int(match[2]) >= 80 else FP32) if wide else HALF
+    if match := _XMMA.search(name):
+        return _WORDS.get(match[1] or "f32")
+    if match := _XMMA_TRAITS.search(name):
+        return {"hmma": TF32 if match[2] == "tf32" else HALF, "dmma": FP64, "dgemm": FP64, "hgemm": HALF, "imma": None}.get(
+            match[1], FP32
         )
-    if found := _TENSILE.search(name):
-        return _TENSILE_OPERAND.get(found[1][0])
+    if match := _TENSILE.search(name):
+        return _TENSILE_OPERAND.get(match[1][0])
     narrow = [w for w in _WORD.findall(name) if w not in ("f32", "fp32")]
     if narrow:
         return _WORDS[narrow[0]]
-    if found := _MATH.search(name):
-        return _of_math(name, found)
-    if found := _WORD.search(name) or _ARGUMENT.search(name):
-        return _WORDS.get(found[1].lower())
+    if match := _MATH.search(name):
+        return _of_math(name, match)
+    if match := _WORD.search(name) or _ARGUMENT.search(name):
+        return _WORDS.get(match[1].lower())
     # of the libraries for fused attention, only PyTorch's memory-efficient one accepts fp32, and its names state it
     return HALF if family == ATTENTION and re.search(r"flash|pytorch_fmha", name, re.IGNORECASE) else None
 
 
-def _of_math(name: str, found: re.Match[str]) -> str | None:
+def _of_math(name: str, match: re.Match[str]) -> str | None:
     """The format by CUTLASS's grammar: `s1688gemm` accumulates in fp32, by products of 16 x 8 x 8."""
-    accumulator, shape = found["accumulator"], found["shape"]
-    if found["between"]:
-        return _WORDS[found["between"]]
+    accumulator, shape = match["accumulator"], match["shape"]
+    if match["between"]:
+        return _WORDS[match["between"]]
     if accumulator in "dh":
         return FP64 if accumulator == "d" else HALF
     if accumulator in "ic":

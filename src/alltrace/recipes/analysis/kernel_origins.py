@@ -75,19 +75,19 @@ def main_origins(rank: Rank) -> dict[str, str]:
     """By name of a kernel where most of its time was launched, in words; of those with most time, empty without operators."""
     if not is_operator(rank.table("ranges", ("domain",)).column("domain")).any():
         return {}
-    found = origins_of(rank)
-    kinds, place = distinct_rows(found.full_name, found.operator, found.module, found.line)
+    origins = origins_of(rank)
+    kinds, place = distinct_rows(origins.full_name, origins.operator, origins.module, origins.line)
     total = np.zeros(kinds.shape[1], np.int64)
-    np.add.at(total, place, found.length)
+    np.add.at(total, place, origins.length)
     words: dict[int, str] = {}
     for row in np.argsort(-total, kind="stable").tolist():
         name, *codes = kinds[:, row].tolist()
-        own = ((found.operators, codes[0]), (found.modules, codes[1]), (found.lines, codes[2]))
+        own = ((origins.operators, codes[0]), (origins.modules, codes[1]), (origins.lines, codes[2]))
         operator, module, line = (names[code] if code >= 0 else None for names, code in own)
         if len(words) < _MOST_NAMES and name not in words and (operator or module or line):
             words[name] = ", ".join(part for part in (operator, module and f"in {module}", line and f"at {line}") if part)
     texts = rank.texts(pa.array(list(words), pa.int64())).to_pylist()
-    return {text: said for text, said in zip(texts, words.values(), strict=True) if text}
+    return {text: origin for text, origin in zip(texts, words.values(), strict=True) if text}
 
 
 def _keys_around(nodes: Nodes, items: Intervals) -> Int64:

@@ -102,14 +102,14 @@ def causes(instance: Int64, rank: Int64, last: Int64, before_ns: Int64) -> dict[
     ranks, place = np.unique(last[firsts][judged], return_inverse=True)
     excess = np.stack([np.bincount(place, column, len(ranks)) for column in late_ns.T], axis=1)
     rounding_ns = _ROUNDING_NS * np.bincount(place, minlength=len(ranks))
-    found = {}
+    by_rank = {}
     for late, values, least in zip(ranks.tolist(), excess, rounding_ns.tolist(), strict=True):
         above = np.where(values > least, values, 0)
         whole = float(above.sum())
         share = float(above.max() / whole) if whole else 0.0
         name = None if not whole else CAUSES[int(above.argmax())] if share >= 0.8 else "mixed"
-        found[late] = Cause(name, share, tuple(int(v) for v in values))
-    return found
+        by_rank[late] = Cause(name, share, tuple(int(v) for v in values))
+    return by_rank
 
 
 def host_range(rank: Any, begin: Int64, end: Int64) -> str | None:
@@ -124,14 +124,14 @@ def host_range(rank: Any, begin: Int64, end: Int64) -> str | None:
     idle = difference(merge(begin, end), union([busy, rank.unrecorded()]))
     start, finish = (ranges.column(c).fill_null(0).to_numpy().astype(np.int64) for c in ("start", "end"))
     depth = ranges.column("depth").fill_null(0).to_numpy().astype(np.int64)
-    held = overlap_ns(start, np.maximum(finish, start), idle)
+    idle_ns = overlap_ns(start, np.maximum(finish, start), idle)
     code, names = stems_of(rank, integers(ranges.column("name"), -1))
     named = np.array([name is not None for name in names], np.bool_)
-    some = np.flatnonzero((held > 0) & named[code])
+    some = np.flatnonzero((idle_ns > 0) & named[code])
     if not len(some) or not idle.total_ns:
         return None
     keys, at = np.unique(np.stack([depth[some], code[some]]), axis=1, return_inverse=True)
-    time = np.bincount(at.reshape(-1), held[some])
+    time = np.bincount(at.reshape(-1), idle_ns[some])
     enough = np.flatnonzero(time >= 0.5 * idle.total_ns)
     if not len(enough):
         return None

@@ -30,9 +30,9 @@ def over_steps(ranks: Int64, last: Int64, steps: Int64, waits_ns: Int64) -> dict
     `transient` if three steps hold half of what it causes, else `rotating`.
     """
     numbers = np.unique(steps[steps >= 0])
-    found: dict[int, str] = {}
+    patterns: dict[int, str] = {}
     if not len(numbers):
-        return found
+        return patterns
     table = np.zeros((len(ranks), len(numbers)))
     own = steps >= 0
     np.add.at(table, (np.searchsorted(ranks, last[own]), np.searchsorted(numbers, steps[own])), waits_ns[own])
@@ -43,12 +43,12 @@ def over_steps(ranks: Int64, last: Int64, steps: Int64, waits_ns: Int64) -> dict
         if not sums.sum():
             continue
         if (top[waited] == at).mean() >= _RECURRING:
-            found[rank] = "recurring"
+            patterns[rank] = "recurring"
         elif len(numbers) >= _ENOUGH_STEPS and sums[:_TRANSIENT_STEPS].sum() >= sums.sum() / 2:
-            found[rank] = "transient"
+            patterns[rank] = "transient"
         else:
-            found[rank] = "rotating"
-    return found
+            patterns[rank] = "rotating"
+    return patterns
 
 
 def causing_together(groups: Iterable[Sequence[int]], caused_ns: Mapping[int, int]) -> set[int]:
@@ -85,12 +85,12 @@ def slow_together(groups: Iterable[Sequence[int]], excess: Mapping[int, float]) 
 def own_excess(replay: Replay, peers: Peers) -> dict[int, float]:
     """For each rank the share of its device work that goes beyond what its peers take for the same; 0 at least."""
     factors = peers.pace.of_peers
-    found = {}
+    shares = {}
     for part, rows in zip(replay.parts, peers.pace.cells, strict=True):
         factor = factors[rows]
         total = float(part.cell_ns.sum())
-        found[part.rank] = max(float((part.cell_ns * (1 - factor)).sum()) / total, 0.0) if total else 0.0
-    return found
+        shares[part.rank] = max(float((part.cell_ns * (1 - factor)).sum()) / total, 0.0) if total else 0.0
+    return shares
 
 
 def stages(members: Any) -> list[list[int]]:
@@ -125,15 +125,15 @@ def stages(members: Any) -> list[list[int]]:
 
 
 def _neighbours(members: Any) -> dict[int, set[int]]:
-    found: dict[int, set[int]] = {}
+    neighbours: dict[int, set[int]] = {}
     if not members.num_rows:
-        return found
+        return neighbours
     own = is_one_of(members.column("op"), _MESSAGES)
     instance, rank = (members.column(c).to_numpy()[own] for c in ("instance", "rank"))
     pair = np.flatnonzero(instance[1:] == instance[:-1])
     pairs = np.unique(np.stack([rank[pair], rank[pair + 1]]), axis=1).T if len(pair) else np.empty((0, 2), np.int64)
     for one, other in pairs.tolist():
         if one != other:
-            found.setdefault(one, set()).add(other)
-            found.setdefault(other, set()).add(one)
-    return found
+            neighbours.setdefault(one, set()).add(other)
+            neighbours.setdefault(other, set()).add(one)
+    return neighbours

@@ -58,19 +58,19 @@ def match_launches(calls: Iterable[Any], process: Int64, correlation: Int64) -> 
     call in the order of the operations. An operation without a recorded call is in none of them.
     """
     operations = _Operations(process, correlation)
-    found, pairs = Growing(5, operations.count), Growing(1, operations.count)
+    columns, pairs = Growing(5, operations.count), Growing(1, operations.count)
     counts: list[Int64 | int] = []  # of operations, of the calls of each piece; one number if each has one
     before = 0
     for piece in calls if operations.count else ():
         several, many, op = _matches(piece, before, operations)
-        found.add(*several)
+        columns.add(*several)
         pairs.add(op)
         counts.append(len(op) if many is None else many)
         before += piece.num_rows
     many = None
     if not all(isinstance(count, int) for count in counts):
         many = np.concatenate([np.ones(c, np.int64) if isinstance(c, int) else c for c in counts])
-    thread, start, end, ids, row = found.columns()
+    thread, start, end, ids, row = columns.columns()
     return Launches(thread, start, end, ids, row, pairs.columns()[0], many)
 
 

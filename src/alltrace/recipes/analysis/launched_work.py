@@ -114,10 +114,10 @@ def with_graphs(rank: Rank, work: GpuWork) -> GpuWork:
 
 def _calls(pairs: Launches, operations: int) -> Int64:
     """The row in `api` of the call that launched each operation, -1 if unknown."""
-    found = np.full(operations, -1, np.int64)
+    calls = np.full(operations, -1, np.int64)
     at = pairs.call_of_pair()
     # a driver call may be nested in its runtime call and share its correlation: the outer one counts
     order = np.lexsort((-pairs.end[at], pairs.start[at], pairs.op))
     first = order[np.concatenate(([True], pairs.op[order][1:] != pairs.op[order][:-1]))] if len(order) else order
-    found[pairs.op[first]] = pairs.row[at[first]]
-    return found
+    calls[pairs.op[first]] = pairs.row[at[first]]
+    return calls

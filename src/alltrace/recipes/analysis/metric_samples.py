@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.recipes.analysis.sampled import gpu_series, gpu_series_of_host, plain_metric
+from alltrace.recipes.analysis.sampled import gpu_series_of_host, plain_metric
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64
 from alltrace.trace.intervals import Merged, overlap_ns
@@ -64,21 +64,21 @@ class Sampling:
         return Weights(covered, (covered == self.known_ns) & (covered > 0))
 
 
-def samplings(rank: Rank, *, of_host: bool = False) -> list[Sampling]:
-    """The samples of GPU metrics in the rank's report, by device.
+def samplings(rank: Rank) -> list[Sampling]:
+    """The samples of the rank's GPUs, also those in other reports of its host, by device.
 
     Metrics with a single time are left out, because what they describe is not known.
     """
-    found: dict[tuple[int, bytes], Sampling] = {}
-    for series in gpu_series_of_host(rank) if of_host else gpu_series(rank):
+    by_times: dict[tuple[int, bytes], Sampling] = {}
+    for series in gpu_series_of_host(rank):
         last = np.concatenate((series.times[1:] != series.times[:-1], [True]))  # of two at one time the later row
         times, values = series.times[last], series.values[last]
         key = series.key[0], times.tobytes()
-        if key in found:
-            found[key].values[series.metric] = values
+        if key in by_times:
+            by_times[key].values[series.metric] = values
         elif len(times) > 1:
-            found[key] = Sampling(series.key[0], _begins(times), times, {series.metric: values})
-    return list(found.values())
+            by_times[key] = Sampling(series.key[0], _begins(times), times, {series.metric: values})
+    return list(by_times.values())
 
 
 def _begins(times: Int64) -> Int64:
@@ -101,18 +101,18 @@ def executed(rank: Rank) -> dict[int, Executed]:
     """What each sampled device executed, about; without those whose issue rate, clock or number of multiprocessors is not known."""
     issue: dict[int, tuple[float, int]] = {}
     clocks_hz: dict[int, float] = {}
-    for sampling in samplings(rank, of_host=True):
+    for sampling in samplings(rank):
         for metric, values in sampling.values.items():
             mean = float(np.average(values, weights=sampling.known_ns))
             if re.fullmatch(CLOCK, plain_metric(metric)):
                 clocks_hz[sampling.device] = mean if mean > _MHZ_BELOW else mean * 1e6
             elif re.fullmatch(SM_ISSUE, plain_metric(metric)):
                 issue[sampling.device] = mean / 100, int(sampling.known_ns.sum())
-    found = {}
+    by_device = {}
     for device in rank.table("devices", ["device", "sm_count"]).to_pylist():
         number, count = device["device"], device["sm_count"]
         if count and number in issue and clocks_hz.get(number):
             share, known_ns = issue[number]
             cycles = count * clocks_hz[number] * known_ns / 1e9
-            found[number] = Executed(round(share * _A_CYCLE * cycles), round(cycles))
-    return found
+            by_device[number] = Executed(round(share * _A_CYCLE * cycles), round(cycles))
+    return by_device

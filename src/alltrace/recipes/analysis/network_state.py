@@ -66,8 +66,8 @@ def network_state(rank: Rank, spans: Merged) -> NetworkState | None:
 
 def _mean(of: Traffic, spans: Merged) -> float | None:
     """The mean of samples by how long each holds in `spans`."""
-    held = overlap_ns(of.starts, np.maximum(of.ends, of.starts), spans)
-    return float((of.values * held).sum() / held.sum()) if held.any() else None
+    length_ns = overlap_ns(of.starts, np.maximum(of.ends, of.starts), spans)
+    return float((of.values * length_ns).sum() / length_ns.sum()) if length_ns.any() else None
 
 
 def compared_networks(states: Mapping[str, NetworkState], hosts: Sequence[str]) -> Comparison:
@@ -88,11 +88,11 @@ def compared_networks(states: Mapping[str, NetworkState], hosts: Sequence[str]) 
 
 def _typical(states: Sequence[NetworkState]) -> dict[str, float | None]:
     """The median over hosts of each value."""
-    found: dict[str, float | None] = {}
+    medians: dict[str, float | None] = {}
     for name in _VALUES:
         known = [v for s in states if (v := getattr(s, name)) is not None]
-        found[name] = float(np.median(known)) if known else None
-    return found
+        medians[name] = float(np.median(known)) if known else None
+    return medians
 
 
 def _stands_out(mine: Mapping[str, float | None], others: Mapping[str, float | None]) -> bool:

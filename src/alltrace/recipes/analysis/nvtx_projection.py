@@ -87,9 +87,9 @@ class Spans:
         """The row of the containing range that starts last for each call; -1 if no range contains it."""
         order = np.lexsort((-np.arange(len(self.start)), self.start))
         tree = _MaxTree(self.end[order])
-        found = tree.last_at_least(np.searchsorted(self.start[order], start, side="right") - 1, end)
+        at = tree.last_at_least(np.searchsorted(self.start[order], start, side="right") - 1, end)
         result = np.full(len(start), -1, np.int64)
-        result[found >= 0] = order[found[found >= 0]]
+        result[at >= 0] = order[at[at >= 0]]
         return result
 
     def contain(self, start: Int64, end: Int64) -> NDArray[np.bool_]:
@@ -119,13 +119,13 @@ class Spans:
             return result
         tree = _MaxTree(end)
         before = np.arange(-1, count - 1, dtype=np.int64)
-        found = tree.last_at_least(before, end)
+        at = tree.last_at_least(before, end)
         extended = start < end
         points = start[~extended]  # a point where one range ends and another starts is in both
         meeting = np.isin(points, end[extended]) & np.isin(points, start[extended]) if len(points) else points
-        if meeting.any() or (tree.last_at_least(before, start + 1) > found).any():
-            found = self._shortest(order, start, end, found)
-        result[order] = np.where(found >= 0, order[found], -1)
+        if meeting.any() or (tree.last_at_least(before, start + 1) > at).any():
+            at = self._shortest(order, start, end, at)
+        result[order] = np.where(at >= 0, order[at], -1)
         return result
 
     def _shortest(self, order: Int64, start: Int64, end: Int64, last: Int64) -> Int64:
@@ -177,21 +177,21 @@ class _MaxTree:
     def last_at_least(self, position: Int64, bound: Int64) -> Int64:
         """The largest index up to `position` with a value of at least `bound`, or -1."""
         result = np.full(len(position), -1, np.int64)
-        asked = np.flatnonzero(position >= 0)
-        block, wanted = position[asked].astype(np.int64), bound[asked]
-        level = np.zeros(len(asked), np.int64)
+        open_rows = np.flatnonzero(position >= 0)
+        block, wanted = position[open_rows].astype(np.int64), bound[open_rows]
+        level = np.zeros(len(open_rows), np.int64)
         hits: list[tuple[Int64, Int64, Int64]] = []
-        while len(asked):  # go left and up until a block holds a value that is large enough
+        while len(open_rows):  # go left and up until a block holds a value that is large enough
             holds = self._values[self._first[level] + block] >= wanted
             if holds.any():
-                hits.append((asked[holds], block[holds], level[holds]))
+                hits.append((open_rows[holds], block[holds], level[holds]))
                 on = ~holds
-                asked, block, wanted, level = asked[on], block[on], wanted[on], level[on]
+                open_rows, block, wanted, level = open_rows[on], block[on], wanted[on], level[on]
             climbs = block & 1 == 0  # the first of two: the part left of it is the left neighbor of the block above
             level = level + climbs
             block = np.where(climbs, (block >> 1) - 1, block - 1)
             on = block >= 0
-            asked, block, wanted, level = asked[on], block[on], wanted[on], level[on]
+            open_rows, block, wanted, level = open_rows[on], block[on], wanted[on], level[on]
         if hits:
             rows, blocks, levels = (np.concatenate(part) for part in zip(*hits, strict=True))
             least = bound[rows]
@@ -352,12 +352,12 @@ class Projection:
 def project(rank: Rank) -> Projection:
     """Project the rank's ranges on the GPU work (kernels, copies and fills) launched inside them."""
     ranges = _spans_of(rank)
-    found = _work_of(rank, ranges)
-    rows = np.flatnonzero(found.last > -_INT64_MAX)
+    work = _work_of(rank, ranges)
+    rows = np.flatnonzero(work.last > -_INT64_MAX)
     rows = rows[np.argsort(integers(ranges.column("source_row"), -1)[rows], kind="stable")]
-    worked = Spans(found.spans.start[rows], found.spans.end[rows], found.spans.length[rows])
-    first, last, operations = found.first[rows], found.last[rows], found.operations[rows]
-    return Projection(pc.take(ranges, pa.array(rows)), first, last, operations, worked.parents(), found.outside)
+    worked = Spans(work.spans.start[rows], work.spans.end[rows], work.spans.length[rows])
+    first, last, operations = work.first[rows], work.last[rows], work.operations[rows]
+    return Projection(pc.take(ranges, pa.array(rows)), first, last, operations, worked.parents(), work.outside)
 
 
 class _Work(NamedTuple):
@@ -446,6 +446,6 @@ def innermost_ranges(rank: Rank, thread: Int64, start: Int64, end: Int64) -> Any
     """
     table = launch_spans(rank)
     spans, call_start, call_end = on_one_line(table, thread, start, end)
-    found = spans.innermost(call_start, call_end)
+    rows = spans.innermost(call_start, call_end)
     names = table.column("name")
-    return pc.take(names.combine_chunks(), pa.array(found, mask=found < 0)) if len(names) else pa.nulls(len(found), pa.int64())
+    return pc.take(names.combine_chunks(), pa.array(rows, mask=rows < 0)) if len(names) else pa.nulls(len(rows), pa.int64())

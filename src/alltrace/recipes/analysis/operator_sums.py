@@ -100,8 +100,8 @@ def sums_of(rank: Rank, by: str) -> Any:
 
 def is_operator(domain: Any) -> NDArray[np.bool_]:
     """Which rows of `ranges` are operators, by their column `domain`."""
-    found: NDArray[np.bool_] = integers(domain) == _OPERATOR
-    return found
+    mask: NDArray[np.bool_] = integers(domain) == _OPERATOR
+    return mask
 
 
 class Program:
@@ -193,17 +193,17 @@ def _work_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> dict[str, N
         np.where(timed, time, 0), np.where(sized, flops, 0.0), np.where(sized, moved, 0),
     )  # fmt: skip
     names = ("flops", "timed_flops", "timed_gpu_ns", "sized_flops", "moved_bytes")
-    found: dict[str, NDArray[Any]] = dict(zip(names, sums, strict=True))
+    values: dict[str, NDArray[Any]] = dict(zip(names, sums, strict=True))
     if len(nodes.at) == len(operators.at) and nodes.at is operators.at:
         # an operator nested in another with a formula keeps its own values
         own = known
-        found["flops"][own], found["sized_flops"][own] = own_flops[own], own_flops[own]
-        found["timed_flops"][own] = np.where(gpu[own] > 0, own_flops[own], 0.0)
-        found["timed_gpu_ns"][own], found["moved_bytes"][own] = gpu[own], np.maximum(own_moved[own], 0)
+        values["flops"][own], values["sized_flops"][own] = own_flops[own], own_flops[own]
+        values["timed_flops"][own] = np.where(gpu[own] > 0, own_flops[own], 0.0)
+        values["timed_gpu_ns"][own], values["moved_bytes"][own] = gpu[own], np.maximum(own_moved[own], 0)
         counts[own], sized_counts[own] = 1, own_moved[own] >= 0
-    found["flops"][counts == 0] = np.nan
-    found["moved_bytes"][sized_counts == 0] = -1
-    return found
+    values["flops"][counts == 0] = np.nan
+    values["moved_bytes"][sized_counts == 0] = -1
+    return values
 
 
 def _backward_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> Int64 | None:
@@ -321,8 +321,8 @@ def _stacks(rank: Rank, operators: _Operators) -> Nodes:
 
 def _labelled(operators: _Operators, member: str, written: Callable[[str], str] = str) -> Nodes:
     """The operators with a text under `member` in their payload, by that text as `written` formats it."""
-    said = [_member(p, member) for p in operators.payloads]
-    kinds, of_payload = _distinct([text and written(text) for text in said])
+    texts = [_member(p, member) for p in operators.payloads]
+    kinds, of_payload = _distinct([text and written(text) for text in texts])
     label = of_payload[operators.payload]
     rows = np.flatnonzero(np.array([k is not None for k in kinds], np.bool_)[label])
     return Nodes(operators.at.of(rows), label[rows], kinds, [None] * len(kinds))
@@ -346,8 +346,8 @@ def _member(payload: str | None, member: str) -> str | None:
         about = json.loads(payload)
     except (ValueError, RecursionError):
         return None
-    found = about.get(member) if isinstance(about, dict) else None
-    return found if isinstance(found, str) and found else None
+    value = about.get(member) if isinstance(about, dict) else None
+    return value if isinstance(value, str) and value else None
 
 
 def _shapes(payload: str | None) -> str | None:

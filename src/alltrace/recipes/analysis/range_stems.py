@@ -26,8 +26,8 @@ def stems_of(rank: Rank, ids: Any) -> tuple[Int64, list[str | None]]:
     """
     kinds, places = distinct(ids)
     names = rank.texts(pa.array(kinds, pa.int64()))
-    codes, found = _known_stems(tuple(names.to_pylist())) if len(names) <= _FEW_NAMES else _stems(names)
-    return codes[places], list(found)
+    codes, words = _known_stems(tuple(names.to_pylist())) if len(names) <= _FEW_NAMES else _stems(names)
+    return codes[places], list(words)
 
 
 @lru_cache(256)

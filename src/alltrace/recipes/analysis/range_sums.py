@@ -51,8 +51,8 @@ def innermost_node(nodes: Intervals, items: Intervals) -> Int64:
     # of nodes that start together the shortest is the inner one, and of equal ones the later row
     order = np.lexsort((-np.arange(len(nodes)), nodes.end, nodes.start))
     spans, start, end = _on_one_line(nodes.of(order), items)
-    found = spans.innermost(start, end)
-    return np.where(found >= 0, order[np.maximum(found, 0)], -1)
+    at = spans.innermost(start, end)
+    return np.where(at >= 0, order[np.maximum(at, 0)], -1)
 
 
 def outermost(group: Int64, start: Int64, end: Int64) -> Bools:
@@ -74,7 +74,7 @@ def paths(depth: Int64, parent: Int64, labels: Int64, texts: Sequence[str], sepa
     row of `texts`. Returns the path of each range as an index, and the paths. A range below the 64th level has the path
     of its parent.
     """
-    found = np.full(len(depth), -1, np.int64)
+    path_of = np.full(len(depth), -1, np.int64)
     known: list[str] = []
     order = np.argsort(depth, kind="stable")
     edges = np.searchsorted(depth[order], np.arange(_DEEPEST + 1))
@@ -82,13 +82,13 @@ def paths(depth: Int64, parent: Int64, labels: Int64, texts: Sequence[str], sepa
         rows = order[edges[level] : edges[level + 1]]
         if not len(rows):
             break
-        outer = np.where(parent[rows] >= 0, found[np.maximum(parent[rows], 0)], -1)
+        outer = np.where(parent[rows] >= 0, path_of[np.maximum(parent[rows], 0)], -1)
         kinds, place = np.unique(np.stack((outer, labels[rows])), axis=1, return_inverse=True)
-        found[rows] = len(known) + place.ravel()
+        path_of[rows] = len(known) + place.ravel()
         known += [texts[label] if path < 0 else f"{known[path]}{separator}{texts[label]}" for path, label in kinds.T.tolist()]
     for row in order[edges[_DEEPEST] :].tolist():
-        found[row] = found[parent[row]]
-    return found, known
+        path_of[row] = path_of[parent[row]]
+    return path_of, known
 
 
 def _on_one_line(nodes: Intervals, items: Intervals) -> tuple[Spans, Int64, Int64]:

@@ -65,8 +65,8 @@ def series(rank: Rank, table: Any, *keys: str, time: str) -> list[Series]:
     tracks, times = [t[order] for t in tracks], times[order]
     values = values[order]
     names = texts_of(rank, tracks[-1])
-    found = [Series(key[:-1], names[key[-1]], times[rows], values[rows]) for key, rows in by_track(*tracks)]
-    return sorted(found, key=lambda s: (s.key, s.metric))
+    by_key = [Series(key[:-1], names[key[-1]], times[rows], values[rows]) for key, rows in by_track(*tracks)]
+    return sorted(by_key, key=lambda s: (s.key, s.metric))
 
 
 def gpu_numbers(rank: Rank, devices: Sequence[int]) -> dict[int, int | None]:

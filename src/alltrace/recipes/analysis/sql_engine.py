@@ -30,6 +30,8 @@ MACROS = (
     # of rows sorted by value, `reach` being the running sum of their counts: the k-th smallest value, k from 0
     "kth(value, reach, k) AS min(value) FILTER (reach > k)",
     "square(x) AS x * x",
+    # the mean of the two middle values of whole numbers, which `median` makes of floating point numbers
+    "exact_median(value) AS (quantile_disc(value, 0.5) - quantile_disc(-value, 0.5)) / 2",
     # the quartile of n values that has `quarters` of 4 below it; see `statistics_sql.Quantile`
     """quartile_type_2(value, reach, n, quarters) AS kth(value, reach, (n * quarters + 3) // 4 - 1) + (
         kth(value, reach, least(n * quarters // 4, n - 1))::HUGEINT - kth(value, reach, (n * quarters + 3) // 4 - 1)) / 2""",
@@ -89,16 +91,16 @@ def run_statement(statement: str, tables: Mapping[str, Any], parameters: Mapping
 
     engine = _engine()
     mentioned = set(re.findall(r"\$(\w+)", statement))
-    given = {name: value for name, value in (parameters or {}).items() if name in mentioned}
+    values = {name: value for name, value in (parameters or {}).items() if name in mentioned}
     try:
         for limit in _LIMITS[:-1]:
             try:
                 engine.database.execute(limit)
-                return _rows(engine, statement, tables, given)
+                return _rows(engine, statement, tables, values)
             except (duckdb.OutOfMemoryException, duckdb.IOException):
                 continue
         engine.database.execute(_LIMITS[-1])
-        return _rows(engine, statement, tables, given)
+        return _rows(engine, statement, tables, values)
     except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
         raise no_memory(engine.folder, error) from error
     except duckdb.OutOfRangeException as error:

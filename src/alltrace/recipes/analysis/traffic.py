@@ -43,7 +43,7 @@ def traffic(rank: Rank) -> list[Traffic]:
 
 
 def _find_traffic(rank: Rank) -> list[Traffic]:
-    found = []
+    by_direction = []
     for table, device in (("nic_metrics", "NIC"), ("switch_metrics", "Switch")):
         rows = rank.table(table, READS[table])
         rows = rows.filter(pc.is_finite(rows.column("value").fill_null(float("nan"))))
@@ -60,8 +60,8 @@ def _find_traffic(rank: Rank) -> list[Traffic]:
             word = _word(metrics[kind])
             called = word if of_adapter[own, number, word] == 1 else metrics[kind]
             hexadecimal = "" if number == -1 else f"0x{number & (1 << 64) - 1:016x}"
-            found.append(Traffic(device, names[own], hexadecimal, word, called, start[at], end[at], value[at]))
-    return found
+            by_direction.append(Traffic(device, names[own], hexadecimal, word, called, start[at], end[at], value[at]))
+    return by_direction
 
 
 def _word(metric: str) -> str:

@@ -25,12 +25,12 @@ def session_ns(manifest: Manifest, rank: RankRecord) -> int | None:
 
 def unrecorded_of(run: RunFacts) -> dict[int, Merged]:
     """When each rank may have done work that has no record, aligned ns; ranks with all their records are left out."""
-    found = {}
+    by_rank = {}
     for rank in run.ranks:
         if rank.unrecorded:
             times = run.clock(rank).apply(np.array(rank.unrecorded, np.int64).reshape(-1))
-            found[rank.rank] = merge(times[::2].copy(), times[1::2].copy())
-    return found
+            by_rank[rank.rank] = merge(times[::2].copy(), times[1::2].copy())
+    return by_rank
 
 
 def refuse_unrecorded(run: RunFacts, ranks: set[int]) -> None:

@@ -101,12 +101,12 @@ def _by_step(values: Float) -> Float:
     Of few ranks one would be the quartile itself, and vary in no step.
     """
     there = ~np.isnan(values).all(axis=0)
-    found = np.full(values.shape, np.nan)
+    ratios = np.full(values.shape, np.nan)
     if there.any():
-        given = values[:, there]
-        usual = np.nanpercentile(given, 25, axis=0, method="lower") if len(values) >= _MANY else np.nanmean(given, axis=0)
-        found[:, there] = given / np.where(usual > 0, usual, np.nan)
-    return found
+        measured = values[:, there]
+        usual = np.nanpercentile(measured, 25, axis=0, method="lower") if len(values) >= _MANY else np.nanmean(measured, axis=0)
+        ratios[:, there] = measured / np.where(usual > 0, usual, np.nan)
+    return ratios
 
 
 def _bound(ranks: int) -> float:
@@ -120,12 +120,12 @@ def _noise(deviations: Float, known: NDArray[np.bool_]) -> float:
     if counts.max(initial=0) < 2:
         return float("nan")
     steps = float(np.mean(counts[counts > 1]))
-    given = deviations[(counts > 1)[:, None] & known]
+    own = deviations[(counts > 1)[:, None] & known]
     if len(counts) >= _MANY:
-        deviation = _NORMAL * np.median(np.abs(given))
+        deviation = _NORMAL * np.median(np.abs(own))
     else:
         ranks = int((counts > 1).sum())
-        deviation = np.sqrt(np.mean(given**2) * ranks / max(ranks - 1, 1))
+        deviation = np.sqrt(np.mean(own**2) * ranks / max(ranks - 1, 1))
     return float(deviation * np.sqrt(steps / (steps - 1)))
 
 
@@ -138,12 +138,12 @@ def _spread(levels: Float) -> float:
 def _apart(values: Float, least: float) -> NDArray[np.bool_]:
     """Which values are far above the others; none if they are not in two parts."""
     there = np.flatnonzero(~np.isnan(values))
-    found = np.zeros(values.size, np.bool_)
-    given = values.ravel()[there]
-    if len(given) < 4:
-        return found.reshape(values.shape)
-    order = np.argsort(given, kind="stable")
-    ordered = given[order] - 1
+    far_above = np.zeros(values.size, np.bool_)
+    measured = values.ravel()[there]
+    if len(measured) < 4:
+        return far_above.reshape(values.shape)
+    order = np.argsort(measured, kind="stable")
+    ordered = measured[order] - 1
     low = np.arange(1, len(ordered))
     total, squares = np.cumsum(ordered), np.cumsum(ordered**2)
     high = len(ordered) - low
@@ -154,33 +154,33 @@ def _apart(values: Float, least: float) -> NDArray[np.bool_]:
     distance = above[at] - below[at]
     far = distance > least and np.sqrt(2) * distance >= _FAR * np.sqrt(max(spread, 0.0))
     if far and high[at] <= _MOST_SLOW * len(ordered):
-        found[there[order[at + 1 :]]] = True
-    return found.reshape(values.shape)
+        far_above[there[order[at + 1 :]]] = True
+    return far_above.reshape(values.shape)
 
 
 def _owners(slow: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """The few ranks that nearly all slow steps belong to; none if they are many."""
     counts = slow.sum(axis=1)
     order = np.argsort(-counts, kind="stable")
-    held = np.cumsum(counts[order])
+    covered = np.cumsum(counts[order])
     none = np.zeros(len(counts), np.bool_)
-    if not held[-1]:
+    if not covered[-1]:
         return none
-    few = int(np.searchsorted(held, _OWNED * held[-1])) + 1
+    few = int(np.searchsorted(covered, _OWNED * covered[-1])) + 1
     # ranks with as many slow steps as the last of them belong to them too
     mine: NDArray[np.bool_] = counts >= max(counts[order[few - 1]], _LEAST_STEPS)
-    return mine if counts[mine].sum() >= _OWNED * held[-1] and mine.sum() <= max(_FEW * len(counts), 1) else none
+    return mine if counts[mine].sum() >= _OWNED * covered[-1] and mine.sum() <= max(_FEW * len(counts), 1) else none
 
 
 def _between(values: Float) -> float:
     """The intraclass correlation (Shrout and Fleiss 1979, ICC(1)) of ranks with at least two steps."""
-    given = values[(~np.isnan(values)).sum(axis=1) > 1]
-    if len(given) < 2:
+    rows = values[(~np.isnan(values)).sum(axis=1) > 1]
+    if len(rows) < 2:
         return 0.0
-    counts = (~np.isnan(given)).sum(axis=1)
+    counts = (~np.isnan(rows)).sum(axis=1)
     steps = float(counts.mean())
-    means = np.nanmean(given, axis=1)
+    means = np.nanmean(rows, axis=1)
     between = steps * float(np.var(means, ddof=1))
-    within = float(np.nansum((given - means[:, None]) ** 2) / (counts - 1).sum())
+    within = float(np.nansum((rows - means[:, None]) ** 2) / (counts - 1).sum())
     whole = between + (steps - 1) * within
     return float(np.clip((between - within) / whole, 0, 1)) if whole else 0.0

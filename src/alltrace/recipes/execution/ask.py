@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
 
 from alltrace.recipes.base import Answer, Option, Part, Question, RunFacts, alignment_of
 from alltrace.recipes.execution.availability import (
@@ -26,6 +28,12 @@ from alltrace.run.rank import Rank
 from alltrace.run.sent_run import SentRun
 from alltrace.run.store import Run
 from alltrace.trace.errors import UsageError
+
+_Item: TypeAlias = tuple[int, RankWindow | None, RankParts | None]
+"""What a task is sent of a rank: its number, the rows that count, and the parts that are kept."""
+
+_ROWS_AT_ONCE = 1 << 18
+"""Rows of the ranks that are asked together: less memory than a large rank takes, and enough tasks for many processes."""
 
 
 class Asked(NamedTuple):
@@ -58,8 +66,8 @@ def ask(
     Raises `UsageError`: the recipe, option, rank or step does not exist, or a required option is missing. Raises
     `InputError`: a file of the run is damaged, or a required table was not imported.
     """
-    asked = checked(recipe, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup)
-    return answer_of(run, asked, jobs=jobs, progress=progress, stream=stream)
+    question = checked(recipe, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup)
+    return answer_of(run, question, jobs=jobs, progress=progress, stream=stream)
 
 
 def checked(
@@ -75,13 +83,13 @@ def checked(
     Raises `UsageError`: the recipe or option does not exist, a required option is missing, or `steps` or a filter
     is invalid. Raises `InputError`: a file that an option names cannot be read.
     """
-    asked = find(recipe) if isinstance(recipe, str) else recipe
+    question = find(recipe) if isinstance(recipe, str) else recipe
     selection = select(steps, skip_warmup=skip_warmup)
-    if selection and not asked.windowed:
-        raise UsageError(f"{asked.name} describes the whole run; leave out {selection}")
-    given = resolve_options(asked, options or {})
-    asked.reads(given)  # raises for filters that cannot be understood
-    return Asked(asked, given, None if ranks is None else tuple(ranks), selection)
+    if selection and not question.windowed:
+        raise UsageError(f"{question.name} describes the whole run; leave out {selection}")
+    resolved = resolve_options(question, options or {})
+    question.reads(resolved)  # raises for filters that cannot be understood
+    return Asked(question, resolved, None if ranks is None else tuple(ranks), selection)
 
 
 def answer_of(
@@ -108,20 +116,20 @@ def answer_of(
         if chosen_devices is not None:
             question = question._replace(ranks=chosen_devices)
         return in_processes(answer_of(of_devices, question, jobs=jobs, progress=progress, aligning=aligning), run, members)
-    asked, given, ranks, selection = question
+    recipe, options, ranks, selection = question
     chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)
     notes = run.manifest.notes
     window = None
     facts: RunFacts = run
-    wanted = wants_alignment(asked, run, given) or bool(selection)
-    check_imported(run, asked, given, aligned=wanted)
+    wanted = wants_alignment(recipe, run, options) or bool(selection)
+    check_imported(run, recipe, options, aligned=wanted)
     if not wanted:
-        facts = run = in_its_time(asked, run.as_imported())
+        facts = run = in_its_time(recipe, run.as_imported())
     else:
         from alltrace.align.store import aligned
 
         notes = (*notes, *aligned(run, jobs=jobs, progress=aligning).notes)
-        facts = run = in_its_time(asked, run)
+        facts = run = in_its_time(recipe, run)
         numbers = {r.rank for r in chosen}
         chosen = [r for r in run.ranks if r.rank in numbers]
         if selection:
@@ -130,22 +138,22 @@ def answer_of(
 
             facts = WindowedRun(run, window)
             notes = (*notes, *window.notes)
-    kept = kept_answer(run, question)
-    if kept is not None:
-        return kept
-    able = able_ranks(asked, run, chosen, given)
+    stored = kept_answer(run, question)
+    if stored is not None:
+        return stored
+    able = able_ranks(recipe, run, chosen, options)
     reached = [r for r in able if window is None or r.rank in window.ranks]
-    told = asked.prepared(given, facts)
-    answer = asked.stream(_streamed(run, reached, window), facts, told) if stream and not _remote() else None
+    prepared = recipe.prepared(options, facts)
+    answer = recipe.stream(_streamed(run, reached, window), facts, prepared) if stream and not _remote() else None
     if answer is None:
         with PartFiles() as files:
-            answer = asked.merge(_map(run, asked, told, reached, window, jobs, progress, files), facts, told)
+            answer = recipe.merge(_map(run, recipe, prepared, reached, window, jobs, progress, files), facts, prepared)
     if _is_kept(run, question):
         from alltrace.recipes.execution.kept_findings import keep_findings
 
-        keep_findings(run, asked, given, answer)
-    chart = answer.chart or asked.answer_chart(given)
-    return answer._replace(notes=(*notes, *answer_notes(asked, run, chosen, given, answer, aligned=wanted)), chart=chart)
+        keep_findings(run, recipe, options, answer)
+    chart = answer.chart or recipe.answer_chart(options)
+    return answer._replace(notes=(*notes, *answer_notes(recipe, run, chosen, options, answer, aligned=wanted)), chart=chart)
 
 
 def kept_answer(run: Run, question: Asked) -> Answer | None:
@@ -159,12 +167,12 @@ def kept_answer(run: Run, question: Asked) -> Answer | None:
     from alltrace.recipes.execution.kept_findings import kept_findings  # it loads what reads files
 
     recipe, options = question.recipe, question.options
-    kept = kept_findings(run, recipe, options)
-    if kept is None:
+    answer = kept_findings(run, recipe, options)
+    if answer is None:
         return None
-    said = answer_notes(recipe, run, run.ranks, options, kept, aligned=True)
-    notes = (*run.manifest.notes, *run.alignment.notes, *said)
-    return kept._replace(notes=notes, chart=recipe.answer_chart(options))
+    notes_on_it = answer_notes(recipe, run, run.ranks, options, answer, aligned=True)
+    notes = (*run.manifest.notes, *run.alignment.notes, *notes_on_it)
+    return answer._replace(notes=notes, chart=recipe.answer_chart(options))
 
 
 def _is_kept(run: Run, question: Asked) -> bool:
@@ -175,12 +183,12 @@ def in_its_time(recipe: Question, run: Run) -> Run:
     """The run with the times that `recipe` reports: from the run's first event, or from the session's start."""
     if not recipe.session_time:
         return run
-    found = run.in_session_time()
+    in_session = run.in_session_time()
     if run.alignment is not None:
         from alltrace.align.aligned import Aligned
 
-        found.alignment = Aligned(found)
-    return found
+        in_session.alignment = Aligned(in_session)
+    return in_session
 
 
 def answer_notes(
@@ -211,22 +219,22 @@ def wants_alignment(recipe: Question, run: Run, options: Mapping[str, Any]) -> b
     return run.samples_for_others if recipe.host_samples else len(run.hosts) > 1
 
 
-def resolve_options(recipe: Question, given: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_options(recipe: Question, values: Mapping[str, Any]) -> dict[str, Any]:
     """The options of `recipe` with defaults filled in.
 
     Raises `UsageError`: an option is unknown, missing, of the wrong type or not among the choices. Raises
     `InputError`: a file that an option names cannot be read.
     """
     known = {o.name: o for o in recipe.options}
-    for name in given:
+    for name in values:
         if name not in known:
             raise UsageError.unknown(f"option of {recipe.name}", name, known)
-    values = {name: given.get(name, option.default) for name, option in known.items()}
-    missing = [option for name, option in known.items() if option.required and values[name] is None]
+    whole = {name: values.get(name, option.default) for name, option in known.items()}
+    missing = [option for name, option in known.items() if option.required and whole[name] is None]
     if missing:
         wanted = "; ".join(f"{option.flag}: {option.help}" for option in missing)
         raise UsageError(f"{recipe.name} needs {wanted}")
-    return {name: value if value is None else _typed(recipe, known[name], value) for name, value in values.items()}
+    return {name: value if value is None else _typed(recipe, known[name], value) for name, value in whole.items()}
 
 
 def _typed(recipe: Question, option: Option, value: Any) -> Any:
@@ -252,30 +260,44 @@ def _map(
     """The parts of all ranks, by rank; what is more than little is in `files`."""
     windows = window.ranks if window is not None else {}
     sent = SentRun(run)
-    work = partial(_ask_rank, sent, recipe, options)
-    kept: Mapping[int, RankParts] = {}
+    work = partial(_ask_ranks, sent, recipe, options)
+    stored: Mapping[int, RankParts] = {}
     if recipe.kept_parts and window is None:
         from alltrace.recipes.execution.kept_parts import rank_parts  # it loads what reads files
 
-        kept = rank_parts(run, ranks)
-    items = [(r.rank, windows.get(r.rank), kept.get(r.rank)) for r in ranks]
+        stored = rank_parts(run, ranks)
+    items = [(r.rank, windows.get(r.rank), stored.get(r.rank)) for r in ranks]
     # to read what is kept takes no longer than to get it from another process
-    elsewhere = [r for r in ranks if r.rank not in kept or not kept[r.rank].made.issuperset(recipe.kept_parts)]
+    elsewhere = [r for r in ranks if r.rank not in stored or not stored[r.rank].names.issuperset(recipe.kept_parts)]
     for_others = {r.rank for r in elsewhere} if _worth_processes(recipe, elsewhere, jobs) else set()
-    found: dict[int, Part] = {}
-    for item in items:
-        if item[0] not in for_others:
-            part = work(item, progress or _untold)
-            # memory has space for one rank anyway
-            found[part.rank] = files.kept(part) if len(ranks) > 1 else part
+    here, there = ([i for i in items if (i[0] in for_others) == other] for other in (False, True))
+    parts: list[Part] = []
+    for batch in _batches(recipe, options, run, here):
+        # memory has space for one batch anyway
+        parts += (files.stored(part) if len(ranks) > 1 else part for part in work(batch, progress or _untold))
     if for_others:
         from alltrace.engine.tasks import run_tasks  # it loads what processes need
 
-        sent_items = [item for item in items if item[0] in for_others]
-        for outcome in run_tasks(work, sent_items, jobs=jobs, progress=progress, needs=sent.needs):
-            part = outcome.get()
-            found[part.rank] = files.kept(part)
-    return [found[r] for r in sorted(found)]
+        batches = list(_batches(recipe, options, run, there))
+        for outcome in run_tasks(work, batches, jobs=jobs, progress=progress, needs=sent.needs):
+            parts += map(files.stored, outcome.get())
+    return sorted(parts, key=lambda part: part.rank)
+
+
+def _batches(recipe: Question, options: Mapping[str, Any], run: Run, items: Sequence[_Item]) -> Iterator[list[_Item]]:
+    """The ranks that are asked together, if the recipe can: as many as have few rows."""
+    reads, records = recipe.reads(options), {record.rank: record for record in run.ranks}
+    batch: list[_Item] = []
+    rows = 0
+    for item in items:
+        own_rows = sum(records[item[0]].rows.get(table, 0) for table in reads)
+        if batch and (recipe.map_ranks is None or rows + own_rows > _ROWS_AT_ONCE):
+            yield batch
+            batch, rows = [], 0
+        batch.append(item)
+        rows += own_rows
+    if batch:
+        yield batch
 
 
 def _worth_processes(recipe: Question, ranks: Sequence[RankRecord], jobs: int | None) -> bool:
@@ -309,31 +331,48 @@ def rank_for(recipe: Question, run: Run, rank: int) -> Rank:
     return run.rank(rank).with_host_work() if recipe.of_hosts else run.rank(rank)
 
 
-def _ask_rank(
-    sent: SentRun,
-    recipe: Question,
-    options: Mapping[str, Any],
-    item: tuple[int, RankWindow | None, RankParts | None],
-    advance: Callable[[int], None],
-) -> Part:
-    """The part of one rank; the recipe goes by name if it has one in the registry, so that little is pickled."""
-    rank, window, kept = item
-    stored = rank_for(recipe, sent.run, rank)
-    tables: Rank = stored if window is None else stored.view(window)
-    if recipe.kept_parts:
-        wanted = recipe.reads(options)
-        tables = tables.view(wanted=wanted, kept=_placed(kept, stored, wanted))
-    part = Part(rank, recipe.map(tables, options))
-    advance(1)
-    return part
+def _ask_ranks(
+    sent: SentRun, recipe: Question, options: Mapping[str, Any], batch: Sequence[_Item], advance: Callable[[int], None]
+) -> list[Part]:
+    """The parts of some ranks; the recipe goes by name if it has one in the registry, so that little is pickled."""
+    ranks = [_tables(sent, recipe, options, item) for item in batch]
+    rows = recipe.map_ranks(ranks, options) if len(ranks) > 1 and recipe.map_ranks is not None else None
+    if rows is not None:
+        advance(len(ranks))
+        return parted(rows, [rank.rank for rank in ranks])
+    parts = []
+    for rank in ranks:
+        parts.append(Part(rank.rank, recipe.map(rank, options)))
+        advance(1)
+    return parts
 
 
-def _placed(kept: RankParts | None, rank: Rank, wanted: Mapping[str, Sequence[str]]) -> PlacedParts | None:
-    if kept is None:
+def _tables(sent: SentRun, recipe: Question, options: Mapping[str, Any], item: _Item) -> Rank:
+    number, window, stored_parts = item
+    stored = rank_for(recipe, sent.run, number)
+    tables = stored if window is None else stored.view(window)
+    if not recipe.kept_parts:
+        return tables
+    wanted = recipe.reads(options)
+    return tables.view(wanted=wanted, kept=_placed(stored_parts, stored, wanted))
+
+
+def parted(rows: pa.Table, ranks: Sequence[int]) -> list[Part]:
+    """The part of each rank; `rows` are those of all, in any order."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    rows = rows.take(pc.sort_indices(rows.column("rank")))
+    ends = np.searchsorted(rows.column("rank").to_numpy(), ranks, "right").tolist()
+    return [Part(rank, rows.slice(start, end - start)) for rank, start, end in zip(ranks, (0, *ends), ends, strict=False)]
+
+
+def _placed(parts: RankParts | None, rank: Rank, wanted: Mapping[str, Sequence[str]]) -> PlacedParts | None:
+    if parts is None:
         return None
     from alltrace.recipes.execution.kept_parts import PlacedParts  # it loads what reads files
 
-    return PlacedParts(kept, rank, wanted)
+    return PlacedParts(parts, rank, wanted)
 
 
 def _untold(_done: int) -> None:

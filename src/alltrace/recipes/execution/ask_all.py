@@ -80,17 +80,17 @@ def each_reply(
     that has invalid options, or that rejects the run is skipped, with the reason.
     Raises `UsageError`: the rank does not exist. Raises `InputError`: a file of the run is damaged.
     """
-    of_devices = next((other for asked in questions if (other := judged(run, *asked)) is not run), None)
+    of_devices = next((other for question in questions if (other := judged(run, *question)) is not run), None)
     if of_devices is not None and of_devices.members is not None:
         members = of_devices.members
-        apart = [judged(run, *asked) is not run for asked in questions]
+        apart = [judged(run, *question) is not run for question in questions]
         for other, numbers in ((of_devices, chosen_members(run, members, ranks)), (run, ranks)):
             mine = [n for n, of_them in enumerate(apart) if of_them == (other is of_devices)]
             some, streams = [questions[n] for n in mine], stream and other is run
             for n, reply in _each(other, some, ranks=numbers, jobs=jobs, progress=progress, aligning=aligning, stream=streams):
                 answer = reply.answer
-                made = in_processes(answer, run, members) if answer is not None and other is of_devices else answer
-                yield mine[n], replace(reply, answer=made)
+                of_processes = in_processes(answer, run, members) if answer is not None and other is of_devices else answer
+                yield mine[n], replace(reply, answer=of_processes)
         return
     yield from _each(run, questions, ranks=ranks, jobs=jobs, progress=progress, aligning=aligning, stream=stream)
 
@@ -131,7 +131,7 @@ def _each(
     else:
         notes = run.manifest.notes
     runs = {r.session_time: in_its_time(r, run) for _, r, _ in resolved}
-    asked: list[_Asked] = []
+    open_questions: list[_Asked] = []
     for number, recipe, options in resolved:
         try:
             prepared = recipe.prepared(options, runs[recipe.session_time])
@@ -142,17 +142,17 @@ def _each(
         if not able and chosen:
             yield number, Reply(recipe, None, "; ".join(notes_on_missing(recipe, run, chosen, options)))
             continue
-        kept = kept_findings(run, recipe, options) if _keeps(run, recipe, chosen) else None
-        if kept is not None:
-            said = answer_notes(recipe, run, chosen, options, kept, aligned=True)
-            yield number, Reply(recipe, kept._replace(notes=(*notes, *said)), None)
+        stored = kept_findings(run, recipe, options) if _keeps(run, recipe, chosen) else None
+        if stored is not None:
+            more = answer_notes(recipe, run, chosen, options, stored, aligned=True)
+            yield number, Reply(recipe, stored._replace(notes=(*notes, *more)), None)
             continue
-        asked.append(_Asked(number, recipe, options, prepared, frozenset(r.rank for r in able)))
+        open_questions.append(_Asked(number, recipe, options, prepared, frozenset(r.rank for r in able)))
     with PartStore() as parts:
-        _map(run, asked, jobs, progress, parts)
+        _map(run, open_questions, jobs, progress, parts)
         shared = {session: SharedRun(of) for session, of in runs.items()}
         # what several questions share in memory goes first, and is let go before tables of others are made
-        for question in sorted(asked, key=lambda q: (not parts.has_objects(q.number), q.number)):
+        for question in sorted(open_questions, key=lambda q: (not parts.has_objects(q.number), q.number)):
             if not parts.has_objects(question.number):
                 for facts in shared.values():
                     facts.memo.clear()
@@ -175,15 +175,15 @@ def _reduce(
     if failed is not None:
         return Reply(recipe, None, failed)
     try:
-        made = recipe.streamed if stream else recipe.merge
-        answer = made([p for p in parts if isinstance(p, Part)], facts, question.options)
+        combine = recipe.streamed if stream else recipe.merge
+        answer = combine([p for p in parts if isinstance(p, Part)], facts, question.options)
         if _keeps(run, recipe, chosen):
             keep_findings(run, recipe, question.given, answer)
     except AlltraceError as error:
         return Reply(recipe, None, str(error))
     aligned = wants_alignment(recipe, run, question.given)
-    said = answer_notes(recipe, run, chosen, question.given, answer, aligned=aligned)
-    return Reply(recipe, answer._replace(notes=(*notes, *said)), None)
+    more = answer_notes(recipe, run, chosen, question.given, answer, aligned=aligned)
+    return Reply(recipe, answer._replace(notes=(*notes, *more)), None)
 
 
 def _keeps(run: Run, recipe: Question, chosen: Sequence[RankRecord]) -> bool:
@@ -197,18 +197,18 @@ def _map(run: Run, questions: Sequence[_Asked], jobs: int | None, progress: Call
 
     from alltrace.engine.tasks import remote, run_tasks
 
-    asked = {number for q in questions for number in q.ranks}
-    numbers = sorted(asked)
-    rows = sum(sum(r.rows.values()) for r in run.ranks if r.rank in asked)
+    wanted = {number for q in questions for number in q.ranks}
+    numbers = sorted(wanted)
+    rows = sum(sum(r.rows.values()) for r in run.ranks if r.rank in wanted)
     few = rows < _ROWS_WORTH_PROCESSES and not remote()
     sent = SentRun(run)
     work = partial(_ask_rank, sent, questions)
-    kept: Mapping[int, RankParts] = {}
+    stored: Mapping[int, RankParts] = {}
     if any(q.recipe.kept_parts for q in questions):
         from alltrace.recipes.execution.kept_parts import rank_parts  # it loads what reads files
 
-        kept = rank_parts(run, [run.rank(number).record for number in numbers])
-    items = [(number, kept.get(number)) for number in numbers]
+        stored = rank_parts(run, [run.rank(number).record for number in numbers])
+    items = [(number, stored.get(number)) for number in numbers]
     for outcome in run_tasks(work, items, jobs=1 if jobs is None and few else jobs, progress=progress, needs=sent.needs):
         parts.keep(numbers[outcome.index], outcome.get())
         # of NumPy's memory the next rank has as much need
@@ -218,12 +218,12 @@ def _map(run: Run, questions: Sequence[_Asked], jobs: int | None, progress: Call
 def _ask_rank(
     sent: SentRun, questions: Sequence[_Asked], item: tuple[int, RankParts | None], advance: Callable[[int], None]
 ) -> dict[int, Part | str]:
-    number, kept = item
+    number, stored = item
     own = [q for q in questions if number in q.ranks]
-    rank = shared_rank(sent.run, number, [(q.recipe, q.options) for q in own], kept)
+    rank = shared_rank(sent.run, number, [(q.recipe, q.options) for q in own], stored)
     of_hosts = rank
     if sent.run.manifest.works_on_host(rank.record):
-        of_hosts = shared_rank(sent.run, number, [(q.recipe, q.options) for q in own if q.recipe.of_hosts], kept, of_hosts=True)
+        of_hosts = shared_rank(sent.run, number, [(q.recipe, q.options) for q in own if q.recipe.of_hosts], stored, of_hosts=True)
     in_session = rank.view(later_ns=sent.run.origin_ns)
     if rank.record.rows.get("suspects"):  # reports with NVIDIA's names have the rows that others leave out
         in_session = sent.run.in_session_time().rank(number)
@@ -245,7 +245,7 @@ def shared_rank(
     run: Run,
     rank: int,
     questions: Sequence[tuple[Question, Mapping[str, Any]]],
-    kept: RankParts | None = None,
+    stored_parts: RankParts | None = None,
     *,
     of_hosts: bool = False,
 ) -> Rank:
@@ -255,12 +255,12 @@ def shared_rank(
     """
     reads, stored = _reads_of(questions), run.rank(rank)
     stored = stored.with_host_work() if of_hosts else stored
-    if kept is None:
+    if stored_parts is None:
         return stored.view(wanted=reads)
     from alltrace.recipes.execution.kept_parts import PlacedParts  # it loads what reads files
 
     parted = [(r, o) for r, o in questions if r.kept_parts]
-    return stored.view(wanted=reads, kept=PlacedParts(kept, stored, _reads_of(parted)))
+    return stored.view(wanted=reads, kept=PlacedParts(stored_parts, stored, _reads_of(parted)))
 
 
 def _reads_of(questions: Sequence[tuple[Question, Mapping[str, Any]]]) -> dict[str, list[str]]:

@@ -153,7 +153,7 @@ def notes_on_damage(
         from alltrace.align.schema import SOURCES
 
         tables.update(SOURCES)
-    found = [(str(w.warning), w.ranks) for w in warnings_of(run.manifest, chosen) if tables.intersection(w.warning.tables)]
+    texts = [(str(w.warning), w.ranks) for w in warnings_of(run.manifest, chosen) if tables.intersection(w.warning.tables)]
     lacking: dict[str, list[int]] = {}
     for rank in chosen:
         for table, columns in rank.lacking.items():
@@ -162,9 +162,9 @@ def notes_on_damage(
                     continue
                 if column in read.get(table, ()) and column in _TELLING and (table, column) not in _OPTIONAL:
                     lacking.setdefault(f"no row of `{table}` has a `{column}`, so {_TELLING[column]}", []).append(rank.rank)
-    found += [(text, tuple(ranks)) for text, ranks in lacking.items()]
-    notes = [f"{'rank' if len(ranks) == 1 else 'ranks'} {number_ranges(ranks)}: {text}" for text, ranks in found]
-    if any(rank.rows.get("suspects") for rank in chosen) and _is_about_suspects(text for text, _ in found):
+    texts += [(text, tuple(ranks)) for text, ranks in lacking.items()]
+    notes = [f"{'rank' if len(ranks) == 1 else 'ranks'} {number_ranges(ranks)}: {text}" for text, ranks in texts]
+    if any(rank.rows.get("suspects") for rank in chosen) and _is_about_suspects(text for text, _ in texts):
         notes.append(_ON_SUSPECTS_AS_RECORDED if as_recorded else _ON_SUSPECTS)
     if len(notes) > _MOST_NOTES:
         notes[_MOST_NOTES:] = [f"{len(notes) - _MOST_NOTES} more warnings concern the data used; `alltrace info` lists them"]
@@ -183,11 +183,11 @@ def _has(recipe: Question, run: Run, rank: RankRecord, group: Sequence[str]) -> 
     return any(run.has(rank, t) or (recipe.host_samples and t == "gpu_metrics" and run.is_sampled(rank)) for t in group)
 
 
-def _notes(group: Sequence[str], lacking: Sequence[int], asked: int, consequence: str) -> list[str]:
+def _notes(group: Sequence[str], lacking: Sequence[int], chosen: int, consequence: str) -> list[str]:
     if not lacking:
         return []
 
-    if len(lacking) == asked:
+    if len(lacking) == chosen:
         who, whose = "no rank has", "the"
     elif len(lacking) == 1:
         who, whose = f"rank {lacking[0]} has no", "its"

@@ -59,7 +59,7 @@ def _of_table(table: pa.Table, members: Members) -> pa.Table:
         if _is_rank(name):
             numbers = table.column(name).to_pylist()
             put(name, numbers, lambda number: members[number].rank)
-            device = _device_beside(name)
+            device = f"{name.removesuffix('rank')}device"
             if device in table.column_names:
                 put(device, numbers, lambda number: members[number].device)
         elif name in SENTENCES:
@@ -77,7 +77,3 @@ def _of_table(table: pa.Table, members: Members) -> pa.Table:
 
 def _is_rank(name: str) -> bool:
     return name == "rank" or name.endswith("_rank")
-
-
-def _device_beside(name: str) -> str:
-    return f"{name.removesuffix('rank')}device"

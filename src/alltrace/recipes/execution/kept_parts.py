@@ -43,7 +43,7 @@ class RankParts(NamedTuple):
     folder: Path  # the folder of the parts of the run
     rank: int  # the rank
     made_from: str  # what its parts are made from; in the names of their files
-    made: frozenset[str]  # the names of the parts that are there
+    names: frozenset[str]  # the names of the parts that are there
 
     def get(self, rank: Rank, name: str, classes: Sequence[type], make: Callable[[Rank], _Part]) -> _Part:
         """The part of some name in the time of the rank's files: the one that is kept, or a new one.
@@ -53,13 +53,13 @@ class RankParts(NamedTuple):
         """
         from alltrace.run.object_files import read_object, write_object
 
-        place = Place(self.folder / name / _file(self.rank, self.made_from), self.made_from)
-        kept: _Part | None = place.find(lambda path, signature: read_object(path, signature, classes))
-        if kept is not None:
-            return kept
-        made = make(rank)
-        place.keep(lambda path, signature: write_object(path, made, signature))
-        return made
+        place = Place(self.folder / name / f"rank={self.rank}-{self.made_from}{_ENDING}", self.made_from)
+        stored: _Part | None = place.find(lambda path, signature: read_object(path, signature, classes))
+        if stored is not None:
+            return stored
+        part = make(rank)
+        place.keep(lambda path, signature: write_object(path, part, signature))
+        return part
 
 
 class PlacedParts:
@@ -74,9 +74,9 @@ class PlacedParts:
 
     def get(self, _rank: Rank, name: str, classes: Sequence[type], make: Callable[[Rank], _Part]) -> _Part:
         """The part of some name; see `RankParts.get`."""
-        found = kept_once(self._own, name, classes, make).placed(self._clock)
+        part = kept_once(self._own, name, classes, make).placed(self._clock)
         self._own.release(tuple(TABLES))  # others ask for tables on the run's clock
-        return found
+        return part
 
 
 def rank_parts(run: Run, ranks: Sequence[RankRecord]) -> dict[int, RankParts]:
@@ -101,8 +101,8 @@ def rank_parts(run: Run, ranks: Sequence[RankRecord]) -> dict[int, RankParts]:
         ]
         digests[record.rank] = digest(made_from)
     folder = (run.path / FINDINGS).absolute()  # for processes that were started in another folder
-    made = _made(folder, digests, {r.rank for r in run.ranks}.difference(digests))
-    return {rank: RankParts(folder, rank, signature, made[rank]) for rank, signature in digests.items()}
+    names = _existing(folder, digests, {r.rank for r in run.ranks}.difference(digests))
+    return {rank: RankParts(folder, rank, signature, names[rank]) for rank, signature in digests.items()}
 
 
 def _shared_digests(run: Run) -> list[dict[int, str]]:
@@ -111,18 +111,18 @@ def _shared_digests(run: Run) -> list[dict[int, str]]:
     from alltrace.trace.distinct import rows_by
 
     files = run.overlay.files if run.overlay is not None else None
-    found: list[dict[int, str]] = []
+    by_table: list[dict[int, str]] = []
     for table, columns in ((MEMBERS, ["row", "communicator"]), (STEPS, [c for c in STEPS.column_names if c != "rank"])):
         digests: dict[int, str] = {}
         if files is not None and files.has(f"{table.name}.parquet"):
             enums = [c for c in columns if table.column(c).type == "enum"]
-            held = read_parquet(files.path(f"{table.name}.parquet"), ["rank", *columns], enums)
-            for rank, rows in rows_by(held.column("rank").to_numpy()).items():
-                own = held.select(columns).take(rows)
+            shared = read_parquet(files.path(f"{table.name}.parquet"), ["rank", *columns], enums)
+            for rank, rows in rows_by(shared.column("rank").to_numpy()).items():
+                own = shared.select(columns).take(rows)
                 content = _operations(own) if table is MEMBERS else json.dumps(own.to_pydict()).encode()
                 digests[rank] = blake2b(content, digest_size=16).hexdigest()
-        found.append(digests)
-    return found
+        by_table.append(digests)
+    return by_table
 
 
 def _operations(members: pa.Table) -> bytes:
@@ -142,23 +142,19 @@ def _samples_beside(run: Run, record: RankRecord) -> list[Any]:
     return [(rank_signature(run.manifest, r), run.clock(r).shift_ns - own) for r in others]
 
 
-def _file(rank: int, made_from: str) -> str:
-    return f"rank={rank}-{made_from}{_ENDING}"
-
-
-def _made(folder: Path, made_from: Mapping[int, str], others: Container[int]) -> dict[int, frozenset[str]]:
+def _existing(folder: Path, made_from: Mapping[int, str], others: Container[int]) -> dict[int, frozenset[str]]:
     """For each rank the names of its parts that are there; parts of ranks that are gone, or of what they were, are removed.
 
     `folder`: The folder of the parts. `made_from`: What the parts of each rank are made from. `others`: Other ranks of
     the run, whose parts stay.
     """
-    found: dict[int, set[str]] = {rank: set() for rank in made_from}
+    by_rank: dict[int, set[str]] = {rank: set() for rank in made_from}
     for path in folder.glob(f"*/rank=*{_ENDING}"):
         number, _, digest = path.name.removeprefix("rank=").removesuffix(_ENDING).partition("-")
         rank = int(number) if number.isdecimal() else -1
         if digest and made_from.get(rank) == digest:
-            found[rank].add(path.parent.name)
+            by_rank[rank].add(path.parent.name)
         elif rank not in others:
             with suppress(OSError):
                 path.unlink()
-    return {rank: frozenset(names) for rank, names in found.items()}
+    return {rank: frozenset(names) for rank, names in by_rank.items()}

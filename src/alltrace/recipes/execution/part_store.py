@@ -82,7 +82,7 @@ class PartFiles:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def kept(self, part: Part, question: int = 0) -> Part:
+    def stored(self, part: Part, question: int = 0) -> Part:
         """The part, or one with the same table in a file."""
         size = _table_bytes(part.table)
         if size < LARGE_BYTES:
@@ -137,36 +137,36 @@ class PartStore(PartFiles):
         objects = {q: p.table for q, p in parts.items() if isinstance(p, Part) and not _is_table(p.table)}
         stored = self._write_objects(rank, objects) if objects else False
         for question, part in parts.items():
-            kept: Part | str | None = part
+            stored_part: Part | str | None = part
             if question in objects:
-                kept = None if stored else part
+                stored_part = None if stored else part
             elif isinstance(part, Part):
-                kept = self.kept(part, question)
-            self._found.setdefault(question, {})[rank] = kept
+                stored_part = self.stored(part, question)
+            self._found.setdefault(question, {})[rank] = stored_part
 
     def has_objects(self, question: int) -> bool:
         """Whether parts of the question are not tables, which questions share, so that they stay in memory once one is taken."""
-        found = self._found.get(question, {}).values()
-        held = (p for p in found if not isinstance(p, StoredPart))
-        return any(p is None or (isinstance(p, Part) and not _is_table(p.table)) for p in held)
+        parts = self._found.get(question, {}).values()
+        in_memory = (p for p in parts if not isinstance(p, StoredPart))
+        return any(p is None or (isinstance(p, Part) and not _is_table(p.table)) for p in in_memory)
 
     def take(self, question: int) -> list[Part | str]:
         """What was kept for a question, by rank; it is forgotten. Its files go when the next one is taken."""
         for path in self._taken:
             path.unlink(missing_ok=True)
         self._taken.clear()
-        found = self._found.pop(question, {})
+        by_rank = self._found.pop(question, {})
         parts: list[Part | str] = []
-        for rank in sorted(found):
-            kept = found[rank]
-            if kept is None:
+        for rank in sorted(by_rank):
+            part = by_rank[rank]
+            if part is None:
                 parts.append(Part(rank, self._object(rank, question)))
                 continue
-            if isinstance(kept, StoredPart):
-                self._taken.append(kept.path)
-            elif isinstance(kept, Part):
-                self._give_back(kept)
-            parts.append(kept)
+            if isinstance(part, StoredPart):
+                self._taken.append(part.path)
+            elif isinstance(part, Part):
+                self._give_back(part)
+            parts.append(part)
         return parts
 
     def _write_objects(self, rank: int, objects: Mapping[int, Any]) -> bool:
@@ -189,12 +189,12 @@ class PartStore(PartFiles):
         return True
 
     def _object(self, rank: int, question: int) -> Any:
-        found = self._objects[rank]
-        if isinstance(found, Path):
-            path, found = found, _read_objects(found)
+        objects = self._objects[rank]
+        if isinstance(objects, Path):
+            path, objects = objects, _read_objects(objects)
             path.unlink()
-            self._objects[rank] = found
-        return found.pop(question)
+            self._objects[rank] = objects
+        return objects.pop(question)
 
 
 def _read_objects(path: Path) -> dict[int, Any]:
@@ -208,8 +208,8 @@ def _read_objects(path: Path) -> dict[int, Any]:
         at += -at % _ALIGNED
         pieces.append(whole[at : at + size])
         at += size
-    found: dict[int, Any] = pickle.loads(pieces[0], buffers=pieces[1:])  # noqa: S301  likewise
-    return found
+    objects: dict[int, Any] = pickle.loads(pieces[0], buffers=pieces[1:])  # noqa: S301  likewise
+    return objects
 
 
 def _is_table(part: Any) -> bool:

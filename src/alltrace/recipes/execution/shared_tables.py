@@ -34,8 +34,8 @@ def once(owner: Rank | RunFacts, key: Hashable, make: Callable[[], _Made]) -> _M
         return make()
     if key not in memo:
         memo[key] = make()
-    found: _Made = memo[key]
-    return found
+    result: _Made = memo[key]
+    return result
 
 
 def kept_once(rank: Rank, name: str, classes: Sequence[type], make: Callable[[Rank], _Part]) -> _Part:
@@ -44,5 +44,5 @@ def kept_once(rank: Rank, name: str, classes: Sequence[type], make: Callable[[Ra
     `rank`: The rank's tables. `name`: The name of the part. `classes`: The dataclasses that may be in it. `make`:
     Computes it only from the tables it gets: those of the rank, on the run's clock or in the time of its files.
     """
-    kept = rank.kept
-    return once(rank, name, lambda: make(rank) if kept is None else kept.get(rank, name, classes, make))
+    store = rank.kept
+    return once(rank, name, lambda: make(rank) if store is None else store.get(rank, name, classes, make))

@@ -108,11 +108,11 @@ class Window(NamedTuple):
         return min(int(s[:, 0].min()) for s in spans), max(int(s[:, 1].max()) for s in spans)
 
 
-def window_of(selection: Selection, steps: Any, asked: Sequence[int]) -> Window:
+def window_of(selection: Selection, steps: Any, chosen_ranks: Sequence[int]) -> Window:
     """The chosen steps of the selected ranks.
 
     `selection`: What was chosen. `steps`: The steps of all ranks on the aligned clock (`alltrace.align.schema.STEPS`).
-    `asked`: The selected ranks.
+    `chosen_ranks`: The selected ranks.
     Raises `UsageError`: no selected rank has such a step; the message lists the existing steps.
     """
     import numpy as np
@@ -120,7 +120,7 @@ def window_of(selection: Selection, steps: Any, asked: Sequence[int]) -> Window:
     from alltrace.trace.distinct import rows_by
 
     columns = {c: steps.column(c).to_numpy() for c in ("rank", "step", "start", "end")}
-    mine = np.isin(columns["rank"], np.asarray(asked, np.int64))
+    mine = np.isin(columns["rank"], np.asarray(chosen_ranks, np.int64))
     known = columns["step"][mine]
     if not len(known):
         raise UsageError(f"{selection} needs steps, but none were found in the run; leave it out")
@@ -138,7 +138,7 @@ def window_of(selection: Selection, steps: Any, asked: Sequence[int]) -> Window:
         host = np.stack((columns["start"][rows], columns["end"][rows]), axis=1)
         keep = chosen[rows]
         ranks[rank] = RankWindow(columns["step"][rows][keep], host[keep], _parted(device[rows], keep))
-    return Window(ranks, tuple(_notes(selection, columns, chosen, mine, warm, ranks, asked)))
+    return Window(ranks, tuple(_notes(selection, columns, chosen, mine, warm, ranks, chosen_ranks)))
 
 
 def _parted(device: NDArray[Any], keep: NDArray[Any]) -> NDArray[Any]:
@@ -160,19 +160,19 @@ def _notes(
     mine: NDArray[Any],
     warm: NDArray[Any],
     ranks: Mapping[int, RankWindow],
-    asked: Sequence[int],
+    chosen_ranks: Sequence[int],
 ) -> list[str]:
     import numpy as np
 
     taken, known = np.unique(columns["step"][chosen]), np.unique(columns["step"][mine])
     notes = [
         f"only steps {number_ranges(taken.tolist())} of {number_ranges(known.tolist())} are counted, on {len(ranks)} of "
-        f"{len(asked)} ranks; a row belongs to the step in which it starts"
+        f"{len(chosen_ranks)} ranks; a row belongs to the step in which it starts"
     ]
     if selection.skip_warmup:
         left = np.unique(columns["step"][mine & warm]).tolist()
         notes.append(f"warm-up steps left out: {number_ranges(left)}")
-    without = sorted(set(asked) - set(ranks))
+    without = sorted(set(chosen_ranks) - set(ranks))
     if without:
         notes.append(f"left out because these steps are missing there: rank {number_ranges(without)}")
     part = sorted(r for r, w in ranks.items() if len(w.steps) < len(taken))

@@ -32,14 +32,14 @@ class WindowedAlignment(Aligned):
 
         As in what ranks contribute, `row` counts among the rows of the chosen steps; it is -1 if the rank's own part is in none.
         """
-        found = self._whole.members
-        if not found.num_rows:
-            return found
-        instance, rank = (found.column(c).to_numpy() for c in ("instance", "rank"))
-        start = found.column("start").fill_null(NONE).to_numpy()
+        members = self._whole.members
+        if not members.num_rows:
+            return members
+        instance, rank = (members.column(c).to_numpy() for c in ("instance", "rank"))
+        start = members.column("start").fill_null(NONE).to_numpy()
         first = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
         # an operation of MPI has the time of its call, on the host
-        words = pc.cast(found.column("evidence").take(pa.array(first)), pa.string())
+        words = pc.cast(members.column("evidence").take(pa.array(first)), pa.string())
         called = pc.fill_null(pc.equal(words, "mpi"), False).to_numpy()
         counts = np.zeros(len(first), bool)
         heads = rows_by(rank[first])
@@ -48,26 +48,26 @@ class WindowedAlignment(Aligned):
             for on_host in (False, True):
                 own = its[called[its] == on_host]
                 counts[own] = window.holds(start[first[own]], device=not on_host)
-        found = found.filter(pa.array(np.repeat(counts, np.diff(np.append(first, len(instance))))))
-        rank, row = found.column("rank").to_numpy(), found.column("row").to_numpy()
+        members = members.filter(pa.array(np.repeat(counts, np.diff(np.append(first, len(instance))))))
+        rank, row = members.column("rank").to_numpy(), members.column("row").to_numpy()
         within = np.full(len(row), -1, np.int64)
         rows = rows_by(rank)
         for number, window in self._window.ranks.items():
             mine = rows.get(number)
             if mine is not None:
                 within[mine] = self.run.rank(number).view(window).collective_rows()[row[mine]]
-        return found.set_column(found.column_names.index("row"), "row", pa.array(within))
+        return members.set_column(members.column_names.index("row"), "row", pa.array(within))
 
     @cached_property
     def steps(self) -> pa.Table:
         """The chosen steps of all ranks."""
-        found = self._whole.steps
-        rank, step = (found.column(c).to_numpy() for c in ("rank", "step"))
-        kept = np.zeros(len(rank), bool)
+        table = self._whole.steps
+        rank, step = (table.column(c).to_numpy() for c in ("rank", "step"))
+        chosen = np.zeros(len(rank), bool)
         for number, mine in rows_by(rank).items():
             if number in self._window.ranks:
-                kept[mine] = np.isin(step[mine], self._window.ranks[number].steps)
-        return found.filter(pa.array(kept))
+                chosen[mine] = np.isin(step[mine], self._window.ranks[number].steps)
+        return table.filter(pa.array(chosen))
 
 
 class WindowedRun:

@@ -116,7 +116,7 @@ def _steps(recordings: Sequence[Any], captured: Mapping[int, CapturedSteps] | No
     for recording in recordings:
         for entry in recording.entries:
             entries[entry.rank].append(entry)
-    found, without, absent = [], [], []
+    usable, without, absent = [], [], []
     for rank, its in sorted(entries.items()):
         if captured is not None and rank not in captured:
             absent.append(rank)
@@ -125,21 +125,21 @@ def _steps(recordings: Sequence[Any], captured: Mapping[int, CapturedSteps] | No
         if steps is None:
             without.append(rank)
         else:
-            found.append(steps)
+            usable.append(steps)
     notes = []
     if absent:
         notes.append(f"the run has no steps of {_ranks(absent)}, so their records are not compared with it")
     if without:
         why = "the same collectives do not come again and again" if captured is None else "the run's steps cannot be found in them"
         notes.append(f"no steps in the records of {_ranks(without)}: {why}")
-    slowdown = slowdown_by_recorder(found)
+    slowdown = slowdown_by_recorder(usable)
     if slowdown is not None:
         notes.append(slowdown.text)
-    elif captured is not None and found:
+    elif captured is not None and usable:
         notes.append("fewer than 3 recorded steps lie within the capture or fewer than 5 outside of it, so they are not compared")
     rows = [
         {"rank": s.rank, "start_ns": start, "duration_us": took / 1e3, "collectives": s.period, "captured": within}
-        for s in found
+        for s in usable
         for start, took, within in zip(s.starts.tolist(), s.took_ns.tolist(), _captured(s), strict=True)
     ]
     return rows, notes
@@ -247,8 +247,8 @@ def _of_group(by_rank: dict[int, dict[int, Any]], members: set[int], present: se
         }
         for kind in dict.fromkeys(other.values()):
             odd = [r for r, its_kind in other.items() if its_kind == kind]
-            found = "; ".join(f"rank {r}: {_shown(here[r])}" for r in odd[:4])
-            rows.append({**row, "kind": kind, "missing_ranks": sorted(odd), "found": found})
+            others = "; ".join(f"rank {r}: {_shown(here[r])}" for r in odd[:4])
+            rows.append({**row, "kind": kind, "missing_ranks": sorted(odd), "found": others})
         new = [r for r in missing if r not in gone]
         if new:
             gone |= set(new)
@@ -293,14 +293,14 @@ def _possible(entry: Any, members: int) -> bool:
     """Whether a rank's output has as many elements as its input needs."""
     if entry.elements is None or not all(entry.elements):
         return True
-    given, made = entry.elements
+    taken, result = entry.elements
     op = entry.op.strip("_")
     if op.startswith(("all_reduce", "allreduce")):
-        return bool(given == made)
+        return bool(taken == result)
     if op in ("all_gather_base", "all_gather_into_tensor"):
-        return bool(made == given * members)
+        return bool(result == taken * members)
     if op in ("reduce_scatter_base", "reduce_scatter_tensor"):
-        return bool(given == made * members)
+        return bool(taken == result * members)
     return True
 
 
@@ -331,8 +331,8 @@ def _of_messages(entries: list[Any], members: Sequence[int], cut: set[int]) -> l
         for one, other in zip(sends, receives, strict=False):
             kind = "size mismatch" if one.sizes != other.output_sizes else "type mismatch"
             if kind == "size mismatch" or (one.datatypes and other.output_datatypes and one.datatypes != other.output_datatypes):
-                found = f"rank {there[1]}: {_shown(other)}"
-                rows.append(_message(one, kind, [there[1]], [there[0]], found))
+                other_end = f"rank {there[1]}: {_shown(other)}"
+                rows.append(_message(one, kind, [there[1]], [there[0]], other_end))
         for side, rest, kind in (
             (there[1], sends[len(receives) :], "unmatched send"),
             (there[0], receives[len(sends) :], "unmatched receive"),
@@ -342,7 +342,7 @@ def _of_messages(entries: list[Any], members: Sequence[int], cut: set[int]) -> l
     return rows[:_MOST_ROWS_A_GROUP]
 
 
-def _message(entry: Any, kind: str, missing: list[int], waiting: list[int], found: str) -> dict[str, Any]:
+def _message(entry: Any, kind: str, missing: list[int], waiting: list[int], other_end: str) -> dict[str, Any]:
     done = entry.state == "completed" or entry.retired
     return {
         "sequence": entry.sequence,
@@ -352,7 +352,7 @@ def _message(entry: Any, kind: str, missing: list[int], waiting: list[int], foun
         "missing_ranks": missing,
         "waiting_ranks": [] if done else waiting,
         "completed_ranks": waiting if done else [],
-        "found": found,
+        "found": other_end,
         "frame": entry.frame,
     }
 

@@ -233,9 +233,9 @@ def _missing(name: str, group: _Group) -> Iterable[dict[str, Any]]:
 
     def row(op: str, kind: str, sequences: Sequence[int], ranks: Sequence[int]) -> dict[str, Any]:
         of = 1 if op == "messages" else 0
-        told = [group.files[r] for r in ranks if r in group.files and group.files[r].tells_drops]
-        lost = sum(f.dropped.get(name.partition("#")[0], (0, 0))[of] for f in told)
-        dropped = lost if told else None
+        counted_files = [group.files[r] for r in ranks if r in group.files and group.files[r].tells_drops]
+        lost = sum(f.dropped.get(name.partition("#")[0], (0, 0))[of] for f in counted_files)
+        dropped = lost if counted_files else None
         why = f"{_WHY[kind]}; their buffers lost {lost:,}" if lost and kind in ("missing", "behind", "unrecorded") else _WHY[kind]
         counts = {"operations": len(sequences) or None, "sequences": ranges_text(sequences) or None}
         return {**base, "op": op, "kind": kind, **counts, "ranks": list(ranks), "dropped": dropped, "why": why}

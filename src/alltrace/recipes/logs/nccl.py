@@ -32,8 +32,8 @@ class NcclOptions:
 
 def refuse_a_choice(view: str, options: NcclOptions) -> None:
     """Refuse steps and ranks for a view that is of all of them. Raises `UsageError`: steps or ranks are set."""
-    for given, option in ((options.steps, "--steps"), (options.ranks, "--ranks")):
-        if given is not None:
+    for value, option in ((options.steps, "--steps"), (options.ranks, "--ranks")):
+        if value is not None:
             raise UsageError(f"{option} is not for the view {view}, which covers all ranks and steps")
 
 

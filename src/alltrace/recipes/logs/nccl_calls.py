@@ -61,9 +61,9 @@ def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
     rows = _Rows(logs, options)
     with pa.ipc.new_file(str(path), schema) as writer:
         for log, batch in logs.calls():
-            made = rows.make(log, batch, schema)
-            if made.num_rows:
-                writer.write_batch(made)
+            part = rows.make(log, batch, schema)
+            if part.num_rows:
+                writer.write_batch(part)
     # the mapping goes away with the last reference to the table
     table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
     notes = list(logs.notes)

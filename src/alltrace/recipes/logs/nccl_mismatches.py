@@ -60,8 +60,8 @@ def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
         if len(members) < 2:
             continue
         compared += 1
-        found, note = _compare(logs, members, calls)
-        rows += [{"communicator": communicator, **row} for row in found]
+        differences, note = _compare(logs, members, calls)
+        rows += [{"communicator": communicator, **row} for row in differences]
         if note:
             notes.append(f"{communicator}: {note}")
     alone = len(groups) - compared
@@ -104,7 +104,7 @@ def _compare(logs: NcclLogs, members: list[int], calls: dict[int, Any]) -> tuple
                 "the log does not begin with its INIT and opCount does not count, so which calls belong together is not known",
             )
         begin = max(int(s[0, 1]) for s in series.values())
-        series = {m: s[np.searchsorted(s[:, 1], begin) :] if _rising(s) else s for m, s in series.items()}
+        series = {m: s[np.searchsorted(s[:, 1], begin) :] if (np.diff(s[:, 1]) >= 0).all() else s for m, s in series.items()}
         note = f"the log does not begin with its INIT; compared from opCount {begin:x} on, which is {begin}"
     longest = max(len(s) for s in series.values())
     shortest = min(len(s) for s in series.values())
@@ -124,10 +124,6 @@ def _compare(logs: NcclLogs, members: list[int], calls: dict[int, Any]) -> tuple
     if shortest < longest:
         rows += _missing(logs, order, series, shortest)
     return rows, note.strip("; ")
-
-
-def _rising(series: Any) -> bool:
-    return bool((np.diff(series[:, 1]) >= 0).all())
 
 
 def _one(logs: NcclLogs, order: list[int], series: dict[int, Any], sequence: int) -> list[dict[str, Any]]:
@@ -168,7 +164,7 @@ def _row(
     sequence: int,
     kind: str,
     expected: tuple[int, ...],
-    found: tuple[int, ...] | None,
+    values: tuple[int, ...] | None,
     agreeing: int,
     op_count: int,
     line: int | None,
@@ -178,7 +174,7 @@ def _row(
         "sequence": sequence,
         "kind": kind,
         "expected": _words(expected),
-        "found": "" if found is None else _words(found),
+        "found": "" if values is None else _words(values),
         "ranks": [m.process if (r := m.rank if m.rank is not None else m.global_rank) is None else str(r) for m in its],
         "agreeing": agreeing,
         "op_count": op_count,

@@ -45,11 +45,11 @@ class StepFinder:
         self._logs = logs
         self._marks: list[Marks] = []
         self._key: list[Int64] = []
-        found = set()
+        numbers = set()
         for part in logs.parts:
             by_rank: dict[int | None, list[tuple[int, int]]] = {}
             for line, step, rank in part.records.steps:
-                found.add(step)
+                numbers.add(step)
                 for key in {rank, None}:
                     marks = by_rank.setdefault(key, [])
                     if not marks or marks[-1][1] != step:
@@ -67,16 +67,16 @@ class StepFinder:
         self._by_time: StepsByTime | None = None
         self._timed: set[int] = set()
         if logs.step_times is not None:
-            found.update(logs.step_times.steps.tolist())
-        self.any: bool = bool(found)
-        if span is not None and not found:
+            numbers.update(logs.step_times.steps.tolist())
+        self.any: bool = bool(numbers)
+        if span is not None and not numbers:
             raise UsageError(
                 "--steps needs a log in which a step's lines (such as `iteration 45/100`) are between NCCL's; none has one; "
                 "name the training's own log with --training-log"
             )
-        if span is not None and not any(map(span.holds, found)):
-            raise UsageError(f"--steps is {span}; the logs have steps {min(found)} to {max(found)}")
-        self.notes = self._without_lines() if found else ()
+        if span is not None and not any(map(span.holds, numbers)):
+            raise UsageError(f"--steps is {span}; the logs have steps {min(numbers)} to {max(numbers)}")
+        self.notes = self._without_lines() if numbers else ()
 
     def steps(self, log: int, batch: Any) -> Any:
         """The step of each call of a batch; -1 after the last step line, and if a time is ambiguous."""
@@ -110,14 +110,14 @@ class StepFinder:
         without = [log for log in there if not parts[log].records.steps]
         if not without:
             return ()
-        made = self._by_sequence(set(there) - set(without), set(without))
+        completed = self._by_sequence(set(there) - set(without), set(without))
         notes = []
-        if made:
-            files = f"{counted(len(made), 'log')} of {len(there)} with calls"
+        if completed:
+            files = f"{counted(len(completed), 'log')} of {len(there)} with calls"
             notes.append(
                 f"{files} have no step's line: their steps are by the order of the calls that they share with logs that have"
             )
-        left = set(without) - made
+        left = set(without) - completed
         refused = None
         if left and self._logs.step_times is not None:
             by_time = StepsByTime(self._logs, set(left), self._logs.step_times, self._span)
@@ -177,16 +177,16 @@ class StepFinder:
                     rows = mine[inside][steps[place[inside]] == step]
                     own = last[log][int(processes[rows[0]])]
                     own[step] = max(own.get(step, -1), int(lines[rows[-1]]))
-        found = {log for log in without if last[log]}
-        for log in found:
-            made: Marks = {}
+        completed = {log for log in without if last[log]}
+        for log in completed:
+            marks: Marks = {}
             for process, its in last[log].items():
                 ordered = sorted(its)
                 at = np.maximum.accumulate(np.array([its[s] + 1 for s in ordered], np.int64))
-                made[process] = at, np.array(ordered, np.int64)
-            self._marks[log] = made
+                marks[process] = at, np.array(ordered, np.int64)
+            self._marks[log] = marks
             self._key[log] = np.array([p for p, _tid, _dev in logs.parts[log].tokens] or [-1], np.int64)
-        return found
+        return completed
 
     def _numbers(self, marked: set[int]) -> dict[str, tuple[Int64, Int64]]:
         """For each communicator how many collective calls a rank has made when a step ends, and the steps.
@@ -209,15 +209,15 @@ class StepFinder:
                 values, many = np.unique(own, return_counts=True)
                 for value, n in zip(values.tolist(), many.tolist(), strict=True):
                     counts[member][value] += n
-        found: dict[str, dict[int, int] | None] = {}
+        by_communicator: dict[str, dict[int, int] | None] = {}
         for member, its in counts.items():
             about = logs.members[member]
             usable = about.from_start and about.identified != "alone" and member not in wrong
-            before = found.setdefault(about.communicator, dict(its) if usable else None)
+            before = by_communicator.setdefault(about.communicator, dict(its) if usable else None)
             if before != dict(its):
-                found[about.communicator] = None
+                by_communicator[about.communicator] = None
         ends = {}
-        for name, each in found.items():
+        for name, each in by_communicator.items():
             if each:
                 ordered = sorted(each)
                 ends[name] = np.cumsum([each[s] for s in ordered]), np.array(ordered, np.int64)

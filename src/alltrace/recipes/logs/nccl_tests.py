@@ -132,12 +132,12 @@ class _Series:
 
     def outliers(self) -> set[int]:
         """Positions of the rows with a drop in bandwidth."""
-        found = set()
+        positions = set()
         for n in range(1, len(self.rows) - 1):
             before, here, behind = (self.rows[k][1].busbw for k in (n - 1, n, n + 1))
             if here < OUTLIER_SHARE * min(before, behind):
-                found.add(n)
-        return found
+                positions.add(n)
+        return positions
 
 
 def answer(files: Sequence[Any], view: str, peak_gb_per_s: float | None = None) -> Answer:
@@ -288,10 +288,10 @@ def _hosts(series: list[_Series], peak: float | None) -> list[dict[str, Any]]:  
                 if middle and len(its) > 1:
                     ratios[host].append(top / middle)
     rows = []
-    for host, found in ratios.items():
-        ratio = median(found) if found else None
-        outlier = len(found) > 1 and ratio is not None and ratio < 0.9
-        rows.append({"host": host, "runs": len(found), "median_ratio": ratio, "outlier": outlier})
+    for host, shares in ratios.items():
+        ratio = median(shares) if shares else None
+        outlier = len(shares) > 1 and ratio is not None and ratio < 0.9
+        rows.append({"host": host, "runs": len(shares), "median_ratio": ratio, "outlier": outlier})
     return sorted(rows, key=lambda r: (r["median_ratio"] is None, r["median_ratio"] or 0.0, r["host"]))
 
 

@@ -114,21 +114,21 @@ def _summary(names: list[str], chosen: list[list[Any]]) -> list[dict[str, Any]]:
     first: dict[str, float] = {}
     for metric, unit in UNITS.items():
         for name, steps in zip(names, chosen, strict=True):
-            told = [(s[0], s[1][metric]) for s in steps if metric in s[1]]
-            if not told:
+            points = [(s[0], s[1][metric]) for s in steps if metric in s[1]]
+            if not points:
                 continue
-            values = np.array([v for _s, v in told], float)
+            values = np.array([v for _s, v in points], float)
             mean = float(values.mean())
             base = first.setdefault(metric, mean)
             p5, p50, p95, p99 = np.percentile(values, [5, 50, 95, 99]).tolist()
-            slope = trend(np.array([s for s, _v in told], float), values)
-            length = told[-1][0] - told[0][0]
+            slope = trend(np.array([s for s, _v in points], float), values)
+            length = points[-1][0] - points[0][0]
             rows.append(
                 {
                     "run": name,
                     "metric": metric,
                     "unit": unit,
-                    "steps": len(told),
+                    "steps": len(points),
                     "mean": mean,
                     "median": p50,
                     "p5": p5,
@@ -192,7 +192,7 @@ def change_points(values: Any) -> list[int]:
 
 def slow_steps(values: Any, points: Sequence[int]) -> list[int]:
     """Positions of values far above the median of their stretch between change points."""
-    found = []
+    positions = []
     edges = [0, *points, len(values)]
     for n, lo in enumerate(edges[:-1]):
         hi = edges[n + 1]
@@ -202,17 +202,17 @@ def slow_steps(values: Any, points: Sequence[int]) -> list[int]:
         middle = float(np.median(part))
         deviation = _NORMAL * float(np.median(np.abs(part - middle)))
         limit = max(SLOW_RATIO * middle, middle + _SLOW_DEVIATIONS * deviation)
-        found += [lo + int(at) for at in np.flatnonzero(part > limit)]
-    return found
+        positions += [lo + int(at) for at in np.flatnonzero(part > limit)]
+    return positions
 
 
 def _notes(logs: Sequence[Any], names: list[str], chosen: list[list[Any]]) -> tuple[str, ...]:
     notes = []
     for log, name, steps in zip(logs, names, chosen, strict=True):
         kinds = Counter(log.frameworks)
-        told = ", ".join(f"{counted(n, 'line')} of {kind}" for kind, n in kinds.most_common()) or "no step's line"
-        steps_told = f"{counted(len(steps), 'step')} in the range; {counted(log.not_understood, 'record')} not understood"
-        notes.append(f"{name}: {counted(log.lines, 'line')}, {told}; {steps_told}")
+        kinds_text = ", ".join(f"{counted(n, 'line')} of {kind}" for kind, n in kinds.most_common()) or "no step's line"
+        steps_text = f"{counted(len(steps), 'step')} in the range; {counted(log.not_understood, 'record')} not understood"
+        notes.append(f"{name}: {counted(log.lines, 'line')}, {kinds_text}; {steps_text}")
         for metric, numbers in sorted(log.not_finite.items()):
             among = sorted(numbers.intersection(step for step, *_rest in steps))
             if among:

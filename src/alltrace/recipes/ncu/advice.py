@@ -53,10 +53,10 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
     rows: list[tuple[Any, ...]] = []
     for each in profiled:
         duration = main_of(each.launch, "duration_ns")
-        for found in findings(each.launch):
-            gain = None if found.gain is None or duration is None else round(found.gain * duration)
-            share = None if found.gain is None else 100 * found.gain
-            rows.append((*identity(each), found.rule, _words(found.evidence), share, gain, found.advice))
+        for finding in findings(each.launch):
+            gain = None if finding.gain is None or duration is None else round(finding.gain * duration)
+            share = None if finding.gain is None else 100 * finding.gain
+            rows.append((*identity(each), finding.rule, _words(finding.evidence), share, gain, finding.advice))
     return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(notes), chart=CHART)
 
 
@@ -68,9 +68,9 @@ def _words(evidence: dict[str, float | str]) -> str:
 
 def findings(launch: Launch) -> list[Finding]:
     """What the rules found, the largest gain first; a rule without its metrics finds nothing."""
-    found = [finding for rule in _RULES if (finding := rule(launch)) is not None]
-    found = [replace(f, gain=min(1.0, max(0.0, f.gain))) if f.gain is not None else f for f in found]
-    return sorted(found, key=lambda f: -(f.gain or 0.0))
+    results = [finding for rule in _RULES if (finding := rule(launch)) is not None]
+    results = [replace(f, gain=min(1.0, max(0.0, f.gain))) if f.gain is not None else f for f in results]
+    return sorted(results, key=lambda f: -(f.gain or 0.0))
 
 
 def _headroom(launch: Launch) -> float:
@@ -122,10 +122,10 @@ def _blocks_and_places(launch: Launch) -> tuple[float, float, float] | None:
 
 
 def _small_grid(launch: Launch) -> Finding | None:
-    found = _blocks_and_places(launch)
-    if found is None or found[0] >= found[1]:
+    sizes = _blocks_and_places(launch)
+    if sizes is None or sizes[0] >= sizes[1]:
         return None
-    blocks, count, _ = found
+    blocks, count, _ = sizes
     gain = min(1 - blocks / count, _headroom(launch))
     return Finding(
         "small-grid",
@@ -136,10 +136,10 @@ def _small_grid(launch: Launch) -> Finding | None:
 
 
 def _tail_effect(launch: Launch) -> Finding | None:
-    found = _blocks_and_places(launch)
-    if found is None or found[2] <= 1:
+    sizes = _blocks_and_places(launch)
+    if sizes is None or sizes[2] <= 1:
         return None
-    waves = found[2]
+    waves = sizes[2]
     lost = 1 - waves / ceil(waves - 1e-9)
     if 100 * lost < _LEAST_TAIL:
         return None
@@ -154,7 +154,7 @@ def _tail_effect(launch: Launch) -> Finding | None:
 def _uncoalesced(launch: Launch) -> Finding | None:
     numbers: dict[str, float | str] = {}
     excess = 0.0
-    asked = launch.number_of("memory_l2_theoretical_sectors_global")
+    sectors_used = launch.number_of("memory_l2_theoretical_sectors_global")
     needed = launch.number_of("memory_l2_theoretical_sectors_global_ideal")
     for op, what in (("ld", "loads"), ("st", "stores")):
         used = launch.number_of(f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{op}.ratio")
@@ -166,9 +166,9 @@ def _uncoalesced(launch: Launch) -> Finding | None:
         if sectors and requests and sectors / requests > _WIDEST:
             numbers[f"sectors_per_request_of_{what}"] = sectors / requests
             excess = max(excess, 1 - _WIDEST * requests / sectors)
-    if asked and needed is not None and asked > needed:
-        numbers = {"sectors": asked, "sectors_needed": needed, **numbers}
-        excess = 1 - needed / asked  # counted for each instruction, so it takes the place of averages
+    if sectors_used and needed is not None and sectors_used > needed:
+        numbers = {"sectors": sectors_used, "sectors_needed": needed, **numbers}
+        excess = 1 - needed / sectors_used  # counted for each instruction, so it takes the place of averages
     if excess < _LEAST_EXCESS:
         return None
     busy = main_of(launch, "memory_percent")

@@ -59,8 +59,8 @@ class Ceiling:
 
 def capability(launch: Launch) -> tuple[int, int] | None:
     """Compute capability, major and minor."""
-    found = [launch.number_of(f"{_DEVICE}compute_capability_{part}") for part in ("major", "minor")]
-    return None if found[0] is None or found[1] is None else (int(found[0]), int(found[1]))
+    parts = [launch.number_of(f"{_DEVICE}compute_capability_{part}") for part in ("major", "minor")]
+    return None if parts[0] is None or parts[1] is None else (int(parts[0]), int(parts[1]))
 
 
 def sm_clock(launch: Launch) -> float | None:
@@ -71,8 +71,8 @@ def sm_clock(launch: Launch) -> float | None:
 
 def precision_of_source(formats: str) -> str | None:
     """The precision of operations by the formats that they read, such as `tf32` or `fp4_fp6_fp8`: the widest counts."""
-    found = [_SOURCES.get(each) for each in formats.split("_")]
-    return None if None in found else found[-1]
+    precisions = [_SOURCES.get(each) for each in formats.split("_")]
+    return None if None in precisions else precisions[-1]
 
 
 def tensor_per_cycle(launch: Launch, precision: str) -> float | None:
@@ -97,37 +97,37 @@ def _tensor_ceiling(launch: Launch, precision: str) -> tuple[float | None, str]:
 def ceilings(launch: Launch) -> dict[str, Ceiling]:
     """The ceilings that are known, by name."""
     device = launch.metrics.get(f"{_DEVICE}display_name")
-    found: dict[str, Ceiling] = {}
+    by_name: dict[str, Ceiling] = {}
 
     def add(name: str, kind: str, per_cycle: tuple[float | None, str], clock: float | None, highest: float | None) -> None:
         rate, source = per_cycle
         if rate and (clock or highest):
             value = rate * (clock or highest or 0.0)
-            found[name] = Ceiling(str(device or ""), name, kind, value, rate * highest if highest else None, source)
+            by_name[name] = Ceiling(str(device or ""), name, kind, value, rate * highest if highest else None, source)
 
     sm, highest = sm_clock(launch), _highest(launch, "max_gpu_frequency_khz", "clock_rate")
     for precision in ("FP64", "FP32"):
         add(precision, "compute", _flop_per_cycle(launch, precision), sm, highest)
     for precision in TENSOR_PRECISIONS:
         add(precision, "compute", _tensor_ceiling(launch, precision), sm, highest)
-    _from_data_sheet(found, str(device or ""), sm / highest if sm and highest else 1.0)
+    _from_data_sheet(by_name, str(device or ""), sm / highest if sm and highest else 1.0)
     count = launch.number_of(f"{_DEVICE}multiprocessor_count")
     add("L1", "memory", (count * L1_BYTES if count else None, "device attributes"), sm, highest)
     l2 = _l2(launch)
     if l2 is not None:
-        found["L2"] = Ceiling(str(device or ""), "L2", "memory", l2, None, "metric")
+        by_name["L2"] = Ceiling(str(device or ""), "L2", "memory", l2, None, "metric")
     dram = _highest(launch, "max_mem_frequency_khz", "memory_clock_rate")
     add("DRAM", "memory", _dram_bytes_per_cycle(launch), launch.number_of("dram__cycles_elapsed.avg.per_second"), dram)
-    return found
+    return by_name
 
 
-def _from_data_sheet(found: dict[str, Ceiling], device: str, pace: float) -> None:
+def _from_data_sheet(by_name: dict[str, Ceiling], device: str, pace: float) -> None:
     """Add missing roofs from the data sheet of the GPU with this name, which has them at its highest clock."""
     sheet = peaks_of(device)
     for precision, field in _SHEETS.items():
         rate = getattr(sheet, field) if sheet is not None else None
-        if rate and precision not in found:
-            found[precision] = Ceiling(device, precision, "compute", rate * 1e12 * pace, rate * 1e12, "data sheet")
+        if rate and precision not in by_name:
+            by_name[precision] = Ceiling(device, precision, "compute", rate * 1e12 * pace, rate * 1e12, "data sheet")
 
 
 def _flop_per_cycle(launch: Launch, precision: str) -> tuple[float | None, str]:

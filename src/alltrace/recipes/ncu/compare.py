@@ -60,15 +60,15 @@ def answer(
             rows += _pair(a, waiting.pop(0), patterns)
         left = [b for waiting in partners.values() for b in waiting]
         alone += sorted(left, key=lambda b: b.launch.number)
-    said = list(notes)
+    texts = list(notes)
     if alone:
         what = {"configuration": "of the same name, grid and block", "order": "of the same number"}.get(
             match, f"of the same {match}"
         )
-        said.append(f"{len(alone)} launches have no partner {what} in the other report: table unmatched")
+        texts.append(f"{len(alone)} launches have no partner {what} in the other report: table unmatched")
     unmatched = [(*identity(each), sizes(each.launch.grid), sizes(each.launch.block)) for each in alone]
     further = {"unmatched": AnswerTable(tables.table(_UNMATCHED, unmatched), _UNMATCHED)}
-    return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(said), chart=CHART, further=further, name="compared")
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(texts), chart=CHART, further=further, name="compared")
 
 
 def _key(each: Profiled, match: str) -> Any:

@@ -32,8 +32,8 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
                     if (value := each.launch.metrics.get(metric)) is not None:
                         place = (section.name, shown.part, label or None, metric, unit_of(metric))
                         rows.append((*identity(each), *place, *number_and_text(value)))
-    said = lacking(notes, profiled, [bool(p.launch.sections) for p in profiled], "sections", "a printed page has none")
-    return Answer(tables.table(COLUMNS, rows), COLUMNS, said, chart=CHART)
+    texts = lacking(notes, profiled, [bool(p.launch.sections) for p in profiled], "sections", "a printed page has none")
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, texts, chart=CHART)
 
 
 def _expanded(launch: Launch, shown: SectionMetric) -> Iterator[tuple[str, str]]:

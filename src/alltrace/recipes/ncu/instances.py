@@ -37,8 +37,8 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str], patterns: Sequenc
                 for of, value in each.launch.instances[metric]
                 if value is not None
             ]
-    said = lacking(notes, profiled, [bool(p.launch.instances) for p in profiled], "values of instances", "a printed page has none")
-    return Answer(tables.table(COLUMNS, rows), COLUMNS, said, chart=CHART)
+    texts = lacking(notes, profiled, [bool(p.launch.instances) for p in profiled], "values of instances", "a printed page has none")
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, texts, chart=CHART)
 
 
 def _shown(instance: Any) -> str | None:

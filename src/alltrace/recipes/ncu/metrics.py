@@ -69,9 +69,9 @@ def _shared(launch: Launch) -> float | None:
 
 def limiter(launch: Launch) -> str | None:
     """What lets the fewest blocks onto a multiprocessor; several if they are equal."""
-    found = {what: v for what, name in LIMITS.items() if (v := launch.number_of(name)) is not None}
-    least = min(found.values(), default=None)
-    return None if least is None else ", ".join(what for what, blocks in found.items() if blocks == least)
+    blocks_by_limit = {what: v for what, name in LIMITS.items() if (v := launch.number_of(name)) is not None}
+    least = min(blocks_by_limit.values(), default=None)
+    return None if least is None else ", ".join(what for what, blocks in blocks_by_limit.items() if blocks == least)
 
 
 def stalls(launch: Launch) -> dict[str, tuple[float | None, int | None]]:
@@ -103,9 +103,9 @@ def state_of_sample(metric: str) -> tuple[str, bool] | None:
 
 def top_stall(launch: Launch) -> tuple[str, float] | None:
     """The state that holds the most warps back, and its share of all warps' time in percent; None if it is not known."""
-    found = stalls(launch)
-    column = 0 if any(c is not None for c, _ in found.values()) else 1
-    values = {state: float(v) for state, both in found.items() if (v := both[column]) is not None}
+    states = stalls(launch)
+    column = 0 if any(c is not None for c, _ in states.values()) else 1
+    values = {state: float(v) for state, both in states.items() if (v := both[column]) is not None}
     whole = sum(values.values())
     waiting = {state: v for state, v in values.items() if state != WORKING}
     if not whole or not waiting:

@@ -55,8 +55,8 @@ class Limits(NamedTuple):
 
 def limits_of(launch: Launch) -> Limits | None:
     """The limits of a launch; None if the report does not have them."""
-    found = {name: launch.number_of(_DEVICE + attribute) for name, attribute in _NEEDED.items()}
-    warps, blocks, registers = (found[name] for name in _NEEDED)
+    attributes = {name: launch.number_of(_DEVICE + attribute) for name, attribute in _NEEDED.items()}
+    warps, blocks, registers = (attributes[name] for name in _NEEDED)
     if not warps or not blocks or not registers:
         return None
     shared, barriers = launch.number_of("launch__shared_mem_config_size"), launch.number_of("launch__occupancy_limit_barriers")
@@ -112,8 +112,8 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str], chosen: Mapping[s
                 (*identity(each), block_size, block_size == size, int(registers), int(shared), blocks, warps,
                  100 * warps / limits.warps, limiter)
             )  # fmt: skip
-    said = lacking(notes, profiled, known, "device attributes or no registers", "a printed page has them with `--page raw`")
-    return Answer(tables.table(COLUMNS, rows), COLUMNS, said, chart=CHART)
+    texts = lacking(notes, profiled, known, "device attributes or no registers", "a printed page has them with `--page raw`")
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, texts, chart=CHART)
 
 
 def _product(sizes: tuple[int, int, int]) -> int:

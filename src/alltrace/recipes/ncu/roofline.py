@@ -48,8 +48,8 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
     for each in profiled:
         known = ceilings(each.launch)
         for name, ceiling in known.items():
-            kept = best.get((ceiling.device, name))
-            if kept is None or kept.value < ceiling.value:
+            before = best.get((ceiling.device, name))
+            if before is None or before.value < ceiling.value:
                 best[ceiling.device, name] = ceiling
         work = operations(each.launch)
         traffic = {level: moved(each.launch, level) for level in LEVELS}
@@ -60,8 +60,8 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
         counted: list[str | None] = [p for p in PRECISIONS if p in work]
         for precision in counted or [None]:
             rows += [_row(each, precision, level, work, traffic[level], known) for level in LEVELS]
-    said = [*notes, *(f"{n} of {len(profiled)} launches {_LACKS[what]}" for what, n in lacks.items() if n)]
-    return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(said), {"ceilings": _shown(list(best.values()))}, CHART)
+    texts = [*notes, *(f"{n} of {len(profiled)} launches {_LACKS[what]}" for what, n in lacks.items() if n)]
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(texts), {"ceilings": _shown(list(best.values()))}, CHART)
 
 
 def _row(
@@ -95,8 +95,8 @@ def _row(
     )
 
 
-def _shown(found: list[Ceiling]) -> list[dict[str, Any]]:
-    devices = {c.device for c in found}
+def _shown(every: list[Ceiling]) -> list[dict[str, Any]]:
+    devices = {c.device for c in every}
     return [
         {
             "name": f"{c.name}, {c.device}" if len(devices) > 1 else c.name,
@@ -107,5 +107,5 @@ def _shown(found: list[Ceiling]) -> list[dict[str, Any]]:
             "source": c.source,
             "device": c.device,
         }
-        for c in found
+        for c in every
     ]

@@ -33,11 +33,11 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
         order = {section.identifier: n for n, section in enumerate(each.launch.sections)}
         rules = sorted(each.launch.rules, key=lambda r: order.get(r.section, len(order)))
         for rule in rules:
-            for said in rule.messages:
-                whole = said.speedup_of == "global" and said.speedup_percent is not None and duration is not None
-                gain = round((said.speedup_percent or 0.0) / 100 * (duration or 0)) if whole else None
-                found = (said.kind, said.title or None, said.speedup_percent, said.speedup_of, gain, said.text)
-                rows.append((*identity(each), rule.section, rule.identifier, *found))
+            for message in rule.messages:
+                whole = message.speedup_of == "global" and message.speedup_percent is not None and duration is not None
+                gain = round((message.speedup_percent or 0.0) / 100 * (duration or 0)) if whole else None
+                cells = (message.kind, message.title or None, message.speedup_percent, message.speedup_of, gain, message.text)
+                rows.append((*identity(each), rule.section, rule.identifier, *cells))
     said_notes = lacking(
         notes, profiled, [bool(p.launch.rules) for p in profiled], "results of rules", "`ncu --apply-rules yes` stores them"
     )

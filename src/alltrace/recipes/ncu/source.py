@@ -66,7 +66,7 @@ def answer(
     `sass`; None for `source` if any launch has line information, else `sass`.
     """
     listed = [(each, each.listing) for each in profiled if each.listing is not None]
-    chosen = lines or ("source" if any(i.source for _, found in listed for i in found.instructions) else "sass")
+    chosen = lines or ("source" if any(i.source for _, code in listed for i in code.instructions) else "sass")
     rows: list[tuple[Any, ...]] = []
     stalls: list[tuple[Any, ...]] = []
     for each, listing in listed:
@@ -74,16 +74,16 @@ def answer(
         for place, members in _groups(listing, chosen).items():
             rows.append((*identity(each), *place, *_cells(members, whole, _text(place, members, listing, chosen, text_of))))
             stalls += [(*identity(each), *place, *cells) for cells in _states(members)]
-    said = list(lacking(notes, profiled, [p.listing is not None for p in profiled], "code", "a printed page has none"))
-    said += dict.fromkeys(f"{p.report}: {found.problem}" for p, found in listed if found.problem)
-    with_lines = [any(i.source if chosen == "source" else i.ptx for i in found.instructions) for _, found in listed]
+    texts = list(lacking(notes, profiled, [p.listing is not None for p in profiled], "code", "a printed page has none"))
+    texts += dict.fromkeys(f"{p.report}: {code.problem}" for p, code in listed if code.problem)
+    with_lines = [any(i.source if chosen == "source" else i.ptx for i in code.instructions) for _, code in listed]
     if chosen != "sass":
         what = {"source": "lines of the source", "ptx": "lines of PTX"}[chosen]
-        said += lacking((), listed, with_lines, what, "compile with -lineinfo, or use `--lines sass`")
-    sampled = [any(_COUNT in i.values or _samples(i.values) is not None for i in found.instructions) for _, found in listed]
-    said += lacking((), listed, sampled, "samples by line", "`ncu --section SourceCounters` collects them")
+        texts += lacking((), listed, with_lines, what, "compile with -lineinfo, or use `--lines sass`")
+    sampled = [any(_COUNT in i.values or _samples(i.values) is not None for i in code.instructions) for _, code in listed]
+    texts += lacking((), listed, sampled, "samples by line", "`ncu --section SourceCounters` collects them")
     further = {"stalls": AnswerTable(tables.table(_STALLS, stalls), _STALLS)}
-    return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(said), chart=CHART, further=further, name="lines")
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(texts), chart=CHART, further=further, name="lines")
 
 
 _Key = tuple[str, str | None, int | None, str | None]
@@ -91,17 +91,17 @@ _Key = tuple[str, str | None, int | None, str | None]
 
 def _groups(listing: Listing, lines: str) -> dict[_Key, list[Instruction]]:
     """Instructions by the row that they belong to, in the order of rows; those without a line are in a row without a line."""
-    found: dict[_Key, list[Instruction]] = {}
+    groups: dict[_Key, list[Instruction]] = {}
     for each in listing.instructions:
         place = each.ptx if lines == "ptx" else each.source
         address = f"{each.address:#x}" if lines == "sass" and each.address is not None else None
         if lines == "sass" and address is None:
             address = f"{each.function}+{each.offset:#x}"
         key = (each.function, *(place or (None, None)), address)
-        found.setdefault(key, []).append(each)
+        groups.setdefault(key, []).append(each)
     if lines == "sass":
-        return found
-    return dict(sorted(found.items(), key=lambda item: (item[0][1] is None, item[0][1] or "", item[0][2] or 0, item[0][0])))
+        return groups
+    return dict(sorted(groups.items(), key=lambda item: (item[0][1] is None, item[0][1] or "", item[0][2] or 0, item[0][0])))
 
 
 def _text(
@@ -118,8 +118,8 @@ def _text(
         return None
     known = (listing.ptx if lines == "ptx" else listing.sources).get(file)
     if known is None and lines == "source" and text_of is not None:
-        found = text_of(file)
-        known = None if found is None else list(found)
+        lines_of_file = text_of(file)
+        known = None if lines_of_file is None else list(lines_of_file)
     return known[line - 1].rstrip() if known is not None and line <= len(known) else None
 
 
@@ -150,16 +150,16 @@ def _cells(members: Sequence[Instruction], whole: int, text: str | None) -> tupl
 
 
 def _sum(values: Iterable[float | None]) -> int | None:
-    found = [v for v in values if v is not None]
-    return int(sum(found)) if found else None
+    numbers = [v for v in values if v is not None]
+    return int(sum(numbers)) if numbers else None
 
 
 def _states(members: Sequence[Instruction]) -> list[tuple[str, int, int, str | None]]:
     """State, samples, those not issued and meaning, of states with samples, the most first."""
-    found: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+    by_state: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
     for each in members:
         for metric, value in each.values.items():
             if (state := state_of_sample(metric)) is not None:
-                found[state[0]][0 if state[1] else 1] += int(value)
-    order = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))
+                by_state[state[0]][0 if state[1] else 1] += int(value)
+    order = sorted(by_state.items(), key=lambda item: (-item[1][0], item[0]))
     return [(state, all_, idle, MEANING.get(state)) for state, (all_, idle) in order if all_ or idle]

@@ -48,20 +48,20 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
     rows = []
     lacking = 0
     for each in profiled:
-        found = stalls(each.launch)
-        lacking += not found
-        column = 0 if any(c is not None for c, _ in found.values()) else 1
-        whole = sum(float(v[column] or 0) for v in found.values())
-        order = sorted(found, key=lambda s: (-float(found[s][column] or 0), s))
+        states = stalls(each.launch)
+        lacking += not states
+        column = 0 if any(c is not None for c, _ in states.values()) else 1
+        whole = sum(float(v[column] or 0) for v in states.values())
+        order = sorted(states, key=lambda s: (-float(states[s][column] or 0), s))
         for state in order:
-            cycles, samples = found[state]
-            own = found[state][column]
+            cycles, samples = states[state]
+            own = states[state][column]
             share = 100 * float(own) / whole if own is not None and whole else None
             rows.append((*identity(each), state, cycles, share, samples, MEANING.get(state)))
-    said = list(notes)
+    texts = list(notes)
     if lacking:
-        said.append(
+        texts.append(
             f"{lacking} of {len(profiled)} launches have no states of warps in their report; "
             "`ncu --section WarpStateStats --section SourceCounters` collects them"
         )
-    return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(said), chart=CHART)
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(texts), chart=CHART)

@@ -45,9 +45,9 @@ def identity(profiled: Profiled) -> tuple[str, int, str]:
     return profiled.report, profiled.launch.number, profiled.launch.name
 
 
-def sizes(given: Sizes | None) -> str | None:
+def sizes(three: Sizes | None) -> str | None:
     """A cell of `CONFIGURATION`, such as 8x1x1."""
-    return None if given is None else "x".join(map(str, given))
+    return None if three is None else "x".join(map(str, three))
 
 
 def number_and_text(value: Metric) -> tuple[float | None, str | None]:

@@ -68,22 +68,22 @@ def answer(profiled: Sequence[Profiled], configurations: Sequence[Mapping[str, A
     alone: list[Profiled] = []
     taken: set[int] = set()
     for key, group in groups.items():
-        found, how = by_name.get(key, []), "name"
-        if not found:
-            found, how = _by_function(group[0], configurations, by_function), "function"
-        if not found:
+        matches, how = by_name.get(key, []), "name"
+        if not matches:
+            matches, how = _by_function(group[0], configurations, by_function), "function"
+        if not matches:
             alone += group
             continue
-        taken.update(found)
-        rows.append(_row(group, how, [configurations[n] for n in sorted(set(found))], whole))
+        taken.update(matches)
+        rows.append(_row(group, how, [configurations[n] for n in sorted(set(matches))], whole))
     rows.sort(key=lambda r: (-r[_TOTAL], r[0]))
     rest = [row for n, row in enumerate(configurations) if n not in taken]
-    said = list(notes)
+    texts = list(notes)
     if alone:
-        said.append(f"{len(alone)} profiled launches are not in the run (name, grid and block): table unmatched")
+        texts.append(f"{len(alone)} profiled launches are not in the run (name, grid and block): table unmatched")
     if rest and whole:
         share = 100 * sum(row["total_ns"] for row in rest) / whole
-        said.append(
+        texts.append(
             f"{len(rest)} configurations of the run, {share:.1f} % of its kernel time, are not profiled: table not_profiled"
         )
     unmatched = [(*identity(each), sizes(each.launch.grid), sizes(each.launch.block)) for each in alone]
@@ -95,7 +95,7 @@ def answer(profiled: Sequence[Profiled], configurations: Sequence[Mapping[str, A
         "unmatched": AnswerTable(tables.table(_UNMATCHED, unmatched), _UNMATCHED),
         "not_profiled": AnswerTable(tables.table(_REST, others), _REST),
     }
-    return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(said), chart=CHART, further=further, name="weighed")
+    return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(texts), chart=CHART, further=further, name="weighed")
 
 
 _TOTAL = [c.name for c in COLUMNS].index("total_ns")
@@ -104,16 +104,16 @@ _TOTAL = [c.name for c in COLUMNS].index("total_ns")
 def _by_function(each: Profiled, configurations: Sequence[Mapping[str, Any]], by_function: Mapping[Any, list[int]]) -> list[int]:
     """Rows of the run with the function's name, if the report or the run has no arguments that distinguish them."""
     launch = each.launch
-    found = by_function.get((launch.function, launch.grid, launch.block), [])
+    rows = by_function.get((launch.function, launch.grid, launch.block), [])
     if launch.name == launch.function:
-        return list(found)
-    return [n for n in found if configurations[n]["name"] == launch.function]
+        return list(rows)
+    return [n for n in rows if configurations[n]["name"] == launch.function]
 
 
-def _row(group: list[Profiled], how: str, found: list[Mapping[str, Any]], whole: int) -> tuple[Any, ...]:
+def _row(group: list[Profiled], how: str, matches: list[Mapping[str, Any]], whole: int) -> tuple[Any, ...]:
     launch = group[0].launch
     times = [t for each in group if (t := main_of(each.launch, "duration_ns")) is not None]
-    count, total = (sum(row[c] for row in found) for c in ("count", "total_ns"))
+    count, total = (sum(row[c] for row in matches) for c in ("count", "total_ns"))
     best: dict[str, list[float]] = defaultdict(list)
     words = {}
     for each in group:
@@ -132,7 +132,7 @@ def _row(group: list[Profiled], how: str, found: list[Mapping[str, Any]], whole:
         len(group),
         round(sum(times) / len(times)) if times else None,
         round(total / count) if count else None,
-        max(row["ranks"] for row in found),
+        max(row["ranks"] for row in matches),
         count,
         total,
         _share(total, whole),

@@ -33,21 +33,21 @@ def operations(launch: Launch) -> dict[str, tuple[float, str]]:
     FP16, BF16 or FP64 times what it can do per cycle, which is exact as far as every instruction keeps the pipe busy for as long as
     it must.
     """
-    found: dict[str, tuple[float, str]] = {}
+    by_precision: dict[str, tuple[float, str]] = {}
     for precision, letter in (("FP64", "d"), ("FP32", "f")):
         each = [_instructions(launch, f"{letter}{op}") for op in ("add", "mul", "fma")]
         if None not in each:
             add, multiply, fused = (e or 0.0 for e in each)
-            found[precision] = add + multiply + 2 * fused, "instructions"
+            by_precision[precision] = add + multiply + 2 * fused, "instructions"
     counted = _counted(launch)
-    found |= {precision: counted[precision] for precision in TENSOR_PRECISIONS if precision in counted}
+    by_precision |= {precision: counted[precision] for precision in TENSOR_PRECISIONS if precision in counted}
     if HALF not in counted and (half := _half(launch)) is not None:
-        found[HALF] = half
+        by_precision[HALF] = half
     double = launch.number_of(f"sm__pipe_tensor_op_dmma_cycles_active{_ELAPSED}")
     rate, clock = tensor_per_cycle(launch, "FP64 tensor"), sm_clock(launch)
     if "FP64 tensor" not in counted and double and rate and clock:
-        found["FP64 tensor"] = double / 100 * rate * clock, "pipe activity"
-    return found
+        by_precision["FP64 tensor"] = double / 100 * rate * clock, "pipe activity"
+    return by_precision
 
 
 def _instructions(launch: Launch, op: str) -> float | None:
@@ -148,5 +148,5 @@ def _times(value: float | None, factor: float) -> float | None:
 
 
 def _sum(values: Any) -> float | None:
-    found = list(values)
-    return None if None in found else sum(found)
+    terms = list(values)
+    return None if None in terms else sum(terms)

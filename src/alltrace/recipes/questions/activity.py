@@ -67,12 +67,12 @@ def _map(rank: Rank, options: Options) -> Any:
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     """A row per rank and bin: bins of powers of two are whole parts of larger ones, so the ranks' times add up exactly."""
-    found = [(p.rank, row) for p in parts for row in p.table.to_pylist()]
-    notes = class_notes([row for _, row in found])
-    first = min((row["start_ns"] for _, row in found), default=0)
-    last = max((row["end_ns"] for _, row in found), default=0)
+    by_rank = [(p.rank, row) for p in parts for row in p.table.to_pylist()]
+    notes = class_notes([row for _, row in by_rank])
+    first = min((row["start_ns"] for _, row in by_rank), default=0)
+    last = max((row["end_ns"] for _, row in by_rank), default=0)
     if last <= first:
-        if found:
+        if by_rank:
             notes.append("no device work takes any time, so the answer is empty")
         return Answer.of((), COLUMNS, tuple(notes))
     shift = _shift(first, last, options["bins"])
@@ -80,7 +80,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     edges[0], edges[-1] = first, last
     ranks: dict[int, int] = {}
     times: dict[int, Any] = {}
-    for rank, row in found:
+    for rank, row in by_rank:
         ranks[rank] = ranks.get(rank, 0) + 1
         own = times.setdefault(rank, np.zeros((len(_CLASSES), len(edges) - 1), np.int64))
         bins = (row["start_ns"] >> row["shift"]) + np.arange(len(row[_CLASSES[0]]), dtype=np.int64)
@@ -132,21 +132,21 @@ def _table(
 ) -> Any:
     bins = len(edges) - 1
     devices = np.repeat(np.array(list(ranks.values()), np.int64), bins)
-    found = {name: np.concatenate([times[r][i] for r in ranks]) for i, name in enumerate(_CLASSES)}
+    totals = {name: np.concatenate([times[r][i] for r in ranks]) for i, name in enumerate(_CLASSES)}
     whole = np.tile(np.diff(edges), len(ranks)) * devices
-    busy = found["compute_ns"] + found["exposed_communication_ns"] + found["exposed_copy_ns"]
-    found["idle_ns"] = whole - busy
+    busy = totals["compute_ns"] + totals["exposed_communication_ns"] + totals["exposed_copy_ns"]
+    totals["idle_ns"] = whole - busy
     none = np.zeros(bins, np.int64)
     waiting = np.concatenate([waits.get(r, none) for r in ranks])
     unknown = np.repeat([r not in waits for r in ranks], bins)
     lengths = np.tile(np.diff(edges), len(ranks))
-    shares = (busy, found["compute_ns"], found["communication_ns"], busy - found["compute_ns"], found["idle_ns"])
+    shares = (busy, totals["compute_ns"], totals["communication_ns"], busy - totals["compute_ns"], totals["idle_ns"])
     data = {
         "rank": np.repeat(np.array(list(ranks), np.int64), bins),
         "start_ns": np.tile(edges[:-1], len(ranks)),
         "end_ns": np.tile(edges[1:], len(ranks)),
         "devices": devices,
-        **{name: found[name] for name in _TIMES},
+        **{name: totals[name] for name in _TIMES},
         **{name: 100 * part / whole for name, part in zip(_SHARES, shares, strict=True)},
         "waiting_ns": pa.array(waiting, mask=unknown),
         "waiting_percent": pa.array(100 * waiting / lengths, mask=unknown),

@@ -142,19 +142,21 @@ def _left_out(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def _by_role(rows: Sequence[Mapping[str, Any]], run: RunFacts) -> list[dict[str, Any]]:
     """The sums over the devices of each role's ranks."""
     roles = {r.rank: run.manifest.role_of(r) for r in run.ranks}
-    found: dict[str | None, dict[str, Any]] = {}
+    roles_sums: dict[str | None, dict[str, Any]] = {}
     for row in rows:
         role = roles[row["rank"]]
-        into = found.setdefault(role, {"role": role, "numbers": set(), "devices": 0, **dict.fromkeys(("span_ns", *_CLASSES), 0)})
+        into = roles_sums.setdefault(
+            role, {"role": role, "numbers": set(), "devices": 0, **dict.fromkeys(("span_ns", *_CLASSES), 0)}
+        )
         into["numbers"].add(row["rank"])
         into["devices"] += 1
         for column in ("span_ns", *_CLASSES):
             into[column] += row[column]
-    for into in found.values():
+    for into in roles_sums.values():
         span = into["span_ns"]
         into |= {c.replace("_ns", "_percent"): 100 * into[c] / span if span else None for c in _CLASSES}
         into["ranks"] = len(into.pop("numbers"))
-    return sorted(found.values(), key=lambda row: (row["role"] is None, row["role"]))
+    return sorted(roles_sums.values(), key=lambda row: (row["role"] is None, row["role"]))
 
 
 QUESTION = Question(

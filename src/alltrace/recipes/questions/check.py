@@ -82,12 +82,12 @@ def read_limits(budget: Mapping[str, Any], place: str) -> list[Limit]:
     entries += _listed(budget.get("limit", []), place)
     if not entries:
         raise UsageError(f"{place} has no limit; expected for example limits = ['step_ns.median <= 1.05 * baseline']")
-    found = [_limit(entry, place) for entry in entries]
-    names = [limit.name for limit in found]
+    every = [_limit(entry, place) for entry in entries]
+    names = [limit.name for limit in every]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"{place}: two limits are named {printable(name)!r}; give them different names")
-    return found
+    return every
 
 
 def _listed(value: Any, place: str) -> list[Any]:
@@ -212,16 +212,16 @@ def _values(
     limit: Limit, run: Run, baseline: Run | None, answers: dict[tuple[str, str, str], Any], jobs: int | None
 ) -> tuple[list[float], float | None]:
     """The values of a limit's column in the run, and the statistic of the baseline's values if the limit compares with it."""
-    values = _asked("run", limit, run, answers, jobs)
+    values = _values_of("run", limit, run, answers, jobs)
     if not limit.scale or baseline is None:
         return values, None
-    others = _asked("baseline", limit, baseline, answers, jobs)
+    others = _values_of("baseline", limit, baseline, answers, jobs)
     if not others and limit.statistic != "count":
         raise AlltraceError(f"the baseline has no {limit.column}")
     return values, _statistic(others, limit.statistic or "median")
 
 
-def _asked(which: str, limit: Limit, run: Run, answers: dict[tuple[str, str, str], Any], jobs: int | None) -> list[float]:
+def _values_of(which: str, limit: Limit, run: Run, answers: dict[tuple[str, str, str], Any], jobs: int | None) -> list[float]:
     from alltrace.recipes.execution.ask import ask
 
     key = which, limit.recipe, repr(limit.options)
@@ -249,8 +249,8 @@ def _judged(limit: Limit, values: list[float], baseline: float | None) -> dict[s
         value = next((v for v in values if not holds(v, bound)), values[0])
     else:  # every row must meet the limit, so the worst one decides
         value = max(values) if limit.compare in ("<", "<=") else min(values)
-    kept = holds(value, bound)
-    return _row(limit, "held" if kept else "breached", value=value, bound=bound, baseline=baseline)
+    met = holds(value, bound)
+    return _row(limit, "held" if met else "breached", value=value, bound=bound, baseline=baseline)
 
 
 def _row(limit: Limit, verdict: str, **others: Any) -> dict[str, Any]:
@@ -263,10 +263,10 @@ def _statistic(values: Sequence[float], statistic: str) -> float:
 
     if statistic == "count":
         return float(len(values))
-    found = np.asarray(values, np.float64)
+    numbers = np.asarray(values, np.float64)
     quantiles = {"min": 0.0, "q1": 0.25, "median": 0.5, "q3": 0.75, "p95": 0.95, "p99": 0.99, "max": 1.0}
     if statistic in quantiles:
-        return float(np.quantile(found, quantiles[statistic]))
+        return float(np.quantile(numbers, quantiles[statistic]))
     if statistic == "stddev":
-        return float(found.std(ddof=1)) if len(found) > 1 else 0.0
-    return float(found.sum() if statistic == "total" else found.mean())
+        return float(numbers.std(ddof=1)) if len(numbers) > 1 else 0.0
+    return float(numbers.sum() if statistic == "total" else numbers.mean())

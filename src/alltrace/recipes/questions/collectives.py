@@ -145,12 +145,12 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         raise UsageError(f"--link-gb-per-s is {link}; expected a bandwidth above 0, in decimal GB/s")
     columns, tests = _columns(options), options["nccl_tests"]
     if options["source"] == "inspector":
-        told = recorded(parts)
-        summary = _summed(told, list(zip(told.names, told.ranks, strict=True)), link, tests)
-        return Answer(summary.select([c.name for c in columns]), columns, tuple(notes_on(told, parts, run)))
-    found = _Instances(run.alignment, [p.rank for p in parts])
-    table = found.listed() if options["instances"] else _summed(found, found.groups, link, tests, run.members)
-    notes = [*found.notes(), *notes_on_sizes(run, found.unsized)]
+        records = recorded(parts)
+        summary = _summed(records, list(zip(records.names, records.ranks, strict=True)), link, tests)
+        return Answer(summary.select([c.name for c in columns]), columns, tuple(notes_on(records, parts, run)))
+    instances = _Instances(run.alignment, [p.rank for p in parts])
+    table = instances.listed() if options["instances"] else _summed(instances, instances.groups, link, tests, run.members)
+    notes = [*instances.notes(), *notes_on_sizes(run, instances.unsized)]
     return Answer(table.select([c.name for c in columns]), columns, tuple(notes))
 
 
@@ -165,8 +165,8 @@ class _Instances:
             members, names = alignment.unmatched_members(self.alone)
             self.groups = {number: (name, (self.alone,)) for number, name in enumerate(names)}
         instance = members.column("instance").to_numpy()
-        asked = np.isin(members.column("rank").to_numpy(), ranks)
-        wanted = np.isin(instance, instance[asked])
+        own = np.isin(members.column("rank").to_numpy(), ranks)
+        wanted = np.isin(instance, instance[own])
         members = members.filter(wanted)
         instance = instance[wanted]
         first = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1]))) if len(instance) else instance
@@ -264,18 +264,18 @@ class _Instances:
         return notes
 
 
-def _summed(found: _Instances | Recorded, groups: Any, link: float | None, tests: Any, devices: Members | None = None) -> Any:
+def _summed(instances: _Instances | Recorded, groups: Any, link: float | None, tests: Any, devices: Members | None = None) -> Any:
     """One row per communicator, operation and size; `groups` has the name and the ranks of each communicator.
 
     `devices`: What the ranks are, if they are devices.
     """
-    ops, codes = np.unique(found.op, return_inverse=True) if len(found.op) else (found.op, np.empty(0, np.int64))
-    keys, place = np.unique(np.stack([found.communicator, codes, found.bytes], axis=1), axis=0, return_inverse=True)
+    ops, codes = np.unique(instances.op, return_inverse=True) if len(instances.op) else (instances.op, np.empty(0, np.int64))
+    keys, place = np.unique(np.stack([instances.communicator, codes, instances.bytes], axis=1), axis=0, return_inverse=True)
     order = np.argsort(place.reshape(-1), kind="stable")
     cuts = np.searchsorted(place.reshape(-1)[order], np.arange(len(keys) + 1))
     rows = []
     for (communicator, code, size), a, b in zip(keys.tolist(), cuts[:-1], cuts[1:], strict=True):
-        row = _row(found, groups[communicator], str(ops[code]), size, order[a:b], link, tests)
+        row = _row(instances, groups[communicator], str(ops[code]), size, order[a:b], link, tests)
         if devices is not None:
             its = groups[communicator][1]
             row |= {"ranks": number_ranges(devices.ranks(its)), "devices": devices.devices(its)}
@@ -286,7 +286,7 @@ def _summed(found: _Instances | Recorded, groups: Any, link: float | None, tests
 
 
 def _row(
-    found: _Instances | Recorded,
+    instances: _Instances | Recorded,
     group: tuple[str | None, Sequence[int]],
     op: str,
     size: int,
@@ -294,8 +294,8 @@ def _row(
     link: float | None,
     tests: Any,
 ) -> dict[str, Any]:
-    ranks = int(found.group_size[here].max())
-    whole = here[found.whole[here]]
+    ranks = int(instances.group_size[here].max())
+    whole = here[instances.whole[here]]
     row: dict[str, Any] = {
         "communicator": group[0],
         "op": op,
@@ -304,13 +304,13 @@ def _row(
         "ranks": number_ranges(group[1]),
         "instances": len(here),
         "incomplete": len(here) - len(whole),
-        "duration_median_ns": round(float(np.median(found.duration[here]))),
-        "wait_ns": None if found.alone is not None else int(found.wait[here].sum()),
-        "wait_certain_ns": None if found.alone is not None else int(found.certain_wait[here].sum()),
+        "duration_median_ns": round(float(np.median(instances.duration[here]))),
+        "wait_ns": None if instances.alone is not None else int(instances.wait[here].sum()),
+        "wait_certain_ns": None if instances.alone is not None else int(instances.certain_wait[here].sum()),
     }
     if not len(whole):
         return row
-    skew, transfer = found.skew[whole], found.transfer[whole]
+    skew, transfer = instances.skew[whole], instances.transfer[whole]
     row |= {
         "skew_median_ns": round(float(np.median(skew))),
         "skew_p95_ns": round(float(np.percentile(skew, 95))),

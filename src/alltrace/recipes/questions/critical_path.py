@@ -131,7 +131,7 @@ def _labels(replay: Replay, pieces: Pieces, members: Any, run: RunFacts) -> dict
     """What each arc of the path is."""
     import numpy as np
 
-    found: dict[int, str | None] = {}
+    labels: dict[int, str | None] = {}
     main: dict[int, int] = {}
     arcs = np.unique(pieces.arc)
     nodes = np.unique(replay.graph.target[arcs])
@@ -150,11 +150,11 @@ def _labels(replay: Replay, pieces: Pieces, members: Any, run: RunFacts) -> dict
         number = int(replay.instance[arc])
         if number >= 0:
             row = int(first[np.searchsorted(instance, number)])
-            found[arc] = f"{ops[row]} ({groups.get(int(communicators[row]))})"
+            labels[arc] = f"{ops[row]} ({groups.get(int(communicators[row]))})"
         else:
             name = main.get(int(replay.graph.target[arc]))
-            found[arc] = None if name is None else texts[name]
-    return found
+            labels[arc] = None if name is None else texts[name]
+    return labels
 
 
 QUESTION = Question(

@@ -220,12 +220,12 @@ def _rank_tests(a: Any, b: Any) -> dict[tuple[Any, ...], tuple[float, float]]:
     codes, counts = codes[at], np.add.reduceat(counts, at, axis=1)
     bounds = np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1])))
     keys = whole.select(list(KEYS)).take(pa.array(first)).to_pylist()
-    found = {}
+    results = {}
     for low, high in zip(bounds.tolist(), [*bounds[1:].tolist(), len(codes)], strict=True):
         tested = rank_test(counts[0, low:high], counts[1, low:high])
         if tested is not None:
-            found[_key(keys[codes[low]])] = tested
-    return found
+            results[_key(keys[codes[low]])] = tested
+    return results
 
 
 def rank_test(a: Any, b: Any) -> tuple[float, float] | None:
@@ -255,8 +255,8 @@ def _adjusted(p_values: Mapping[tuple[Any, ...], float]) -> dict[tuple[Any, ...]
     """P values corrected for how many there are: Benjamini and Hochberg, "Controlling the False Discovery Rate" (1995)."""
     ranked = sorted(p_values, key=lambda k: p_values[k], reverse=True)
     least = 1.0
-    found = {}
+    corrected = {}
     for position, key in enumerate(ranked):
         least = min(least, p_values[key] * len(ranked) / (len(ranked) - position))
-        found[key] = least
-    return found
+        corrected[key] = least
+    return corrected

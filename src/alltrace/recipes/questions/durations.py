@@ -100,10 +100,6 @@ def _map_statement(options: Options) -> str:
     return "\nUNION ALL ".join([_NOTHING, *(source.statement(what) for what, source in _SOURCES.items() if what in wanted)])
 
 
-def _merge_statement(_options: Options) -> str:
-    return merged_statement(_STORED)
-
-
 def _reduce_statement(options: Options) -> str:
     statistics = statistics_statement(_labels(options), _STORED, "type_7")
     names = [c.name for c in COLUMNS]
@@ -119,7 +115,12 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
 
 
 SQL = Statements(
-    _reads, map=_map_statement, reduce=_reduce_statement, merge=_merge_statement, rank_tables=_rank_tables, computed=_computed
+    _reads,
+    map=_map_statement,
+    reduce=_reduce_statement,
+    merge=merged_statement(_STORED),
+    rank_tables=_rank_tables,
+    computed=_computed,
 )
 
 
@@ -139,8 +140,8 @@ def chosen(options: Mapping[str, Any]) -> set[str]:
 
 def distribution(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Any:
     """The distributions of all ranks with texts for names: columns of `KEYS`, `value` (ns) and `count`."""
-    given = [*_with_steps(parts, run, options), Part(-1, run_statement(_NOTHING, {}))]
-    return run_statement(_NAMED.format(name=_labels(options)["name"]), {PARTS: parts_table(given), "names": run.name_table()})
+    with_empty = [*_with_steps(parts, run, options), Part(-1, run_statement(_NOTHING, {}))]
+    return run_statement(_NAMED.format(name=_labels(options)["name"]), {PARTS: parts_table(with_empty), "names": run.name_table()})
 
 
 def _with_steps(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> list[Part]:
@@ -212,5 +213,6 @@ QUESTION = Question(
     chart=Chart("box", "name", ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns"), title="Durations", log_y=True),
     clock="aligned",
     sql=SQL,
+    map_ranks=SQL.map_ranks,
     important=("what", "name", "median_ns", "count", "total_ns"),
 )

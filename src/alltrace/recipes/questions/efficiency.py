@@ -170,22 +170,22 @@ def _device_sets(rank: Rank, convention: str) -> Iterator[_Set]:
             groups = {_USEFUL: ~talks, _MOVING: talks}
         for what, chosen in groups.items():
             pieces[what].append((device[chosen], start[chosen], end[chosen]))
-    for what, found in pieces.items():
-        device, start, end = (np.concatenate(c) for c in zip(*found, strict=True))
+    for what, own in pieces.items():
+        device, start, end = (np.concatenate(c) for c in zip(*own, strict=True))
         for number in np.unique(device).tolist():
             merged = merge(start[device == number], end[device == number])
             yield what, number, merged.starts, merged.ends
 
 
 def _host_sets(rank: Rank) -> Iterator[_Set]:
-    found = {}
+    sets = {}
     for what, name in ((_MPI, "mpi"), (_RUNTIME, "api")):
         table = rank.table(name, ("start", "end"))
         start = table.column("start").fill_null(0).to_numpy()
         end = table.column("end").fill_null(0).to_numpy()
-        found[what] = merge(start, end)
-    found[_RUNTIME] = difference(found[_RUNTIME], found[_MPI])
-    for what, merged in found.items():
+        sets[what] = merge(start, end)
+    sets[_RUNTIME] = difference(sets[_RUNTIME], sets[_MPI])
+    for what, merged in sets.items():
         yield what, -1, merged.starts, merged.ends
 
 
@@ -296,9 +296,9 @@ def _regions(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -
             whole = {p.rank: np.array([span]) for p in parts}
             yield replace(work.region(None, None, whole, whole), executed=work.executed)
     elif options["per"] == "range":
-        found = {p.rank: work.host[p.rank][_RANGE] for p in parts if len(work.host[p.rank].get(_RANGE, ()))}
-        if found:
-            yield work.region(None, options["range"], found, found)
+        ranges = {p.rank: work.host[p.rank][_RANGE] for p in parts if len(work.host[p.rank].get(_RANGE, ()))}
+        if ranges:
+            yield work.region(None, options["range"], ranges, ranges)
     else:
         steps = alignment_of(run).steps
         yield from work.steps(steps.filter(pa.array(np.isin(steps.column("rank").to_numpy(), [p.rank for p in parts]))))
@@ -332,16 +332,16 @@ class _Work:
             self.executed.setdefault(self._owners[identity], []).append(count)
         self._unrecorded = unrecorded_of(run)
         self._devices: dict[Any, tuple[Merged, Merged]] = {}
-        for identity, found in sets.items():
-            useful = union(found[_USEFUL])
-            self._devices[identity] = useful, difference(union(found[_MOVING]), useful)
+        for identity, own_sets in sets.items():
+            useful = union(own_sets[_USEFUL])
+            self._devices[identity] = useful, difference(union(own_sets[_MOVING]), useful)
 
     def span(self) -> tuple[int, int]:
         """First start and last end of any device's work; of calls if there is none."""
-        found = [(m.starts[0], m.ends[-1]) for pair in self._devices.values() for m in pair if len(m.starts)]
-        if not found:
-            found = [(t[0, 0], t[-1, 1]) for own in self.host.values() for w, t in own.items() if w != _RANGE and len(t)]
-        return (int(min(s for s, _ in found)), int(max(e for _, e in found))) if found else (0, 0)
+        extents = [(m.starts[0], m.ends[-1]) for pair in self._devices.values() for m in pair if len(m.starts)]
+        if not extents:
+            extents = [(t[0, 0], t[-1, 1]) for own in self.host.values() for w, t in own.items() if w != _RANGE and len(t)]
+        return (int(min(s for s, _ in extents)), int(max(e for _, e in extents))) if extents else (0, 0)
 
     def region(
         self, step: int | None, name: str | None, device: Mapping[int, NDArray[Any]], host: Mapping[int, NDArray[Any]]
@@ -385,8 +385,8 @@ class _Work:
 
         def covered(of: int, spans: NDArray[Any], merged: Merged) -> list[int]:
             first, last = spans[of_rank[of]].T
-            found: list[int] = overlap_ns(first, np.maximum(first, last), merged).tolist()
-            return found
+            lengths: list[int] = overlap_ns(first, np.maximum(first, last), merged).tolist()
+            return lengths
 
         busy = [
             (owner, covered(owner, device, useful), covered(owner, device, moving))
@@ -436,15 +436,13 @@ def _within(merged: Merged, spans: NDArray[Any]) -> int:
 
 def _missing(parts: Sequence[Part], rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> list[str]:
     if not parts or rows:
-        counts = {len(p.table.filter(_is_range(p.table))) for p in parts} if options["per"] == "range" else set()
+        counts = (
+            {len(p.table.filter(pc.equal(p.table.column("what"), _RANGE))) for p in parts} if options["per"] == "range" else set()
+        )
         return [f"ranks have {min(counts)} to {max(counts)} ranges {options['range']!r}"] if len(counts) > 1 else []
     if options["per"] == "range":
         return [f"no rank has a range {options['range']!r}, so the answer is empty"]
     return ["no steps were found, so the answer is empty"] if options["per"] == "step" else ["nothing took any time"]
-
-
-def _is_range(table: Any) -> Any:
-    return pc.equal(table.column("what"), _RANGE)
 
 
 def _scaled(rows: Sequence[dict[str, Any]], options: Mapping[str, Any]) -> list[str]:

@@ -40,7 +40,7 @@ READS: Reads = {
 
 def _map(rank: Rank, options: Options) -> Any:
     start, end, device, labels, codes = _work(rank)
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     unrecorded = rank.unrecorded()
     for number in np.unique(device).tolist():
         on = np.flatnonzero(device == number)
@@ -53,12 +53,12 @@ def _map(rank: Rank, options: Options) -> Any:
         by_end, by_start = on[np.lexsort((-start[on], end[on]))], on[np.lexsort((-end[on], start[on]))]
         last = by_end[np.searchsorted(end[by_end], open_.starts[long], "right") - 1]
         first = by_start[np.searchsorted(start[by_start], open_.ends[long], "left")]
-        found += [
+        rows += [
             {"device": number, "start_ns": s, "duration_ns": d, "before": labels[codes[b]], "after": labels[codes[a]]}
             for s, d, b, a in zip(open_.starts[long].tolist(), open_.durations_ns[long].tolist(), last, first, strict=True)
         ]
-    found.sort(key=lambda g: (-g["duration_ns"], g["start_ns"]))
-    return pa.Table.from_pylist(found[: options["rows"] or None])
+    rows.sort(key=lambda g: (-g["duration_ns"], g["start_ns"]))
+    return pa.Table.from_pylist(rows[: options["rows"] or None])
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:

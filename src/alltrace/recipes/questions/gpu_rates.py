@@ -71,7 +71,7 @@ def _map(rank: Rank, options: Options) -> Any:
     mine = options[_MINE].get(rank.rank, frozenset())
     rows: list[dict[str, Any]] = []
     counts = executed(rank)
-    for sampling in samplings(rank, of_host=True):
+    for sampling in samplings(rank):
         name = names.get(sampling.device)
         if sampling.device not in mine and (rank.host, name) in options[_TAKEN]:
             continue  # it is listed with the rank that uses it

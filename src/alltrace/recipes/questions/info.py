@@ -63,8 +63,8 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     from alltrace.run.clock import clock_map
 
     manifest = run.manifest
-    asked = {p.rank for p in parts}
-    ranks = [r for r in run.ranks if r.rank in asked]
+    numbers = {p.rank for p in parts}
+    ranks = [r for r in run.ranks if r.rank in numbers]
     present = [t for t in EVENT_TABLES if any(r.rows.get(t) for r in ranks)]
     roles = {r.rank: manifest.role_of(r) for r in ranks}
     absent = {*EVENT_TABLES, *(() if any(roles.values()) else ("role",))} - set(present)
@@ -125,22 +125,22 @@ def _communicators(alignment: Aligned | None, ranks: Sequence[int]) -> list[dict
 def _missing_records(manifest: Manifest, ranks: Sequence[RankRecord]) -> list[dict[str, Any]]:
     from alltrace.run.clock import clock_map
 
-    found = []
+    rows = []
     for rank in ranks:
         clock = clock_map(manifest, rank)
         hidden = _unrecorded_ns(rank)
         for lost in rank.missing_records:
             times = {"start_ns": clock.apply_one(lost.start_ns), "end_ns": clock.apply_one(lost.end_ns)}
             counts: dict[str, Any] = {"what": lost.what, "number": lost.number, "of": lost.of, "place": lost.place}
-            found.append({"rank": rank.rank, **counts, **times, "unrecorded_ns": 0 if lost.what == "launches" else hidden})
-    return found
+            rows.append({"rank": rank.rank, **counts, **times, "unrecorded_ns": 0 if lost.what == "launches" else hidden})
+    return rows
 
 
 def _logs(manifest: Manifest) -> list[str]:
     """Which GPU logs were joined with the reports."""
-    found = [log for log in manifest.logs if log.kind == "gpu"]
-    samples = counted(sum(log.records for log in found), "sample")
-    return [f"{counted(len(found), 'GPU log')} joined: {samples} of clocks, power and temperature in `gpu_log`"] if found else []
+    logs = [log for log in manifest.logs if log.kind == "gpu"]
+    samples = counted(sum(log.records for log in logs), "sample")
+    return [f"{counted(len(logs), 'GPU log')} joined: {samples} of clocks, power and temperature in `gpu_log`"] if logs else []
 
 
 def _warnings(manifest: Any) -> list[str]:
@@ -149,8 +149,8 @@ def _warnings(manifest: Any) -> list[str]:
     for number, report in enumerate(manifest.reports):
         for warning in warnings_of_report(manifest, number):
             by_text[str(warning)].append(path_text(report.path))
-    found = [f"{paths[0]}: {text}" if len(paths) == 1 else f"{len(paths)} reports: {text}" for text, paths in by_text.items()]
-    return [*found, *(f"left out: {r}" for r in manifest.redactions)]
+    texts = [f"{paths[0]}: {text}" if len(paths) == 1 else f"{len(paths)} reports: {text}" for text, paths in by_text.items()]
+    return [*texts, *(f"left out: {r}" for r in manifest.redactions)]
 
 
 QUESTION = Question(

@@ -48,10 +48,10 @@ def _map(rank: Rank, options: Options) -> Any:
         names = _operators(rank, table)
     rows = pa.table([names, rank.texts(table.column("metric")), table.column("value")], names=[*_KEYS, "value"])
     sums = [("value", f) for f in ("count", "list", "min", "max")]
-    found = rows.group_by(list(_KEYS), use_threads=False).aggregate(sums)
-    totals = pa.array([math.fsum(values) for values in found.column("value_list").to_pylist()], pa.float64())
-    unknown = pa.array([table.column("thread").null_count == table.num_rows] * found.num_rows)
-    return found.drop_columns(["value_list"]).append_column("total", totals).append_column("unknown", unknown)
+    groups = rows.group_by(list(_KEYS), use_threads=False).aggregate(sums)
+    totals = pa.array([math.fsum(values) for values in groups.column("value_list").to_pylist()], pa.float64())
+    unknown = pa.array([table.column("thread").null_count == table.num_rows] * groups.num_rows)
+    return groups.drop_columns(["value_list"]).append_column("total", totals).append_column("unknown", unknown)
 
 
 def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:

@@ -40,15 +40,15 @@ COLUMNS: col.Columns = (
 
 
 def _map(rank: Rank, _options: Options) -> Any:
-    found = origins_of(rank)
-    kinds, place = distinct_rows(found.name, found.operator, found.module, found.line)
+    origins = origins_of(rank)
+    kinds, place = distinct_rows(origins.name, origins.operator, origins.module, origins.line)
     count, total = (np.zeros(kinds.shape[1], np.int64) for _ in range(2))
     np.add.at(count, place, 1)
-    np.add.at(total, place, found.length)
+    np.add.at(total, place, origins.length)
     texts = rank.texts(pa.array(kinds[0], mask=kinds[0] == 0))
-    columns = [[*names, None] for names in (found.operators, found.modules, found.lines)]
+    columns = [[*names, None] for names in (origins.operators, origins.modules, origins.lines)]
     places = [pa.array([own[n] for n in codes.tolist()], pa.string()) for own, codes in zip(columns, kinds[1:], strict=True)]
-    replays = [pa.array([ns] * len(count), pa.int64()) for ns in (found.replayed_ns, found.joined_ns)]
+    replays = [pa.array([ns] * len(count), pa.int64()) for ns in (origins.replayed_ns, origins.joined_ns)]
     return pa.table([texts, *places, count, total, *replays], names=[*_KEYS, "count", "total_ns", *_REPLAYS])
 
 

@@ -56,8 +56,8 @@ def _map(rank: Rank, options: Options) -> Any:
     name, at = name[outer], at.of(outer)
     work = gpu_work(rank)
     mine = np.flatnonzero((work.call >= 0) & (work.kind == KERNEL))
-    found = _sequences(at, Intervals(*(work.of_calls(c, mine) for c in ("thread", "start", "end"))), work, mine)
-    return _grouped(names, name, at, found, options["min_length"])
+    sequences = _sequences(at, Intervals(*(work.of_calls(c, mine) for c in ("thread", "start", "end"))), work, mine)
+    return _grouped(names, name, at, sequences, options["min_length"])
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
@@ -139,10 +139,10 @@ def _mixed(values: Any) -> Any:
     return values ^ (values >> np.uint64(31))
 
 
-def _shown(found: _Found, rows: Any) -> Any:
+def _shown(sequences: _Found, rows: Any) -> Any:
     """The ids of the first names of the sequences of some calls, as lists."""
-    kinds, codes = distinct(found.names)
-    first, length = found.first[rows], np.minimum(found.stop[rows] - found.first[rows], _SHOWN)
+    kinds, codes = distinct(sequences.names)
+    first, length = sequences.first[rows], np.minimum(sequences.stop[rows] - sequences.first[rows], _SHOWN)
     ends = np.cumsum(length)
     at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - (ends - length), length)
     small = np.int16 if len(kinds) < 1 << 15 else np.int32
@@ -150,13 +150,13 @@ def _shown(found: _Found, rows: Any) -> Any:
     return pa.ListArray.from_arrays(pa.array(np.concatenate(([0], ends)), pa.int32()), names)
 
 
-def _grouped(names: Sequence[str], name: Any, at: Any, found: _Found, least: int) -> Any:
-    long = np.flatnonzero(found.stop - found.first >= least)
-    keys = [name[long], found.code[long], (found.stop - found.first)[long]]
+def _grouped(names: Sequence[str], name: Any, at: Any, sequences: _Found, least: int) -> Any:
+    long = np.flatnonzero(sequences.stop - sequences.first >= least)
+    keys = [name[long], sequences.code[long], (sequences.stop - sequences.first)[long]]
     place, one = group([pa.array(k) for k in keys])
     groups = [k[one] for k in keys]
     gpu, cpu = np.zeros(len(one), np.int64), np.zeros(len(one), np.int64)
-    np.add.at(gpu, place, found.gpu_ns[long])
+    np.add.at(gpu, place, sequences.gpu_ns[long])
     np.add.at(cpu, place, (at.end - at.start)[long])
     count = np.bincount(place, minlength=len(one))
     return pa.table(
@@ -164,7 +164,7 @@ def _grouped(names: Sequence[str], name: Any, at: Any, found: _Found, least: int
             "operator": pa.array([names[n] for n in groups[0].tolist()], pa.string()),
             "code": pa.array(groups[1], pa.int64()),
             "length": pa.array(groups[2], pa.int64()),
-            "kernels": _shown(found, long[one]),
+            "kernels": _shown(sequences, long[one]),
             "count": pa.array(count.astype(np.int64)),
             "gpu_total_ns": pa.array(gpu),
             "cpu_total_ns": pa.array(cpu),

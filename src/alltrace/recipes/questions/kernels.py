@@ -107,5 +107,6 @@ QUESTION = Question(
     ),
     chart=_chart,
     sql=SQL,
+    map_ranks=SQL.map_ranks,
     important=("name", "rank", "total_ns", "time_percent", "count", "median_ns"),
 )

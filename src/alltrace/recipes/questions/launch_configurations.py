@@ -39,16 +39,9 @@ FROM (SELECT *, "end" - start AS length FROM kernels) GROUP BY ALL
 """
 
 
-def _reduce_statement(_options: Options) -> str:
-    return _OVER_RANKS
-
-
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     table = answer_table(SQL.over_parts(parts, run, options), COLUMNS) if parts else col.schema_of(COLUMNS).empty_table()
     return Answer(table, COLUMNS, chart=CHART)
-
-
-SQL = Statements(READS, map=MAP_SQL, reduce=_reduce_statement)
 
 
 _OVER_RANKS = f"""
@@ -60,6 +53,7 @@ SELECT coalesce(text_of(name), text_of(short_name)) AS name, text_of(short_name)
   total_ns, total_ns / coalesce(nullif(sum(total_ns) OVER (), 0), 1) * 100 AS time_percent, min_ns, max_ns
 FROM configurations ORDER BY total_ns DESC, 1, {", ".join(_SIZES)}
 """
+SQL = Statements(READS, map=MAP_SQL, reduce=_OVER_RANKS)
 
 QUESTION = Question(
     "launch-configurations",
@@ -71,4 +65,5 @@ QUESTION = Question(
     chart=CHART,
     sql=SQL,
     important=("short_name", "block_x", "total_ns", "grid_x", "time_percent"),
+    map_ranks=SQL.map_ranks,
 )

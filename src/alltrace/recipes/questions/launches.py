@@ -31,16 +31,28 @@ from alltrace.trace import columns as col
 from alltrace.trace.intervals import bin_coverage_ns, bin_edges, bin_load_ns, by_track, concurrency, merge
 
 _CALL, _GPU, _DELAY, _SHORT = range(4)
-_MEASURED = f"""
+_MEASURED = """
 WITH measured AS (
   SELECT *, greatest(call_end - call_start, 0) AS call, "end" - start AS gpu,
     greatest(start - greatest(call_end, call_start), 0) AS delay
   FROM launched
 )
+"""
+_VALUES = f"""{_MEASURED}
 SELECT rank, {{keys}}{_CALL} AS measure, call AS value FROM measured
 UNION ALL SELECT rank, {{keys}}{_GPU}, gpu FROM measured
 UNION ALL SELECT rank, {{keys}}{_DELAY}, delay FROM measured
 UNION ALL SELECT rank, {{keys}}{_SHORT}, (gpu < call)::BIGINT FROM measured
+"""
+_OF_EACH_RANK = f"""{_MEASURED}
+SELECT rank, count(*) AS launches,
+  sum(call) / count(*) AS call_mean_ns, exact_median(call) AS call_median_ns, max(call) AS call_max_ns,
+  sum(gpu) / count(*) AS gpu_mean_ns, exact_median(gpu) AS gpu_median_ns,
+  sum(delay) / count(*) AS delay_mean_ns, exact_median(delay) AS delay_median_ns, max(delay) AS delay_max_ns,
+  count(*) FILTER (gpu < call) AS short,
+  count(*) FILTER (call > $call_cutoff_ns) AS slow,
+  count(*) FILTER (delay > $delay_cutoff_ns) AS late
+FROM measured GROUP BY rank
 """
 _ABOVE = {
     "slow": "sum(count) FILTER (value > $call_cutoff_ns)",
@@ -48,7 +60,7 @@ _ABOVE = {
 }
 _REDUCE = f"""
 WITH statistics AS ({{statistics}})
-SELECT {{by}}, max(count) AS launches,
+SELECT name, max(count) AS launches,
   any_value(mean) FILTER (measure = {_CALL}) AS call_mean_ns,
   any_value(median) FILTER (measure = {_CALL}) AS call_median_ns,
   any_value(max) FILTER (measure = {_CALL}) AS call_max_ns,
@@ -60,10 +72,10 @@ SELECT {{by}}, max(count) AS launches,
   any_value(total) FILTER (measure = {_SHORT}) AS short,
   coalesce(any_value(slow) FILTER (measure = {_CALL}), 0) AS slow,
   coalesce(any_value(late) FILTER (measure = {_DELAY}), 0) AS late
-FROM statistics GROUP BY {{by}} ORDER BY {{order}}
+FROM statistics GROUP BY name ORDER BY launches DESC, coalesce(name, '') LIMIT if($top = 0, NULL, $top)
 """
-_KEYS = {"rank": (), "kernel": ("name", "word"), "call": ("name",)}
-_MAP_SQL = distribution_statement(("{keys}measure",), _MEASURED)
+_KEYS = {"kernel": ("name", "word"), "call": ("name",)}
+_MAP_SQL = distribution_statement(("{keys}measure",), _VALUES)
 
 _LAUNCHES = (
     col.whole("launches", "kernels, copies and fills with a known call"),
@@ -139,6 +151,8 @@ def _reading(options: Options) -> Reads:
 
 
 def _map_statement(options: Options) -> str:
+    if _stand_alone(options):
+        return _OF_EACH_RANK
     return _MAP_SQL.format_map({"keys": "".join(f"{key}, " for key in _KEYS[options["by"]])})
 
 
@@ -172,14 +186,11 @@ def _stand_alone(options: Options) -> bool:
 
 
 def _reduce_statement(options: Options) -> str:
-    by_rank = _stand_alone(options)
+    if _stand_alone(options):
+        return "SELECT * FROM parts ORDER BY rank"
     keys = _KEYS[options["by"]]
-    named = {} if by_rank else {"name": f"coalesce({', '.join(['text_of(name)', *keys[1:]])})"}
-    statistics = statistics_statement(
-        {**named, "measure": "measure"}, (*keys, "measure"), "type_7", quartiles=False, by_rank=by_rank, further=_ABOVE
-    )
-    order = "rank" if by_rank else "launches DESC, coalesce(name, '') LIMIT if($top = 0, NULL, $top)"
-    return _REDUCE.format(by="rank" if by_rank else "name", statistics=statistics, order=order)
+    labels = {"name": f"coalesce({', '.join(['text_of(name)', *keys[1:]])})", "measure": "measure"}
+    return _REDUCE.format(statistics=statistics_statement(labels, (*keys, "measure"), "type_7", quartiles=False, further=_ABOVE))
 
 
 SQL = Statements(
@@ -199,6 +210,10 @@ def _map(rank: Rank, options: Options) -> Any:
     if options["by"] == "stream":
         return pa.Table.from_pylist(list(_streams(rank, options)))
     return SQL.map_rank(rank, options)
+
+
+def _map_ranks(ranks: Sequence[Rank], options: Options) -> pa.Table | None:
+    return SQL.map_ranks(ranks, options) if options["by"] in ("rank", *_KEYS) else None
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
@@ -316,5 +331,6 @@ QUESTION = Question(
     chart=_chart,
     clock=_clock,
     sql=SQL,
+    map_ranks=_map_ranks,
     important=("rank", "launches", "delay_median_ns", "call_median_ns", "late", "slow", "short"),
 )

@@ -42,11 +42,11 @@ def _map(rank: Rank, _options: Options) -> Any:
     steps = steps_of(rank)
     rows = []
     for pool in pools_of(rank):
-        given, taken = pool.size >= 0, pool.size < 0
+        handed_out, taken = pool.size >= 0, pool.size < 0
         alone = pool.partner < 0
         peak = max(pool.peak, 0)
         step = int(steps.of(pool.time[[peak]])[0])
-        kept = given & alone
+        kept_alone = handed_out & alone
         rows.append(
             {
                 **pool.facts(),
@@ -57,10 +57,10 @@ def _map(rank: Rank, _options: Options) -> Any:
                 "peak_reserved_bytes": _known(int(pool.reserved.max())),
                 "first_bytes": pool.before,
                 "last_bytes": int(pool.allocated[-1]),
-                "allocations": int(given.sum()),
-                "handed_out_bytes": int(pool.size[given].sum()),
-                "kept": int(kept.sum()) if pool.addressed else None,
-                "kept_bytes": int(pool.size[kept].sum()) if pool.addressed else None,
+                "allocations": int(handed_out.sum()),
+                "handed_out_bytes": int(pool.size[handed_out].sum()),
+                "kept": int(kept_alone.sum()) if pool.addressed else None,
+                "kept_bytes": int(pool.size[kept_alone].sum()) if pool.addressed else None,
                 "frees": int(taken.sum()),
                 "unmatched_frees": int((taken & alone).sum()) if pool.addressed else None,
             }

@@ -46,8 +46,8 @@ def _map(rank: Rank, options: Options) -> Any:
     for number in np.unique(device).tolist():
         for direction in sorted(set(kind[device == number])):
             mine = np.flatnonzero((device == number) & (kind == direction))
-            found = _rates(start[mine], end[mine], size[mine], options["bins"])
-            rows += [{"device": number, "kind": direction, **row} for row in found]
+            rates = _rates(start[mine], end[mine], size[mine], options["bins"])
+            rows += [{"device": number, "kind": direction, **row} for row in rates]
     return pa.Table.from_pylist(rows)
 
 

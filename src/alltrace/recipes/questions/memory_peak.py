@@ -47,14 +47,14 @@ def _map(rank: Rank, options: Options) -> Any:
     for pool in pools_of(rank):
         owner = owners(pool)
         owner = np.where(owner < 0, len(names), owner)
-        alive, given = pool.alive(pool.peak), np.flatnonzero(pool.size >= 0)
+        alive, handed_out = pool.alive(pool.peak), np.flatnonzero(pool.size >= 0)
         kinds, place = np.unique(owner, return_inverse=True)
         sums = {name: np.zeros(len(kinds), np.int64) for name in _SUMS}
         for name, own, values in (
             ("peak_bytes", alive, pool.size[alive]),
             ("peak_blocks", alive, np.ones_like(alive)),
-            ("allocations", given, np.ones_like(given)),
-            ("handed_out_bytes", given, pool.size[given]),
+            ("allocations", handed_out, np.ones_like(handed_out)),
+            ("handed_out_bytes", handed_out, pool.size[handed_out]),
             ("net_bytes", np.arange(len(pool)), pool.size),
         ):
             np.add.at(sums[name], place[own], values)
@@ -68,34 +68,34 @@ def _map(rank: Rank, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
-    found = [(p.rank, row) for p in parts for row in p.table.to_pylist()]
+    by_rank = [(p.rank, row) for p in parts for row in p.table.to_pylist()]
     whole: dict[str, int] = {}
     together: dict[tuple[str | None, str, bool], dict[int, list[dict[str, Any]]]] = {}
-    for rank, row in found:
+    for rank, row in by_rank:
         whole[row["memory"]] = whole.get(row["memory"], 0) + row["whole_bytes"]
         together.setdefault((row["name"], row["memory"], row["before"]), {}).setdefault(rank, []).append(row)
     rows: list[dict[str, Any]] = []
     for (name, memory, before), ranks in together.items():
         peaks = {rank: _sum(own, "peak_bytes") for rank, own in ranks.items()}
-        told = {rank: peak for rank, peak in peaks.items() if peak is not None}
-        if before and not sum(told.values()):
+        at_peak = {rank: peak for rank, peak in peaks.items() if peak is not None}
+        if before and not sum(at_peak.values()):
             continue
-        most = max(told, key=lambda r: (told[r], -r), default=None)
+        most = max(at_peak, key=lambda r: (at_peak[r], -r), default=None)
         every = [row for own in ranks.values() for row in own]
         rows.append(
             {
                 "name": name,
                 "memory": memory,
                 "ranks": len(ranks),
-                "peak_bytes": sum(told.values()) if told else None,
-                "peak_percent": 100 * sum(told.values()) / whole[memory] if told and whole[memory] else None,
-                "most_bytes": told[most] if most is not None else None,
+                "peak_bytes": sum(at_peak.values()) if at_peak else None,
+                "peak_percent": 100 * sum(at_peak.values()) / whole[memory] if at_peak and whole[memory] else None,
+                "most_bytes": at_peak[most] if most is not None else None,
                 "most_rank": most,
                 **{c: _sum(every, c) for c in ("peak_blocks", "allocations", "handed_out_bytes", "net_bytes")},
             }
         )
     rows.sort(key=lambda r: (-(r["peak_bytes"] or 0), -(r["handed_out_bytes"] or 0), r["memory"], r["name"] or ""))
-    notes = [*pool_notes(found)]
+    notes = [*pool_notes(by_rank)]
     if options["top"] and len(rows) > options["top"]:
         notes.append(f"{options['top']} of {len(rows)} rows are shown (--top)")
     table = col.table_of(rows[: options["top"] or None], COLUMNS)
@@ -114,8 +114,10 @@ def _owners(rank: Rank, by: str) -> tuple[Callable[[Pool], Int64], list[str | No
 
     def owners(pool: Pool) -> Int64:
         """A snapshot has the stack with each block; in a trace it is what surrounds the allocation."""
-        found = owners_of(nodes, pool)
-        return np.where(pool.stack != 0, len(nodes.names) + np.searchsorted(ids, pool.stack), found) if len(ids) else found
+        surrounding = owners_of(nodes, pool)
+        return (
+            np.where(pool.stack != 0, len(nodes.names) + np.searchsorted(ids, pool.stack), surrounding) if len(ids) else surrounding
+        )
 
     return owners, names
 

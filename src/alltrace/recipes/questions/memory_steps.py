@@ -80,10 +80,10 @@ def _rows(pool: Pool, steps: RankSteps, nodes: Nodes) -> Iterator[dict[str, Any]
     for n, (low, high) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
         start = int(pool.allocated[low - 1]) if low else pool.before
         own = np.arange(low, high)
-        given = own[pool.size[own] >= 0]
+        handed_out = own[pool.size[own] >= 0]
         row: dict[str, Any] = {"outlived_bytes": None, "outlived_by": None}
         if n + 1 < len(steps.start) and pool.addressed:
-            outlived = given[freed[given] >= steps.end[n + 1]]
+            outlived = handed_out[freed[handed_out] >= steps.end[n + 1]]
             by = np.zeros(len(nodes.names) + 1, np.int64)
             np.add.at(by, owner[outlived], pool.size[outlived])
             row["outlived_bytes"] = int(pool.size[outlived].sum())
@@ -99,8 +99,8 @@ def _rows(pool: Pool, steps: RankSteps, nodes: Nodes) -> Iterator[dict[str, Any]
             "growth_bytes": end - start,
             "peak_bytes": max(start, int(pool.allocated[own].max(initial=start))),
             "peak_reserved_bytes": reserved if reserved > 0 else None,
-            "allocations": len(given),
-            "handed_out_bytes": int(pool.size[given].sum()),
+            "allocations": len(handed_out),
+            "handed_out_bytes": int(pool.size[handed_out].sum()),
             **row,
         }
 

@@ -62,12 +62,12 @@ def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
 
 
 def _map(rank: Rank, options: Options) -> Any:
-    found = samplings(rank, of_host=True)
+    sampled = samplings(rank)
     rows = []
-    if not found:
+    if not sampled:
         return pa.table({})
     for name, device, work in _ranges(rank, options["top"]) if options["by"] == "range" else _kernels(rank, options["top"]):
-        for sampling in found:
+        for sampling in sampled:
             if sampling.device != device or not work.total_ns:
                 continue
             weights = sampling.weights(work)
@@ -94,14 +94,14 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     return Answer.of(rows, COLUMNS, tuple(notes))
 
 
-def _longest(found: list[tuple[str, int, Merged]], top: int) -> list[tuple[str, int, Merged]]:
+def _longest(every: list[tuple[str, int, Merged]], top: int) -> list[tuple[str, int, Merged]]:
     """Those with most time, at most `top` of each device; all for 0."""
-    ordered = sorted(found, key=lambda f: (f[1], -f[2].total_ns, f[0]))
-    kept: list[tuple[str, int, Merged]] = []
+    ordered = sorted(every, key=lambda f: (f[1], -f[2].total_ns, f[0]))
+    longest: list[tuple[str, int, Merged]] = []
     for name, device, work in ordered:
-        if not top or sum(d == device for _, d, _ in kept) < top:
-            kept.append((name, device, work))
-    return kept
+        if not top or sum(d == device for _, d, _ in longest) < top:
+            longest.append((name, device, work))
+    return longest
 
 
 def _kernels(rank: Rank, top: int) -> list[tuple[str, int, Merged]]:
@@ -126,22 +126,22 @@ def _ranges(rank: Rank, top: int) -> list[tuple[str, int, Merged]]:
     spans, call_start, call_end = on_one_line(table, calls.thread, calls.start, calls.end)
     rows_of, names = stems_of(rank, integers(table.column("name"), -1))
     call_of_pair = calls.call_of_pair()
-    found: list[tuple[str, int, Merged]] = []
+    by_name: list[tuple[str, int, Merged]] = []
     for name in _names(rank, top):
         rows = np.flatnonzero(rows_of == names.index(name))
         inside = Spans(spans.start[rows], spans.end[rows], spans.length[rows]).contain(call_start, call_end)
         pieces = np.unique(calls.op[inside[call_of_pair]])
         order = pieces[np.lexsort((start[pieces], device[pieces]))]
-        found += [(name or "", d, merge(start[order[at]], end[order[at]])) for (d,), at in by_track(device[order])]
-    return _longest(found, top)
+        by_name += [(name or "", d, merge(start[order[at]], end[order[at]])) for (d,), at in by_track(device[order])]
+    return _longest(by_name, top)
 
 
 def _names(rank: Rank, top: int) -> list[str | None]:
     """Names of ranges with work, those with the longest extents on the GPU first."""
-    found = projection(rank)
-    at, names = stems_of(rank, integers(found.ranges.column("name"), -1))
+    projected = projection(rank)
+    at, names = stems_of(rank, integers(projected.ranges.column("name"), -1))
     extent = np.zeros(len(names), np.int64)
-    np.add.at(extent, at, found.last - found.first)
+    np.add.at(extent, at, projected.last - projected.first)
     order = sorted(range(len(names)), key=lambda n: (-extent[n], names[n] or ""))
     return [names[n] for n in (order[:top] if top else order)]
 

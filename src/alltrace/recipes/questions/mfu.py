@@ -80,13 +80,13 @@ def _map(rank: Rank, _options: Options) -> Any:
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     steps = run.alignment.steps if run.alignment is not None else STEPS.arrow_schema().empty_table()
-    asked = np.array([p.rank for p in parts], np.int64)
-    steps = steps.filter(pa.array(np.isin(steps.column("rank").to_numpy(), asked)))
-    found = len({d.identity for r in run.ranks for d in r.devices}) or len(run.ranks)
-    gpus = options["gpus"] or max(found, 1)
+    numbers = np.array([p.rank for p in parts], np.int64)
+    steps = steps.filter(pa.array(np.isin(steps.column("rank").to_numpy(), numbers)))
+    devices = len({d.identity for r in run.ranks for d in r.devices}) or len(run.ranks)
+    gpus = options["gpus"] or max(devices, 1)
     passes = _PASSES[options["work"]]
-    told = (options["parameters"], options["layers"], options["hidden"], options["sequence"], options["causal"])
-    model, hardware = (Model(*told, passes=n) for n in (passes, passes + options["recompute"]))
+    dimensions = (options["parameters"], options["layers"], options["hidden"], options["sequence"], options["causal"])
+    model, hardware = (Model(*dimensions, passes=n) for n in (passes, passes + options["recompute"]))
     tokens = options["batch"] * options["sequence"]
     peak = gpus * options["peak_tflops"] * _TERA
     rows = []
@@ -115,10 +115,10 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
 def _times(steps: Any) -> list[dict[str, Any]]:
     """The time of each step, the exact median over ranks: from its start to the next step's, or to its end if it is the last."""
     starts = {(r["rank"], r["step"]): r["start"] for r in steps.to_pylist()}
-    found: dict[int, tuple[list[int], set[str]]] = {}
+    by_step: dict[int, tuple[list[int], set[str]]] = {}
     for row in steps.to_pylist():
         after = starts.get((row["rank"], row["step"] + 1), row["end"])
-        times, kinds = found.setdefault(row["step"], ([], set()))
+        times, kinds = by_step.setdefault(row["step"], ([], set()))
         times.append(max(after - row["start"], 0))
         kinds.add(row["kind"])
     # a step is a checkpoint or a warm-up where it is one on any rank
@@ -130,7 +130,7 @@ def _times(steps: Any) -> list[dict[str, Any]]:
             "ranks": len(times),
             "step_ns": int(np.median(times)),
         }
-        for step, (times, kinds) in sorted(found.items())
+        for step, (times, kinds) in sorted(by_step.items())
     ]
 
 

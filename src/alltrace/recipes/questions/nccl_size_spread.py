@@ -72,8 +72,8 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     if options["measure"] == "transfer":
         whole, notes = _transfers(run, [p.rank for p in parts], options)
     else:
-        given = [p for p in parts if p.table.num_rows]
-        whole = pa.concat_tables([with_rank(p.table, p.rank) for p in given]) if given else None
+        filled = [p for p in parts if p.table.num_rows]
+        whole = pa.concat_tables([with_rank(p.table, p.rank) for p in filled]) if filled else None
         if whole is not None and options["by"] != "rank":
             whole = whole.drop_columns(["rank"])
         notes = []
@@ -203,10 +203,10 @@ def _beside_tests(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any])
     """Lines of the spread and of nccl-tests over sizes, for the operation with the most time that has results of nccl-tests."""
     if options["by"] != "all":
         return None
-    held = [r for r in rows if r.get("tests_time_ns") is not None]
-    if not held:
+    tested = [r for r in rows if r.get("tests_time_ns") is not None]
+    if not tested:
         return None
-    op = max(held, key=lambda r: sum(h["total_ns"] for h in held if h["op"] == r["op"]))["op"]
+    op = max(tested, key=lambda r: sum(h["total_ns"] for h in tested if h["op"] == r["op"]))["op"]
     if len({(r["group_size"], r["datatype"]) for r in rows if r["op"] == op}) > 1:
         return None
     title = f"Times of {op} by message size, with nccl-tests"
@@ -227,9 +227,9 @@ def _size(size: int) -> str:
 def _notes_on_tests(rows: Sequence[Mapping[str, Any]], tests: Any) -> list[str]:
     if tests is None:
         return []
-    held = sum(r.get("tests_ratio") is not None for r in rows)
+    tested = sum(r.get("tests_ratio") is not None for r in rows)
     runs = len(set(tests.column("run").to_pylist()))
-    return [f"{held} of {len(rows)} rows have a size that the {runs} runs of nccl-tests cover on as many ranks"]
+    return [f"{tested} of {len(rows)} rows have a size that the {runs} runs of nccl-tests cover on as many ranks"]
 
 
 QUESTION = Question(

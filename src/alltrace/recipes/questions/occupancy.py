@@ -123,15 +123,11 @@ def _reads(_options: Options) -> dict[str, tuple[str, ...]]:
     return {**dict(READS), "devices": ("device", *DEVICE_LIMITS)}
 
 
-def _reduce_statement(_options: Options) -> str:
-    return _OVER_RANKS
-
-
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     """The rows of the statement, with what fits on the device."""
-    found = SQL.over_parts(parts, run, options).to_pylist() if parts else []
-    clustered = sum(row["clustered"] for row in found)
-    rows = [_row(row) for row in found]
+    groups = SQL.over_parts(parts, run, options).to_pylist() if parts else []
+    clustered = sum(row["clustered"] for row in groups)
+    rows = [_row(row) for row in groups]
     rows.sort(key=lambda r: (-r["duration_ns"], r["name"], *(-1 if r[n] is None else r[n] for n in _ORDER)))
     notes = []
     unknown = sum(r["launches"] for r in rows if r["blocks_per_sm"] is None)
@@ -145,9 +141,6 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     if len(shown) < len(rows):
         notes.append(f"the {len(shown)} rows with most time of {len(rows)}")
     return Answer.of(shown, COLUMNS, tuple(notes))
-
-
-SQL = Statements(_reads, map=MAP_SQL, reduce=_reduce_statement)
 
 
 _ORDER = ("threads", "registers", "shared_bytes", "blocks_per_sm", "waves_mean")
@@ -186,6 +179,7 @@ SELECT {", ".join(_KEYS)}, sum(launches) AS launches, sum(duration_ns) AS durati
   list({{'blocks': grid_blocks, 'ns': duration_ns}}) AS grids
 FROM of_grids GROUP BY ALL ORDER BY {", ".join(_KEYS)}
 """
+SQL = Statements(_reads, map=MAP_SQL, reduce=_OVER_RANKS)
 
 QUESTION = Question(
     "occupancy",
@@ -198,5 +192,6 @@ QUESTION = Question(
     options=(Option("top", int, 50, "maximum number of rows, by decreasing time; 0 for all", least=0),),
     chart=Chart("bars", "name", ("occupancy_percent",), detail="threads"),
     sql=SQL,
+    map_ranks=SQL.map_ranks,
     important=("name", "occupancy_percent", "limit", "launches", "duration_ns"),
 )

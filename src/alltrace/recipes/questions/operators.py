@@ -74,18 +74,18 @@ def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
     replayed, joined = (sum(whole.column(c).drop_null().to_pylist()) for c in ("replayed_ns", "joined_ns"))
     rows = []
     for row in grouped.to_pylist():
-        found = {c: int(row[f"{c}_sum"]) if isinstance(row[f"{c}_sum"], Decimal) else row[f"{c}_sum"] for c in _SUMS}
-        inside += found["gpu_self_ns"]
+        sums = {c: int(row[f"{c}_sum"]) if isinstance(row[f"{c}_sum"], Decimal) else row[f"{c}_sum"] for c in _SUMS}
+        inside += sums["gpu_self_ns"]
         rows.append(
             {
                 "name": row["name"],
                 "shapes": row["shapes"],
                 "ranks": row["calls_count"],
-                **{c: found[c] for c in (*_WHOLE, "backward_gpu_ns", "flops")},
-                "gpu_self_percent": 100 * found["gpu_self_ns"] / total if total else None,
-                "tflop_per_s": _ratio(found["timed_flops"], found["timed_gpu_ns"], 1e-3),
-                "least_bytes": found["moved_bytes"],
-                "flop_per_byte": _ratio(found["sized_flops"], found["moved_bytes"]),
+                **{c: sums[c] for c in (*_WHOLE, "backward_gpu_ns", "flops")},
+                "gpu_self_percent": 100 * sums["gpu_self_ns"] / total if total else None,
+                "tflop_per_s": _ratio(sums["timed_flops"], sums["timed_gpu_ns"], 1e-3),
+                "least_bytes": sums["moved_bytes"],
+                "flop_per_byte": _ratio(sums["sized_flops"], sums["moved_bytes"]),
             }
         )
     rows.sort(key=lambda r: (-r["gpu_total_ns"], -r["cpu_total_ns"], r["name"] or "", r["shapes"] or ""))

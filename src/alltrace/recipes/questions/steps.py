@@ -86,8 +86,8 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     import pyarrow as pa
 
     steps = run.alignment.steps if run.alignment is not None else STEPS.arrow_schema().empty_table()
-    asked = [p.rank for p in parts]
-    steps = steps.filter(pa.array(np.isin(steps.column("rank").to_numpy(), np.array(asked, np.int64))))
+    numbers = [p.rank for p in parts]
+    steps = steps.filter(pa.array(np.isin(steps.column("rank").to_numpy(), np.array(numbers, np.int64))))
     hosts = {r.rank: r.host for r in run.ranks}
     batches = {(p.rank, row["step"]): row for p in parts for row in p.table.to_pylist()}
     rows = _summary(steps) if options["per_step"] else _rows(steps, hosts, batches)
@@ -106,11 +106,11 @@ def _batches(rank: Rank) -> list[dict[str, Any]]:
         return []
     ranges = rank.table("ranges", ("start", "end", "name"))
     ids, place = np.unique(integers(ranges.column("name")), return_inverse=True)
-    said = [iteration_of(name) if name else None for name in rank.texts(pa.array(ids, pa.int64())).to_pylist()]
-    chosen = np.flatnonzero(np.array([s is not None for s in said], np.bool_)[place.ravel()])
+    iterations_of = [iteration_of(name) if name else None for name in rank.texts(pa.array(ids, pa.int64())).to_pylist()]
+    chosen = np.flatnonzero(np.array([s is not None for s in iterations_of], np.bool_)[place.ravel()])
     start, end = (integers(ranges.column(c))[chosen] for c in ("start", "end"))
     order = np.lexsort((-end, start))
-    found: dict[int, list[Iteration]] = {}
+    by_step: dict[int, list[Iteration]] = {}
     times = steps.sort_by("start")
     number, first, last = (times.column(c).to_pylist() for c in ("step", "start", "end"))
     covered = None
@@ -119,10 +119,10 @@ def _batches(rank: Rank) -> list[dict[str, Any]]:
             continue
         covered = int(end[row])
         at = int(np.searchsorted(first, start[row], "right")) - 1
-        iteration = said[place.ravel()[chosen[row]]]
+        iteration = iterations_of[place.ravel()[chosen[row]]]
         if at >= 0 and start[row] < last[at] and iteration is not None:
-            found.setdefault(number[at], []).append(iteration)
-    return [{"step": step, **_added(iterations)} for step, iterations in found.items()]
+            by_step.setdefault(number[at], []).append(iteration)
+    return [{"step": step, **_added(iterations)} for step, iterations in by_step.items()]
 
 
 def _added(iterations: Sequence[Iteration]) -> dict[str, Any]:
@@ -159,14 +159,14 @@ def _summary(steps: Any) -> list[dict[str, Any]]:
     by_step: dict[int, list[dict[str, Any]]] = {}
     for row in steps.to_pylist():
         by_step.setdefault(row["step"], []).append(row)
-    found = []
+    summary = []
     for step in sorted(by_step):
         rows = sorted(by_step[step], key=lambda r: r["rank"])
         durations = [r["end"] - r["start"] for r in rows]
         spans = [r["device_end"] - r["device_start"] for r in rows if r["device_start"] is not None]
         slowest = max(durations)
         starts = [r["start"] for r in rows]
-        found.append(
+        summary.append(
             {
                 "step": step,
                 "kind": rows[0]["kind"],
@@ -179,7 +179,7 @@ def _summary(steps: Any) -> list[dict[str, Any]]:
                 "start_spread_ns": max(starts) - min(starts),
             }
         )
-    return found
+    return summary
 
 
 def _median(values: Sequence[int]) -> int:

@@ -140,13 +140,13 @@ def _map(rank: Rank, options: Options) -> Any:
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     columns = _columns(options)
     if options["source"] == "inspector":
-        found = recorded(parts)
-        rows, notes = straggler_rows(found, parts, {r.rank: r.host for r in run.ranks}), notes_on(found, parts, run)
+        records = recorded(parts)
+        rows, notes = straggler_rows(records, parts, {r.rank: r.host for r in run.ranks}), notes_on(records, parts, run)
     else:
         parts = compared(parts, run)
         members, steps = alignment_tables(run)
-        asked = _Question(parts, members, steps, run) if parts else None
-        rows, notes = ([], []) if asked is None else asked.by_time() if options["by_time"] else asked.answer()
+        question = _Question(parts, members, steps, run) if parts else None
+        rows, notes = ([], []) if question is None else question.by_time() if options["by_time"] else question.answer()
     return Answer.of(rows, columns, tuple(notes))
 
 
@@ -181,10 +181,10 @@ class _Question:
         names = ("instance", "rank", "row", "awaited_rank", "wait_ns", "communicator", "arrival_ns", "awaited_ns")
         columns = [members.column(c).to_numpy().astype(np.int64) for c in names]
         fact = members.column("fact").to_numpy().astype(bool)
-        asked = np.isin(columns[1], self._ranks) & np.isin(columns[3], self._ranks)
-        instance, rank, row, last, wait, communicator, arrival, met = (c[asked] for c in columns)
-        confidence = members.column("confidence").to_numpy().astype(float)[asked]
-        self._w = _Waits(instance, rank, row, last, wait, communicator, arrival, met, confidence, fact[asked] & (wait > 0))
+        of_ranks = np.isin(columns[1], self._ranks) & np.isin(columns[3], self._ranks)
+        instance, rank, row, last, wait, communicator, arrival, met = (c[of_ranks] for c in columns)
+        confidence = members.column("confidence").to_numpy().astype(float)[of_ranks]
+        self._w = _Waits(instance, rank, row, last, wait, communicator, arrival, met, confidence, fact[of_ranks] & (wait > 0))
         self._rows = rows_by(rank)
 
     def answer(self) -> tuple[list[dict[str, Any]], list[str]]:
@@ -307,14 +307,14 @@ class _Question:
         import numpy as np
 
         w = self._w
-        found = np.zeros((len(w.row), 4), np.int64)
+        before_ns = np.zeros((len(w.row), 4), np.int64)
         for rank, late in self._late.items():
             own = self._rows.get(rank, ())
             if len(own) and len(late.row):
                 order = np.argsort(late.row, kind="stable")
                 at = order[np.minimum(np.searchsorted(late.row[order], w.row[own]), len(order) - 1)]
-                found[own] = np.where((late.row[at] == w.row[own])[:, None], late.before_ns[at], 0)
-        return found
+                before_ns[own] = np.where((late.row[at] == w.row[own])[:, None], late.before_ns[at], 0)
+        return before_ns
 
     def _exposed(self, counted: Int64) -> dict[int, int]:
         """Of each rank's counted waits what no compute covers."""
@@ -323,13 +323,13 @@ class _Question:
         from alltrace.trace.intervals import difference, merge
 
         w = self._w
-        found = {}
+        exposed_ns = {}
         for rank, late in self._late.items():
             own = self._rows.get(rank, np.empty(0, np.intp))
             own = own[counted[own] > 0]
             waits = merge(w.arrival[own], w.arrival[own] + counted[own])
-            found[rank] = difference(waits, late.compute).total_ns
-        return found
+            exposed_ns[rank] = difference(waits, late.compute).total_ns
+        return exposed_ns
 
     def _roots(self, counted: Int64, replay: Replay, peers: Peers) -> tuple[dict[int, int], dict[int, float]]:
         """For each rank, the rank responsible for most of what it caused, and its own share of responsibility for all waits."""
@@ -351,8 +351,8 @@ class _Question:
         lasts = np.flatnonzero((w.rank == w.last) & (waited[w.instance] > 0))
         lasts = lasts[np.unique(w.instance[lasts], return_index=True)[1]]
         instance = w.instance[lasts]
-        found = root_causes(replay, peers, replay.nodes(w.rank[lasts], w.row[lasts])[1], longest[instance], since[lasts])
-        wait, blamed, share = found
+        by_wait = root_causes(replay, peers, replay.nodes(w.rank[lasts], w.row[lasts])[1], longest[instance], since[lasts])
+        wait, blamed, share = by_wait
         unexplained = np.setdiff1d(np.arange(len(lasts)), wait)
         wait, blamed = np.concatenate((wait, unexplained)), np.concatenate((blamed, w.last[lasts[unexplained]]))
         amount = np.concatenate((share, np.ones(len(unexplained)))) * waited[instance[wait]]
@@ -375,15 +375,15 @@ class _Question:
                 hosts.setdefault(record.host, []).append(record.rank)
         groups = {"node": list(hosts.values()), "stage": stages(self._members)}
         excess = own_excess(replay, peers)
-        found = over_steps(self._ranks, self._w.last, self._step_of(), counted)
+        spread = over_steps(self._ranks, self._w.last, self._step_of(), counted)
         together: dict[int, str] = {}
         for word, of in groups.items():
             together.update((r, word) for r in slow_together(of, excess) if r not in together)
         # where one rank is the worst nearly always, its neighbours are late because of it
-        if not together and "recurring" not in found.values():
+        if not together and "recurring" not in spread.values():
             for word, of in groups.items():
                 together.update((r, word) for r in causing_together(of if len(of) > 1 else (), caused) if r not in together)
-        return {r: together.get(r) or found[r] for r in caused if caused[r] and (r in together or r in found)}
+        return {r: together.get(r) or spread[r] for r in caused if caused[r] and (r in together or r in spread)}
 
     def _step_of(self) -> Int64:
         """The step of each member: that in which the last rank was when it arrived."""
@@ -392,9 +392,9 @@ class _Question:
         from alltrace.trace.distinct import rows_by
 
         w = self._w
-        found = np.full(len(w.rank), -1, np.int64)
+        steps = np.full(len(w.rank), -1, np.int64)
         if not self._steps.num_rows:
-            return found
+            return steps
         rank, start, number = (self._steps.column(c).to_numpy().astype(np.int64) for c in ("rank", "start", "step"))
         device = self._steps.column("device_start")
         start = np.where(device.is_valid().to_numpy(), device.fill_null(0).to_numpy(), start)
@@ -402,8 +402,8 @@ class _Question:
             own = self._rows.get(one, np.empty(0, np.intp))
             mine = mine[np.argsort(start[mine], kind="stable")]
             at = np.searchsorted(start[mine], w.arrival[own], "right") - 1
-            found[own] = np.where(at >= 0, number[mine[np.maximum(at, 0)]], -1)
-        return found
+            steps[own] = np.where(at >= 0, number[mine[np.maximum(at, 0)]], -1)
+        return steps
 
     def _name_ranges(self, rows: list[dict[str, Any]], why: dict[int, Cause]) -> None:
         """Name the range for the ranks with the host as cause, the worst few."""

@@ -123,7 +123,7 @@ def _chosen(peers: Peers, members: Any, run: RunFacts, options: Mapping[str, Any
         labels.append("rank" if len(ranks) == 1 else several)
     if options["kernel"] is not None:
         texts = name_texts(run, peers.pace.names)
-        hits = UserPattern("--kernel", options["kernel"]).found(texts)
+        hits = UserPattern("--kernel", options["kernel"]).matches(texts)
         names = frozenset(n for n, hit in zip(peers.pace.names.tolist(), hits, strict=True) if hit)
         if not names:
             raise UsageError(f"no kernel's name contains {options['kernel']!r}; `alltrace kernels` lists them")
@@ -135,7 +135,7 @@ def _chosen(peers: Peers, members: Any, run: RunFacts, options: Mapping[str, Any
 
 
 def _ranks(text: str) -> list[int]:
-    found: list[int] = []
+    numbers: list[int] = []
     for piece in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,7})(?:-(\d{1,7}))?\s*", piece)
         if not match:
@@ -143,8 +143,8 @@ def _ranks(text: str) -> list[int]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first or last - first > 1_000_000:
             raise UsageError(f"--rank is {text!r}; expected the lower number first")
-        found += range(first, last + 1)
-    return found
+        numbers += range(first, last + 1)
+    return numbers
 
 
 def _instances(members: Any, run: RunFacts, options: Mapping[str, Any]) -> Any:
@@ -162,14 +162,14 @@ def _instances(members: Any, run: RunFacts, options: Mapping[str, Any]) -> Any:
             raise UsageError(f"no matched operation is called {options['op']}; the run has {there or 'none'}")
         wanted &= np.isin(op.indices.fill_null(-1).to_numpy(zero_copy_only=False), same)
     if options["communicator"] is not None:
-        given = options["communicator"]
-        numbers = [g.number for g in alignment_of(run).groups if given in (g.name, str(g.number))]
+        name = options["communicator"]
+        numbers = [g.number for g in alignment_of(run).groups if name in (g.name, str(g.number))]
         if not numbers:
-            raise UsageError(f"no communicator is called {given}; `alltrace collectives` lists them")
+            raise UsageError(f"no communicator is called {name}; `alltrace collectives` lists them")
         wanted &= np.isin(members.column("communicator").to_numpy(), numbers)
-    found = np.zeros(max(count, 1), np.bool_)
-    found[members.column("instance").to_numpy()[wanted]] = True
-    return found
+    chosen = np.zeros(max(count, 1), np.bool_)
+    chosen[members.column("instance").to_numpy()[wanted]] = True
+    return chosen
 
 
 def _all(

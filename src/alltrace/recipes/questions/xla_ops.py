@@ -68,14 +68,14 @@ def _map(rank: Rank, _options: Options) -> Any:
         np.flatnonzero(np.array([bool(n) and n["kind"] == kind for n in named], np.bool_)[place] if len(named) else place[:0])
         for kind in ("thunk", "module")
     ]
-    thunk, module = (_around(at, found, calls, work.call >= 0) for found in nodes)
+    thunk, module = (_around(at, executions, calls, work.call >= 0) for executions in nodes)
     pair, some = group([pa.array(thunk), pa.array(module)])  # each is one execution
     inner, outer = ([named[n] if n >= 0 else {} for n in _of(place, rows[some])] for rows in (thunk, module))
     kernels = np.isin(work.kind, [KINDS.index("kernel"), KINDS.index("graph")])
     total = np.zeros(len(some), np.int64)
     np.add.at(total, pair, work.end - work.start)
     number = [i.get("id") or o.get("id") for i, o in zip(inner, outer, strict=True)]
-    found = pa.table(
+    executions = pa.table(
         {
             "program": pa.array([i.get("program") or o.get("program") for i, o in zip(inner, outer, strict=True)], pa.string()),
             "program_id": pa.array([None if n is None else int(n) for n in number], pa.int64()),
@@ -87,15 +87,15 @@ def _map(rank: Rank, _options: Options) -> Any:
             "gpu_total_ns": total,
         }
     )
-    return found.group_by(list(_KEYS)).aggregate([(name, "sum") for name in _SUMS])
+    return executions.group_by(list(_KEYS)).aggregate([(name, "sum") for name in _SUMS])
 
 
 def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
-    kept = {"op": _KEYS, "scope": ("program", "program_id", "scope"), "program": ("program", "program_id")}[options["by"]]
+    keys = {"op": _KEYS, "scope": ("program", "program_id", "scope"), "program": ("program", "program_id")}[options["by"]]
     sums: dict[tuple[Any, ...], dict[str, Any]] = {}
     for part in parts:
         for row in part.table.to_pylist():
-            key = tuple(row[k] if k in kept else None for k in _KEYS)
+            key = tuple(row[k] if k in keys else None for k in _KEYS)
             entry = sums.setdefault(key, {"ranks": set(), **dict.fromkeys(_SUMS, 0)})
             entry["ranks"].add(part.rank)
             for name in _SUMS:
@@ -124,8 +124,8 @@ def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
 def _parsed(name: str) -> dict[str, Any]:
     """The content of a range's name; empty if it is not from XLA."""
     for kind, pattern in (("module", _MODULE), ("thunk", _THUNK)):
-        if (found := pattern.fullmatch(name)) is not None:
-            return {"kind": kind, **found.groupdict()}
+        if (match := pattern.fullmatch(name)) is not None:
+            return {"kind": kind, **match.groupdict()}
     return {}
 
 
@@ -136,12 +136,12 @@ def _of(place: Any, rows: Any) -> list[int]:
 
 def _around(ranges: Intervals, nodes: Any, calls: Intervals, known: Any) -> Any:
     """The row of the innermost of some ranges around each call; -1 for none."""
-    found = np.full(len(calls), -1, np.int64)
+    rows_of_nodes = np.full(len(calls), -1, np.int64)
     rows = np.flatnonzero(known)
     if len(nodes) and len(rows):
         inner = innermost_node(ranges.of(nodes), calls.of(rows))
-        found[rows] = np.where(inner >= 0, nodes[np.maximum(inner, 0)], -1)
-    return found
+        rows_of_nodes[rows] = np.where(inner >= 0, nodes[np.maximum(inner, 0)], -1)
+    return rows_of_nodes
 
 
 QUESTION = Question(

@@ -118,6 +118,31 @@ def test_reductions_of_unknown_size_that_differ_in_time_carry_different_data(ahe
     assert communication._needs(all_ranks, members, np.array([1]), np.array([0])).tolist() == [needs]
 
 
+@pytest.mark.parametrize(("sizes", "needs"), [((8, 8), [False, False]), ((8, 9), [False, True])])
+def test_what_is_once_sent_before_another_operation_ends_never_needs_it(sizes, needs):
+    groups = [SimpleNamespace(number=0, size=2, ranks=(0, 1)), SimpleNamespace(number=1, size=2, ranks=(0, 2))]
+    all_ranks = SimpleNamespace(
+        alignment=SimpleNamespace(groups=groups), carries_on=lambda rank, row, ahead: np.array([False, True])
+    )
+    members = SimpleNamespace(
+        communicator=np.array([0, 1, 0, 1]),
+        op=np.array(["AllReduce"] * 4, object),
+        size=np.array([100, sizes[0], 100, sizes[1]]),
+        transfer=np.full(4, 10),
+        rank=np.zeros(4, np.int64),
+        row=np.arange(4),
+    )
+    assert communication._needs(all_ranks, members, np.array([1, 3]), np.array([0, 2])).tolist() == needs
+
+
+def test_a_call_of_mpi_keeps_its_host_and_cannot_overlap(monkeypatch):
+    members = SimpleNamespace(op=np.array(["AllGather"] * 3, object), stream=np.array([-1, 0, 7]), communicator=np.zeros(3))
+    monkeypatch.setattr(communication, "_gradients", lambda all_ranks, members: np.zeros(3, np.bool_))
+    monkeypatch.setattr(communication, "_only_sent", lambda members: np.zeros(3, np.bool_))
+    monkeypatch.setattr(communication, "_last", lambda members, *keys: np.zeros(3, np.bool_))
+    assert communication._hideable(None, members).tolist() == [False, True, True]
+
+
 @pytest.mark.parametrize(
     ("compute", "amounts", "found"), [(100, (40, 50), [7, 8]), (80, (40, 50), []), (100, (40, 10), [7]), (100, (40, 0), [7])]
 )

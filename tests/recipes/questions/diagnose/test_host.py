@@ -9,7 +9,7 @@ import pytest
 from tests.making import kernel, make_run
 
 from alltrace.api import OpenRun
-from alltrace.recipes.questions.diagnose.host import _pauses_behind_waits, _short_pauses
+from alltrace.recipes.questions.diagnose.host import _few_of, _pauses_behind_waits, _short_pauses
 from alltrace.run.importer import import_reports
 
 
@@ -149,3 +149,20 @@ def test_what_happens_once_in_a_run_without_steps_is_not_high(tmp_path, pauses, 
     first = next(row for row in run.recipe("diagnose").to_pylist() if row["kind"] == "host-pause")
     assert first["lost_share"] == pytest.approx(60 / 160, abs=0.03)
     assert (first["evidence"]["parts_affected"], first["severity"]) == (parts, severity)
+
+
+@pytest.mark.parametrize(
+    ("lost", "few"),
+    [
+        ([[30, 30], [10, 0], [10, 0], [10, 0]], [0]),
+        ([[12, 10], [10, 9], [10, 9], [10, 9]], [0, 1, 2, 3]),  # one step of all ranks is the most of it
+        ([[30, 30], [30, 30], [30, 30], [0, 0]], [0, 1, 2, 3]),
+    ],
+)
+def test_of_what_all_ranks_lose_the_few_are_named_that_lose_more(lost, few):
+    lost = np.array(lost, np.float64)
+    quartile = SimpleNamespace(
+        excess=lambda values: np.maximum(values - np.percentile(values, 25, axis=0, method="lower"), 0),
+        culprits=lambda values: (values.sum(axis=1) >= values.sum(axis=1).max() / 2) & (values.sum(axis=1) > 0),
+    )
+    assert np.flatnonzero(_few_of(quartile, lost, np.ones(4, np.bool_))).tolist() == few

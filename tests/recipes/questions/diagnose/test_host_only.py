@@ -8,6 +8,7 @@ import pytest
 from tests.making import make_run
 
 from alltrace.api import OpenRun
+from alltrace.recipes.questions.diagnose.headlines import headline
 from alltrace.run.importer import import_reports
 
 MS = 1_000_000
@@ -17,7 +18,7 @@ THREADS = {"threads": [{"thread": n, "process": 0, "tid": 4001 + n, "name": f"th
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
-def program(work=None, load=None, pause=None, late_return=None):
+def program(work=None, load=None, pause=None, late_return=None, alone=None):
     """Ranks that load a batch, compute, and reduce with Gloo; each cause is what one rank, 2, takes more in each step."""
     tables = {rank: {**THREADS, "ranges": [], "collectives": []} for rank in range(RANKS)}
     begin = 0
@@ -28,13 +29,14 @@ def program(work=None, load=None, pause=None, late_return=None):
             loading = begin + (late_return or 0) * late  # from what it communicated, which nothing on the main thread follows
             loaded = loading + LOAD_NS + (load or 0) * late
             started = loaded + (pause or 0) * late
-            computed = started + WORK_NS + (work or 0) * late
+            computed = started + WORK_NS + (work or alone or 0) * late
             done[rank] = (loading, loaded, started, computed)
         end = max(its[-1] for its in done.values()) + OPERATION_NS
         for rank, (loading, loaded, started, computed) in done.items():
             named = [
                 ("cpu_op", LOADER, loading, loaded),
-                ("cpu_op", "aten::mm", started, computed),
+                ("cpu_op", "aten::mm", started, computed - (alone or 0) * (rank == 2)),
+                *([("cpu_op", "write_log", computed - alone, computed)] if alone and rank == 2 else []),
                 *([("cpu_op", "aten::add_", end, end + MS)] if late_return is None else []),
             ]
             rows = [{"start": s, "end": e, "name": n, "domain": d, "kind": "pushpop"} for d, n, s, e in named]
@@ -62,6 +64,14 @@ def test_the_rank_and_what_its_delay_costs(tmp_path, cause, kinds):
     # a loader's finding costs all loading, also what every rank has to load
     expected = 8 * MS + (LOAD_NS if cause == "load" else 0)
     assert first["lost_share"] == pytest.approx(expected / step, abs=0.04)
+
+
+def test_a_host_that_does_what_its_peers_do_not_is_no_uneven_work(tmp_path):
+    run = make_run(tmp_path / "run", program(alone=8 * MS))
+    first = run.recipe("diagnose").to_pylist()[0]
+    assert (first["kind"], first["ranks"], first["where"], first["severity"]) == ("straggler", [2], "write_log", "high")
+    assert first["lost_share"] == pytest.approx(8 * MS / (LOAD_NS + WORK_NS + 8 * MS + OPERATION_NS + MS), abs=0.04)
+    assert headline(first, RANKS) == "Others wait for write_log of rank 2, which they do not do"
 
 
 def test_questions_of_devices_answer_for_hosts(tmp_path):

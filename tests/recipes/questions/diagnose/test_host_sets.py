@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from tests.making import copy, kernel, make_run
 
@@ -127,6 +128,8 @@ def test_ranges_that_never_end_or_end_before_they_begin_are_nothing(tmp_path):
         ("compilation", [], {"ranges": [row(MS, 4 * MS, "TSL:XlaCompile:#module=jit_step#")]}),
         ("compilation", [], {"frames": [row(MS, 4 * MS, "torch/_dynamo/convert_frame.py(643): _compile")]}),
         ("compilation", [call(MS, 4 * MS, "nvrtcCompileProgram")], {}),
+        # a host that does nothing until it loads code has compiled it
+        ("compilation", [call(MS, MS + 10, "cudaEventRecord"), call(3 * MS, 4 * MS + 10, "cuModuleLoadData")], {}),
         # compiling inside of what is loaded then, and its loading
         (
             "compilation",
@@ -208,3 +211,48 @@ def test_a_pause_has_the_name_of_what_fills_half_of_it(tmp_path, tables, name):
     found, facts = gap(tmp_path, **tables)
     assert found["host-pause"] > 3.9 * MS
     assert facts.call_names.get("host-pause", "") == name
+
+
+def paced(folder, waits, *, step_ns=10 * MS, osrt=None):
+    """What a loader takes for the batches of a step, if the host waits so long at the start of each step."""
+    starts = [n * step_ns for n in range(len(waits))]
+    kernels = [kernel(s + 8 * MS, s + 9 * MS, "first(int)", correlation=n) for n, s in enumerate(starts)]
+    api = [call(s + 7 * MS, s + 7 * MS + 10, correlation=n) for n, s in enumerate(starts)]
+    ranges = [row(s + MS, s + MS + w, LOADER) for s, w in zip(starts, waits, strict=True)]
+    tables = {
+        "kernels": kernels,
+        "api": api,
+        "ranges": ranges,
+        "osrt": [row(s + MS, s + MS + w, osrt) for s, w in zip(starts, waits, strict=True)],
+    }
+    run = make_run(folder, {0: tables if osrt else {k: v for k, v in tables.items() if k != "osrt"}})
+    steps = [
+        {"step": n, "kind": "step", "start": s, "end": s + step_ns, "device_start": s + 8 * MS, "device_end": s + 9 * MS}
+        for n, s in enumerate(starts)
+    ]
+    return gather(run.rank(0), pa.Table.from_pylist(steps))[0].loader_ns
+
+
+AT_ONCE = 10_000
+
+
+def test_while_a_program_waits_for_batch_after_batch_its_loader_sets_the_pace(tmp_path):
+    # from the last wait of one step to the last one of the next: 10 ms, less what the wait becomes shorter
+    falling = [6 * MS, 5 * MS, 4 * MS, 3 * MS, AT_ONCE, AT_ONCE]
+    assert paced(tmp_path / "falling", falling) == 9 * MS
+    assert (
+        paced(tmp_path / "called", [5 * MS, 4 * MS, 5 * MS, 4 * MS, 5 * MS], osrt="poll") == 31 * MS // 3
+    )  # the first wait is before any call
+
+
+@pytest.mark.parametrize(
+    ("waits", "osrt"),
+    [
+        ([5 * MS, 4 * MS, 5 * MS, 4 * MS, 5 * MS], None),  # a host that loads by itself takes its time for each
+        ([5 * MS, 4 * MS, 5 * MS, 4 * MS, 5 * MS], "read"),
+        ([5 * MS, AT_ONCE, 5 * MS, AT_ONCE, 5 * MS, 4 * MS, AT_ONCE], None),  # not in three steps in a row
+        ([MS // 2, MS // 2, MS // 2, AT_ONCE, AT_ONCE], None),  # too short to be what limits the program
+    ],
+)
+def test_other_waits_for_data_say_nothing_of_a_loaders_pace(tmp_path, waits, osrt):
+    assert paced(tmp_path, waits, osrt=osrt) == 0

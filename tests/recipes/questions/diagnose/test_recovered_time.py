@@ -158,6 +158,16 @@ def test_a_change_of_weights_and_one_of_order_together():
     assert recovery.saved_ns(recovery.without_both(less, free)) == pytest.approx(sum(alone), abs=GAP_NS)
 
 
+def test_two_causes_together_are_compared_with_what_either_is_compared_with():
+    recovery = played([USUAL, [300_000, 100_000], USUAL])
+    less = recovery.less_of_longest(np.array([0]), None, np.array([[200_000.0]]))
+    free = recovery.free_transfers(np.arange(3), less)  # what the transfers cost beside the other cause
+    other = recovery.less_of_longest(np.array([1]), None, np.array([[50_000.0]]))
+    alone = recovery.saved_ns(free)
+    assert 0 < alone < 100_000
+    assert recovery.saved_ns(recovery.without_both(free, other)) < alone + 60_000
+
+
 @pytest.mark.parametrize("early_ns", [0, 50_000])
 def test_a_member_that_ends_a_little_before_the_last_arrival_has_waited_for_it(early_ns):
     recovery = played([USUAL, [100_000, 1_100_000], USUAL], early_ns=early_ns)

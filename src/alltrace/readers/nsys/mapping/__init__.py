@@ -53,10 +53,10 @@ def missing_columns(table: str, columns: Collection[str]) -> list[str]:
 
 def unreadable(tables: Mapping[str, Collection[str]]) -> Iterator[tuple[str, tuple[str, ...], list[str]]]:
     """The tables of an export that cannot be read: the canonical table of each, and the columns it lacks for that."""
-    for stem, (made, _) in _NEEDED.items():
+    for stem, (canonical, _) in _NEEDED.items():
         table = find_table(tables, stem)
         if table is not None and (missing := missing_columns(table, tables[table])):
-            yield table, made, missing
+            yield table, canonical, missing
     for made_of in dict.fromkeys(source.table for source in SOURCES):
         for table, source in sources_of(made_of, tables):
             time = source.fields.get(TABLES[made_of].order or "")
@@ -75,7 +75,7 @@ _NAMED_BY_NSYS = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 
 def unread(tables: Collection[str]) -> Iterator[str]:
     """The tables of an export, by name, whose events become rows of no canonical table."""
-    read = {found for made in TABLES for found, _ in sources_of(made, tables)}
+    read = {raw for canonical in TABLES for raw, _ in sources_of(canonical, tables)}
     for table in sorted(tables):
         stem = _stem(table)
         if table not in read and stem not in _NEEDED and not _OTHERS_READ.match(stem) and _NAMED_BY_NSYS.fullmatch(table):
@@ -89,25 +89,25 @@ def sources_of(table: str, tables: Collection[str]) -> list[tuple[str, Source]]:
 
 @lru_cache(8)  # the reports of a job mostly have the same tables
 def _sources(tables: tuple[str, ...]) -> dict[str, list[tuple[str, Source]]]:
-    made: dict[str, list[tuple[str, Source]]] = {}
+    by_table: dict[str, list[tuple[str, Source]]] = {}
     for source in SOURCES:
-        made.setdefault(source.table, []).extend(_found(source, tables))
-    return made
+        by_table.setdefault(source.table, []).extend(_matching(source, tables))
+    return by_table
 
 
-def _found(source: Source, tables: tuple[str, ...]) -> Iterator[tuple[str, Source]]:
+def _matching(source: Source, tables: tuple[str, ...]) -> Iterator[tuple[str, Source]]:
     if not source.source.endswith("*"):
-        found = find_table(tables, source.source)
-        if found:
-            yield found, source
+        table = find_table(tables, source.source)
+        if table:
+            yield table, source
     else:
         beginning = source.source[:-1]
         stems = sorted({_stem(t) for t in tables if t.startswith(beginning)})
         for stem in stems:
-            found = find_table(tables, stem)
-            if found:
+            table = find_table(tables, stem)
+            if table:
                 kind = stem[len(beginning) :].lower().replace("_", "-")
-                yield found, Source(source.table, found, {**source.fields, "kind": constant(kind)})
+                yield table, Source(source.table, table, {**source.fields, "kind": constant(kind)})
 
 
 def _stem(table: str) -> str:

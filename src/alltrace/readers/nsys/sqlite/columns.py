@@ -128,15 +128,15 @@ class _Text:
 
     def array(self, wanted: pa.DataType, rows: int, valid: Any) -> pa.Array:
         offsets, data = pa.py_buffer(self._offsets[: rows + 1]), pa.py_buffer(self._data[: self.used])
-        made = pa.Array.from_buffers(wanted, rows, [valid, offsets, data])
+        texts = pa.Array.from_buffers(wanted, rows, [valid, offsets, data])
         if wanted == pa.binary() or self._ascii:
-            return made
+            return texts
         try:
-            made.validate(full=True)
+            texts.validate(full=True)
         except pa.ArrowInvalid:
             raw = pa.Array.from_buffers(pa.binary(), rows, [valid, offsets, data])
             return as_text(raw.to_pylist())
-        return made
+        return texts
 
 
 def as_text(values: list[bytes | None]) -> pa.Array:

@@ -81,17 +81,17 @@ def read_header(path: str | PathLike[str], descriptor: int) -> Header:
     if head[19] not in (1, 2):
         raise InputError(path, found=f"is of SQLite's file format {head[19]}", expected="format 1 or 2", advice=COPY)
     page_count = size // page_size
-    told = _big(head, 28, 4)
+    stated = _big(head, 28, 4)
     # The count in the header holds only if the last writer knew of it (section 1.3.7 of SQLite's file format)
-    if told and head[24:28] == head[92:96]:
-        if told > page_count:
+    if stated and head[24:28] == head[92:96]:
+        if stated > page_count:
             raise InputError(
                 path,
-                found=f"is cut short: it has {size} bytes of {told * page_size}",
+                found=f"is cut short: it has {size} bytes of {stated * page_size}",
                 expected="a complete SQLite database",
                 advice=COPY,
             )
-        page_count = told
+        page_count = stated
     if page_count < 1:
         raise InputError(path, found=f"is cut short: it has {size} bytes", expected="a complete SQLite database", advice=COPY)
     return Header(

@@ -44,7 +44,7 @@ def fallback_batches(
     # A cyclic tree yields rows forever; an acyclic one can only yield this many
     limit = header.page_count * header.page_size // _SMALLEST_ROW if table.root else None
     rows: list[tuple[Any, ...]] = []
-    size = given = 0
+    size = delivered = 0
     fetch = 1  # rows at a time: many short ones, or one long one
     with connection(access, f"table {table.name!r}") as opened:
         watch = Watch(opened)
@@ -52,8 +52,8 @@ def fallback_batches(
         cursor = opened.execute(query, () if after is None else (after,))
         while some := cursor.fetchmany(min(fetch, batch_rows - len(rows))):
             watch.progress()
-            given += len(some)
-            if limit is not None and given > limit:
+            delivered += len(some)
+            if limit is not None and delivered > limit:
                 raise InputError(access.path, found=f"table {table.name!r} is corrupt: it has more rows than the file has room for")
             rows += some
             more = sum(len(value) for row in some for value in row if isinstance(value, bytes))
@@ -91,8 +91,8 @@ def _batch(path: Path, table: str, types: Mapping[str, pa.DataType], rows: list[
         try:
             arrays.append(_array(wanted, list(values)))
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError, TypeError):
-            found = f"table {table!r}, column {name!r} holds {_misfit(wanted, values)}"
-            raise InputError(path, found=found, expected=f"values that fit {wanted}", advice="leave this column out") from None
+            problem = f"table {table!r}, column {name!r} holds {_misfit(wanted, values)}"
+            raise InputError(path, found=problem, expected=f"values that fit {wanted}", advice="leave this column out") from None
     return pa.RecordBatch.from_arrays(arrays, names=list(types))
 
 

@@ -60,7 +60,7 @@ def rows_of_page(tree: TreePages, table: Table, columns: Sequence[str]) -> list[
     if done < count:
         return None
     raw = page.tobytes()
-    made: list[list[Any]] = []
+    by_column: list[list[Any]] = []
     for output, column in enumerate(wanted):
         here = numbers[output * count : (output + 1) * count]
         values: list[Any]
@@ -71,8 +71,8 @@ def rows_of_page(tree: TreePages, table: Table, columns: Sequence[str]) -> list[
             values = (here if column.type == "int64" else here.view(np.float64)).tolist()
         if nulls[output]:
             values = _with_nulls(values, valid[output * flag_bytes : (output + 1) * flag_bytes])
-        made.append(values)
-    return list(zip(*made, strict=True))
+        by_column.append(values)
+    return list(zip(*by_column, strict=True))
 
 
 def _with_nulls(values: list[Any], valid: NDArray[np.uint8]) -> list[Any]:

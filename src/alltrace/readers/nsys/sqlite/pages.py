@@ -180,8 +180,8 @@ class TreePages:
         header = self.header
         room = min(self.chunk_pages, len(level)) * ((header.usable - 12) // 2 + 1)
         out, out_most = np.empty(room, np.uint32), np.empty(room, np.int64)
-        found: list[NDArray[np.uint32]] = []
-        found_most: list[NDArray[np.int64]] = []
+        children: list[NDArray[np.uint32]] = []
+        most_of_children: list[NDArray[np.int64]] = []
         done = 0
         for pages, buffer in self.chunks(level):
             count = core.children(
@@ -200,9 +200,9 @@ class TreePages:
             if count < 0:
                 raise self.corrupt_page(pages)
             done += len(pages)
-            found.append(out[:count].copy())
-            found_most.append(out_most[:count].copy())
-        return np.concatenate(found), np.concatenate(found_most)
+            children.append(out[:count].copy())
+            most_of_children.append(out_most[:count].copy())
+        return np.concatenate(children), np.concatenate(most_of_children)
 
     def _kind(self, page: int) -> int:
         one = bytearray(1)

@@ -96,19 +96,19 @@ class SqliteSource:
         meanwhile, or a value does not fit its column's type; the message names the table and the column. Raises
         `UsageError`: the table or column does not exist.
         """
-        found = self._table(table)
+        declared = self._table(table)
         if batch_rows is not None and batch_rows < 1:
             raise UsageError(f"a batch has at least one row, not {batch_rows}")
         if not columns:
             raise UsageError(f"no column of table {table!r} is asked for")
         for name, wanted in columns.items():
-            self._check_column(found, name, wanted)
-        return self._rows(found, dict(columns), batch_rows or rows_per_batch(columns))
+            self._check_column(declared, name, wanted)
+        return self._rows(declared, dict(columns), batch_rows or rows_per_batch(columns))
 
     def rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """The rows of a small `table` as Python values; see `RawSource.rows`."""
-        found = self._table(table)
-        rows = self._rows_of_one_page(found, columns)
+        declared = self._table(table)
+        rows = self._rows_of_one_page(declared, columns)
         if rows is not None:
             return iter(rows)
         from alltrace.readers.nsys.small import rows_of_batches

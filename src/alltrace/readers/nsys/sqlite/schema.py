@@ -83,8 +83,8 @@ def _table_of(opened: sqlite3.Connection, name: str, root: int, statement: objec
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
         _known[key] = _table(opened, name, root)
-    found = _known[key]
-    return None if found is None else found._replace(root=root)
+    known_table = _known[key]
+    return None if known_table is None else known_table._replace(root=root)
 
 
 def _table(opened: sqlite3.Connection, name: str, root: int) -> Table | None:

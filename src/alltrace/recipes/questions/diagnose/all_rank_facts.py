@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from alltrace.recipes.questions.diagnose.finding import Loss
-from alltrace.recipes.questions.diagnose.gaps import CLASSES
+from alltrace.recipes.questions.diagnose.gaps import CLASSES, HOST_CLASSES
 from alltrace.recipes.questions.diagnose.host_time import Contribution
 from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
 from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
@@ -50,7 +50,7 @@ class Members:
     communicator: NDArray[np.int64]
     rank: NDArray[np.int64]
     step: NDArray[np.int64]
-    stream: NDArray[np.int64]
+    stream: NDArray[np.int64]  # -1 for an operation of the host
     size: NDArray[np.int64]
     row: NDArray[np.int64]  # the row of the rank's `collectives`
     op: NDArray[Any]  # the operation, as text. start, end: Aligned ns
@@ -162,6 +162,14 @@ class AllRankFacts:
     def of(self, name: str) -> Float:
         """(ranks, steps) of one class, ns; 0 if a rank lacks a step."""
         found: Float = np.nan_to_num(self.times[:, :, CLASSES.index(name)])
+        return found
+
+    def of_host(self, name: str) -> Float:
+        """(ranks, steps) of one of `HOST_CLASSES` but the last, ns, whether or not the device waits; 0 if a rank lacks a step."""
+        found = np.zeros((len(self.ranks), len(self.steps)))
+        for row, facts in enumerate(self.facts.values()):
+            at, known = self._places(facts)
+            found[row, at[known]] = facts.host_ns[known, HOST_CLASSES.index(name)]
         return found
 
     @cached_property
@@ -367,8 +375,8 @@ class AllRankFacts:
         if not table.num_rows:
             return None
 
-        def column(name: str) -> NDArray[np.int64]:
-            return np.asarray(pc.fill_null(table.column(name), 0).to_numpy(), np.int64)
+        def column(name: str, unknown: int = 0) -> NDArray[np.int64]:
+            return np.asarray(pc.fill_null(table.column(name), unknown).to_numpy(), np.int64)
 
         rank, start, end, last = (column(c) for c in ("rank", "arrival_ns", "end", "awaited_ns"))
         step = np.full(len(rank), -1)
@@ -402,7 +410,7 @@ class AllRankFacts:
             "communicator": column("communicator"),
             "rank": rank,
             "step": step,
-            "stream": column("stream"),
+            "stream": column("stream", -1),
             "size": column("bytes"),
             "row": column("row"),
             "op": op,
@@ -429,5 +437,11 @@ class AllRankFacts:
 def _unjudged(facts: RankFacts) -> RankFacts:
     """The facts of a rank without its run as a step."""
     return replace(
-        facts, steps=facts.steps[:0], regions=facts.regions[:0], times=facts.times[:0], paused_ns=0, paused_behind_ns=0, kernels=0
+        facts,
+        steps=facts.steps[:0],
+        regions=facts.regions[:0],
+        times=facts.times[:0],
+        host_ns=facts.host_ns[:0],
+        paused_behind_ns=0,
+        kernels=0,
     )

@@ -14,7 +14,7 @@ from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Mem
 from alltrace.recipes.questions.diagnose.finding import Finding
 from alltrace.recipes.questions.diagnose.recovered_time import OtherOrder, RecoveredTime
 from alltrace.recipes.questions.diagnose.slow_communicators import slow_communicators
-from alltrace.trace.distinct import rows_by
+from alltrace.trace.distinct import distinct_rows, rows_by
 
 _WHOLLY = 0.9
 """Nothing hides an operation of which devices wait for this share."""
@@ -130,8 +130,9 @@ def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, 
 def _needs(all_ranks: AllRankFacts, members: Members, after: NDArray[np.int64], ahead: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which of the operations `after` may need what those `ahead` of them brought; rows of `members`.
 
-    They do if they carry data that was computed after that, or may pass its result to other ranks: if their input is as large as
-    its output, for example if ranks of a node reduce first, and then nodes. A sent message has no output.
+    They do if they carry data that was computed after that, and others of their size do so too; or if they may pass its result to
+    other ranks: if their input is as large as its output, for example if ranks of a node reduce first, and then nodes. A sent
+    message has no output.
     """
     groups = {g.number: g for g in all_ranks.alignment.groups}
     ranks = np.array([groups[n].size if n in groups else 0 for n in members.communicator.tolist()])
@@ -147,7 +148,11 @@ def _needs(all_ranks: AllRankFacts, members: Members, after: NDArray[np.int64], 
     one, other = members.transfer[ahead], members.transfer[after]
     as_much &= ~unknown | (np.maximum(one, other) <= _DIFFERENT * np.minimum(one, other))
     passed_on = apart & as_much & (members.op[ahead] != "Send") & (members.op[after] != "Recv")
-    found: NDArray[np.bool_] = passed_on | all_ranks.carries_on(members.rank[after], members.row[after], members.row[ahead])
+    carries = all_ranks.carries_on(members.rank[after], members.row[after], members.row[ahead])
+    ops = np.unique(members.op.astype(str), return_inverse=True)[1]
+    kinds = (members.communicator[ahead], ops[ahead], members.communicator[after], ops[after], members.size[after])
+    kind = distinct_rows(*kinds)[1]
+    found: NDArray[np.bool_] = passed_on | (carries & ~np.isin(kind, kind[~carries]))
     return found
 
 
@@ -325,9 +330,9 @@ def _last(members: Members, *keys: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _hideable(all_ranks: AllRankFacts, members: Members) -> NDArray[np.bool_]:
-    """What could run under compute: gathered parameters, gradients, what a rank sends; but not what ends a step."""
+    """What could run under compute: gathered parameters, gradients, what a rank sends; but not what ends a step or keeps a host."""
     # the last of each rank and step cannot be hidden: nothing is left to compute but what needs it
     gathered = (members.op == "AllGather") & ~_last(members)
     gradients = _gradients(all_ranks, members) & ~_last(members, members.communicator)
-    found: NDArray[np.bool_] = gradients | gathered | _only_sent(members)
+    found: NDArray[np.bool_] = (gradients | gathered | _only_sent(members)) & (members.stream >= 0)
     return found

@@ -102,6 +102,9 @@ _STEADY = 3
 
 _SURE_OF_CHANGE = 0.9
 
+_OWN_WORK = 0.5
+"""What a host alone does is the cause if it has this share of what it does more than others."""
+
 _CULPRIT = 0.5
 """Ranks with this share of the largest excess of work have too much of it."""
 
@@ -109,6 +112,8 @@ _CULPRIT = 0.5
 @dataclass(frozen=True)
 class _Cause:
     """One cause; `rows` are places of ranks, `lost` (ranks, steps) is its compute time in ns.
+
+    `more_work`: Whether the ranks have more work than their peers, rather than slower devices.
 
     `even` is for durations that vary at random: the ranks without peers, and the steps of each rank that have even durations in a
     replay without the cause. None if a replay leaves out `lost`.
@@ -123,6 +128,7 @@ class _Cause:
     confidence: float
     hosts: tuple[str, ...] = ()
     even: tuple[NDArray[np.bool_], NDArray[np.bool_]] | None = None
+    more_work: bool = False
 
     def among(self, all_ranks: AllRankFacts, ranks: Int64) -> _Cause:
         """The cause found among some ranks, with the places and arrays of all ranks."""
@@ -342,9 +348,13 @@ def _slow_cause(
 
 
 def _partly_slow(all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64, excess: Float) -> _Cause:
-    ranks = all_ranks.ranks[rows].tolist()
+    named, where = _named(all_ranks.ranks[rows].tolist()), most_delayed(all_ranks, work, rows)
+    of_host = _of_hosts(all_ranks)
     advice = (
-        f"Some kernels take longer on {_named(ranks)}, and others of their kind do not, so their data differ rather than the "
+        f"{where} takes longer on {named}, and other work of its host does not; look for a lock, a slow file system, a busy core, "
+        "or more data there."
+        if of_host
+        else f"Some kernels take longer on {named}, and others of their kind do not, so their data differ rather than the "
         "device; spread tokens, experts or sequence lengths evenly."
     )
     lost, affected = _lost_to_slowness(all_ranks, work, slow, rows)
@@ -354,7 +364,8 @@ def _partly_slow(all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows:
         **_variation_evidence(slow),
         **_excess_evidence(all_ranks, lost, rows, affected),
     }
-    return _Cause("imbalance", rows, lost, advice, most_delayed(all_ranks, work, rows), evidence, 0.8 * _surety(slow, excess[rows]))
+    kind, surety = ("straggler", 1.0) if of_host else ("imbalance", 0.8)
+    return _Cause(kind, rows, lost, advice, where, evidence, surety * _surety(slow, excess[rows]), more_work=True)
 
 
 def _lost_to_slowness(all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64) -> tuple[Float, Int64]:
@@ -387,11 +398,20 @@ def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> 
         rows = np.flatnonzero(always & (total >= _CULPRIT * total.max()))
         lost = np.zeros_like(beyond)
         lost[rows] = beyond[rows]
+        named = _named(all_ranks.ranks[rows].tolist(), start=True)
+        where, alone = most_added(all_ranks, rows)
+        kind = "straggler" if _of_hosts(all_ranks) and alone >= _OWN_WORK else "imbalance"
         advice = (
-            f"{_named(all_ranks.ranks[rows].tolist(), start=True)} has more work than others, which wait: more kernels, larger "
+            f"{named} {'has' if len(rows) == 1 else 'have'} more work than others, which wait: more kernels, larger "
             "grids or other kernels; spread layers, tokens or experts evenly."
         )
-        causes.append(_uneven_cause(all_ranks, uneven, values, rows, lost, advice))
+        if kind == "straggler":
+            named = _named(all_ranks.ranks[rows].tolist())
+            advice = (
+                f"Others wait for {where} of {named}, which they do not do; do it less often, on a thread of its own, or where "
+                "nobody waits."
+            )
+        causes.append(_uneven_cause(kind, all_ranks, uneven, rows, lost, advice))
     lost = np.where(always[:, None], 0.0, beyond)
     if uneven.slow.any():
         lost = np.where(uneven.slow, lost, 0.0)
@@ -405,18 +425,24 @@ def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> 
             f"Another rank has the most work in each step ({_named(all_ranks.ranks[rows].tolist())}); "
             "balance tokens or sequence lengths over the ranks of a step."
         )
-        causes.append(_uneven_cause(all_ranks, uneven, values, rows, lost, advice))
+        causes.append(_uneven_cause("imbalance", all_ranks, uneven, rows, lost, advice))
     return causes
 
 
-def _uneven_cause(all_ranks: AllRankFacts, uneven: Variation, values: Float, rows: Int64, lost: Float, advice: str) -> _Cause:
-    more = values[rows][lost[rows] > 0]
+def _of_hosts(all_ranks: AllRankFacts) -> bool:
+    """Whether the work of hosts is judged."""
+    return all(facts.of_host for facts in all_ranks.facts.values())
+
+
+def _uneven_cause(kind: str, all_ranks: AllRankFacts, uneven: Variation, rows: Int64, lost: Float, advice: str) -> _Cause:
+    more = uneven.values[rows][lost[rows] > 0]
     evidence = {
         "work_ratio": float(np.nanmedian(more)) if len(more) else 1.0,
         **_variation_evidence(uneven),
         **_excess_evidence(all_ranks, lost, rows, (lost[rows] > 0).sum(axis=1)),
     }
-    return _Cause("imbalance", rows, lost, advice, most_added(all_ranks, rows), evidence, _surety(uneven, more - 1))
+    where, _ = most_added(all_ranks, rows)
+    return _Cause(kind, rows, lost, advice, where, evidence, _surety(uneven, more - 1), more_work=True)
 
 
 def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation, uneven: Variation) -> list[_Cause]:
@@ -441,7 +467,14 @@ def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation, uneven: Va
         }
         causes.append(
             _Cause(
-                "imbalance", rows, lost, advice, most_delayed(all_ranks, work, rows), evidence, _surety(slow, values[slow.slow] - 1)
+                "imbalance",
+                rows,
+                lost,
+                advice,
+                most_delayed(all_ranks, work, rows),
+                evidence,
+                _surety(slow, values[slow.slow] - 1),
+                more_work=True,
             )
         )
     # a slow device varies too, around its own level
@@ -508,15 +541,16 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
         if alone and cause.kind not in ("throttling", "device-stall") and 0 < len(ranks) <= len(all_ranks.ranks) / 2:
             undo = partial(_at_peers_pace, ranks)
         busier = _not_slower(cause, costly)
-        if cause.kind == "imbalance" and 0 < len(ranks) < len(all_ranks.ranks) and len(busier) == len(ranks):
-            undo = partial(_with_peers_work, all_ranks, ranks, undo)
+        if cause.more_work and 0 < len(ranks) < len(all_ranks.ranks) and len(busier) == len(ranks):
+            slow = {row for c in costly if c is not cause and not c.more_work for row in c.rows.tolist()}
+            undo = partial(_with_peers_work, all_ranks, ranks, all_ranks.ranks[sorted(slow)].tolist(), undo)
         loss = all_ranks.loss(_CLASSES, cause.lost, undo if connected else None)
         if cause.even is not None:
             # of n independent parts of a step that all wait for, each varies by a square root of n-th of the step
             most = all_ranks.loss(_CLASSES, cause.lost).estimate_ns * np.sqrt(max(_operations_per_step(all_ranks), 1))
             loss = replace(loss, estimate_ns=min(loss.estimate_ns, round(most)))
         hidden = all_ranks.loss(_CLASSES, whole).estimate_ns - all_ranks.loss(_CLASSES, whole - cause.lost).estimate_ns
-        clear = cause.kind in ("straggler", "slow-host") and cause.evidence["slowdown"] >= _CLEAR
+        clear = cause.kind in ("straggler", "slow-host") and cause.evidence.get("slowdown", 1.0) >= _CLEAR
         evidence = {name: round(value, 3) for name, value in cause.evidence.items()}
         hosts = cause.hosts or all_ranks.hosts_of(ranks)
         told = clear or (cause.kind != "jitter" and hidden >= least)
@@ -557,11 +591,19 @@ def _at_peers_pace(ranks: Sequence[int], run: RecoveredTime) -> Int64:
 
 
 def _with_peers_work(
-    all_ranks: AllRankFacts, ranks: Sequence[int], otherwise: Callable[[RecoveredTime], Int64], run: RecoveredTime
+    all_ranks: AllRankFacts,
+    ranks: Sequence[int],
+    slow: Sequence[int],
+    otherwise: Callable[[RecoveredTime], Int64],
+    run: RecoveredTime,
 ) -> Int64:
-    """The run with the peers' work between the same operations; where these are others, as without what the ranks have more."""
+    """The run with the peers' work between the same operations; where these are others, as without what the ranks have more.
+
+    `slow`: Ranks that take longer for another reason, and so are no peers unless all others are.
+    """
     roles = {all_ranks.roles.get(rank) for rank in ranks}
     peers = [r for r in all_ranks.ranks.tolist() if r not in ranks and all_ranks.roles.get(r) in roles]
+    peers = [r for r in peers if r not in slow] or peers
     changed = run.with_peers_work(ranks, peers) if peers else None
     return otherwise(run) if changed is None else changed
 

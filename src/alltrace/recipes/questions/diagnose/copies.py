@@ -159,8 +159,12 @@ def _without(name: str, run: RecoveredTime) -> NDArray[np.int64] | None:
 
 
 def _free(ranks: Sequence[int], shares: Mapping[int, float], run: RecoveredTime) -> OtherOrder:
-    """Copies that take no time on some ranks, against a run without the `shares` that slow links take too long."""
-    return OtherOrder(run.replay.graph, run.less_copies({**shares, **dict.fromkeys(ranks, 1.0)}), run.less_copies(shares))
+    """Copies that take no time on some ranks, against a run without the `shares` that slow links take too long.
+
+    Copies that keep a host are findings of their own.
+    """
+    before, free = run.less_copies(shares), run.less_copies({**shares, **dict.fromkeys(ranks, 1.0)})
+    return OtherOrder(run.replay.graph, np.where(run.keep_host[run.replay.graph.target], before, free), before)
 
 
 def _facts(all_ranks: AllRankFacts, chosen: NDArray[np.bool_]) -> list[RankFacts]:

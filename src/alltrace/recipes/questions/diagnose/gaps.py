@@ -59,6 +59,8 @@ class HostSets:
     known: bool = True  # whether the report has calls
     # when it exchanged data with other ranks itself, by MPI: it waits for them, or transfers
     exchanges: Merged = NOTHING
+    # when it waited for a batch that another thread or process prepares, as far as that is certain
+    batches: Merged = NOTHING
     # rows of `threads`: those that launch kernels
     threads: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
 

@@ -97,6 +97,8 @@ def _more(ratio: float) -> str:
 def _straggler(row: _Row) -> str:
     if row["slowdown"] is not None:
         return f"{row.ranks} {row.verb('computes', 'compute')} {_more(row['slowdown'])} slower than {row.peers}"
+    if row["work_ratio"] is not None:
+        return f"others wait for {row.where} of {row.ranks}, which they do not do"
     share = row["last_share"]
     often = "" if share is None else f" at {100 * share:.0f} % of the collectives with waits"
     return f"{row.ranks} {row.verb('arrives', 'arrive')} last{often}"
@@ -154,7 +156,7 @@ def _missing(row: _Row) -> str:
 def _unexplained(row: _Row) -> str:
     if row["compute_share"] is None:
         stand = row.verb("the device of {} stands", "the devices of {} stand").format(row.ranks)
-        return f"{stand}idle, and the report does not show why"
+        return f"{stand} idle, and the report does not show why"
     return f"devices compute for only {100 * row['compute_share']:.0f} % of the time, and no finding explains the rest"
 
 

@@ -10,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
+from alltrace.recipes.questions.diagnose.finding import HIGH_SHARE, LEAST_SHARE, Finding
 from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
 from alltrace.recipes.questions.diagnose.recovered_time import Altered, OtherOrder, RecoveredTime
 from alltrace.replay.change import NEVER
+
+OF_HOST = ("data", "host-pause", "allocation", "module-loading", "compilation")
+"""What a host does by itself, which its device may not wait for because something else makes it wait longer."""
 
 _USUAL_SHARE = 0.6
 """A pause in at least this share of the steps is not a rare one."""
@@ -109,12 +112,17 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
             short = _short_pauses(all_ranks, lost)
             lost = lost - short
             found += _short_pause(all_ranks, short)
-        if not lost.any() or (behind and name == "host-pause"):
+        # what another cause hides is there all the same
+        host_ns = all_ranks.of_host(name) if name in OF_HOST else lost
+        hidden = lost.sum(axis=1).max(initial=0) < LEAST_SHARE * all_ranks.span_ns
+        hidden &= bool(host_ns.sum(axis=1).max(initial=0) >= 2 * LEAST_SHARE * all_ranks.span_ns)
+        if not (lost.any() or hidden) or (behind and name == "host-pause"):
             continue
         chosen = all_ranks.culprits(lost, _CULPRIT_SHARE)
-        if name == "host-pause":  # a pause that another rank's hides is one all the same
-            paused = np.array([f.paused_ns for f in all_ranks.facts.values()])
-            chosen = paused >= _CULPRIT_SHARE * paused.max()
+        if hidden or name == "host-pause":
+            chosen = (chosen & ~np.bool_(hidden)) | all_ranks.culprits(host_ns)
+        if name in OF_HOST and name != "data":  # each loader waits where it is the slowest one
+            chosen = _few_of(all_ranks, host_ns if hidden else lost, chosen)
         if name == "launch":  # with launches that take longer than its kernels, even if waiting for others hides it
             paced = np.array([f.launch_ns * f.kernels > f.kernel_total_ns for f in all_ranks.facts.values()])
             chosen = paced if (paced & chosen).any() and not all_ranks.of("short-kernels").any() else chosen
@@ -133,8 +141,22 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
             change = partial(_without_waits, all_ranks, _by_rank(all_ranks, short))
         loss = all_ranks.loss(classes, lost, change, shared=HOST_CLASSES if of_host else ())
         hosts = all_ranks.hosts_of(ranks)
-        found.append(Finding(named, loss, tuple(ranks), where, kind.advice, evidence, confidence, hosts))
+        told = hidden and 2 * chosen.sum() <= len(chosen) and _clearly_more(host_ns, chosen) >= HIGH_SHARE * all_ranks.span_ns
+        found.append(Finding(named, loss, tuple(ranks), where, kind.advice, evidence, confidence, hosts, told=bool(told)))
     return found
+
+
+def _few_of(all_ranks: AllRankFacts, lost: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Of the ranks that lose time the few that lose it beyond what all lose; all of `chosen` if it is so of none."""
+    beyond = all_ranks.excess(lost)
+    few = all_ranks.culprits(beyond)
+    return few if 2 * few.sum() <= len(few) and beyond[few].sum() >= _BECAUSE * lost[few].sum() > 0 else chosen
+
+
+def _clearly_more(host_ns: NDArray[np.float64], chosen: NDArray[np.bool_]) -> float:
+    """What the hosts of the chosen ranks take more than any other one, ns."""
+    total = host_ns.sum(axis=1)
+    return float(total[chosen].min(initial=np.inf) - total[~chosen].max(initial=0))
 
 
 def _short_pauses(all_ranks: AllRankFacts, waits: NDArray[np.float64]) -> NDArray[np.float64]:

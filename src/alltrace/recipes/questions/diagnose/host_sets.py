@@ -45,6 +45,10 @@ _MOST_LAUNCHES = 0.1
 """Ranges of one name that hold a larger share of the launches are not waiting for data, even if their name says so."""
 
 
+_AT_ONCE, _SOME_AT_ONCE = 0.05, 0.25
+"""A batch that takes this share of the longest wait was there already; so are this share of all where others prepare them."""
+
+
 def host_sets(rank: Rank, api: Any) -> HostSets:
     """What the host did.
 
@@ -73,6 +77,7 @@ def host_sets(rank: Rank, api: Any) -> HostSets:
         {name: count for name, (_, _, count) in found.items() if name not in ("data", "host-pause")},
         known=bool(api.num_rows) or rank.host_work is not None,
         exchanges=exchanges,
+        batches=named.batches(found["data"][0]),
         threads=calls.threads,
     )
 
@@ -234,6 +239,21 @@ class _Named:
         ]
         return union([s for s, _, _ in sets]), next((text for s, text, _ in sets if len(s.starts)), ""), 0
 
+    def batches(self, data: Merged) -> Merged:
+        """The waits of `data` for what others prepare: in a call that waits, or where other batches come at once.
+
+        A host that loads its batches itself takes its time for each.
+        """
+        took = data.durations_ns
+        if not len(took):
+            return NOTHING
+        waits, reads = (self._set("osrt", wanted, others=False)[0] for wanted in (patterns.OS_WAITS, patterns.OS_READS))
+        waiting = 2 * overlap_ns(data.starts, data.ends, intersection(waits, self._silence)) >= took
+        long = took > _AT_ONCE * took.max(initial=0)
+        waiting |= long if (~long).mean() >= _SOME_AT_ONCE else False
+        waiting &= long & (2 * overlap_ns(data.starts, data.ends, reads) < took)
+        return Merged(data.starts[waiting], data.ends[waiting])
+
     def within(self, pauses: Merged) -> str:
         """The range, else the call of the operating system, of launching threads that fills half of the pauses; empty if none does.
 
@@ -261,6 +281,7 @@ class _Named:
             self._set("ranges", (*patterns.COMPILING, *patterns.COMPILING_FUNCTIONS), others=False),
             self._set("frames", patterns.COMPILING_FUNCTIONS, others=False),
             self._first_runs(),
+            self._before_loads(),
             calls,
         )
         whole = union([s for s, _, _ in parts])
@@ -275,6 +296,16 @@ class _Named:
         held = held[held >= 0]
         whole = intersection(Merged(regions.starts[held], regions.ends[held]), union((self._silence, merge(start, end))))
         return whole, name if len(held) else "", len(held)
+
+    def _before_loads(self) -> tuple[Merged, str, int]:
+        """The host's silence until it loads code, which it compiled meanwhile, with the loading; it takes as long at least."""
+        loads = self._calls.named(patterns.CODE_CALLS)
+        start, end = self._calls.start[loads], self._calls.end[loads]
+        at = np.searchsorted(self._silence.ends, start, "right") - 1
+        silent_ns, ended = np.append(self._silence.durations_ns, -1)[at], np.append(self._silence.ends, 0)[at]
+        follows = (start - ended <= _FOLLOWING_NS) & (silent_ns >= end - start)
+        whole = merge(self._silence.starts[at[follows]], end[follows])
+        return whole, _mostly(self._calls.codes[loads][follows], (end - start)[follows], self._calls.texts), int(follows.sum())
 
     def module_loading(self) -> tuple[Merged, str, int]:
         """When code was brought to the device."""

@@ -7,13 +7,16 @@ from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
 
+import numpy as np
+
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
+from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, MEDIUM_SHARE, Finding
+from alltrace.recipes.questions.diagnose.host import OF_HOST
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 
 _LEAST_SHARE, _LEAST_PART = 0.01, 0.25
 """Two causes hide each other if together they cost this share of the judged time more than the sum of both alone, and this part of
-what they cost together;"""
+what they cost together, if that is not enough for `medium`;"""
 
 _LEAST_PART_OF_TOLD = 0.1
 """or if both are reported anyway, as much more as is reported, and this part of what the smaller one costs without the other."""
@@ -24,7 +27,6 @@ _AS_MUCH = 0.8
 _MOST_CAUSES = 6
 """Of more causes only those that are reported anyway, and then those with most time, are tried with each other."""
 
-_OF_HOST = frozenset({"data", "host-pause", "launch", "allocation", "module-loading", "compilation"})
 _NO_CAUSES = frozenset({"jitter", "missing-rank", "unexplained", "hand-over"})
 
 
@@ -33,13 +35,16 @@ def with_joint_losses(findings: Sequence[Finding], all_ranks: AllRankFacts) -> l
     run, span_ns = all_ranks.recovery, all_ranks.span_ns
     if run is None:
         return list(findings)
+    findings = _beside_a_loader(findings, all_ranks)
     hiding = []
-    for first, second in combinations(_causes(findings, run, span_ns), 2):
+    for first, second in combinations(_causes(findings, all_ranks), 2):
         if set(first.ranks) & set(second.ranks) and not _can_hide_on_one_rank(first, second):
             continue
-        together_ns = _together_ns(first, second, run)
         alone_ns = first.loss.estimate_ns + second.loss.estimate_ns
-        least_ns = max(_LEAST_SHARE * span_ns, _LEAST_PART * together_ns)
+        together_ns = _together_ns(first, second, run)
+        if not (_is_loader(first) or _is_loader(second)):
+            together_ns = min(together_ns, _most_ns(findings, all_ranks))
+        least_ns = max(_LEAST_SHARE * span_ns, min(_LEAST_PART * together_ns, MEDIUM_SHARE * span_ns))
         if _is_told(first, span_ns) and _is_told(second, span_ns):
             by_itself_ns = together_ns - max(first.loss.estimate_ns, second.loss.estimate_ns)
             least_ns = min(least_ns, max(LEAST_SHARE * span_ns, _LEAST_PART_OF_TOLD * by_itself_ns))
@@ -55,13 +60,38 @@ def with_joint_losses(findings: Sequence[Finding], all_ranks: AllRankFacts) -> l
     return [replace(f, told=True, evidence={**f.evidence, **evidence}) if any(f is one for one in both) else f for f in findings]
 
 
-def _causes(findings: Sequence[Finding], run: RecoveredTime, span_ns: int) -> list[Finding]:
+def _beside_a_loader(findings: Sequence[Finding], all_ranks: AllRankFacts) -> list[Finding]:
+    """The findings, where no other cause gives back more than leaves the steps as long as a loader takes for their batches."""
+    most_ns = _most_ns(findings, all_ranks)
+    return [
+        f
+        if _is_loader(f) or f.loss.estimate_ns <= most_ns or f.loss.unknown is not None
+        else replace(f, loss=replace(f.loss, estimate_ns=most_ns))
+        for f in findings
+    ]
+
+
+def _most_ns(findings: Sequence[Finding], all_ranks: AllRankFacts) -> int:
+    """What the job gets back at most while it waits for its loaders."""
+    loaders = {rank for finding in findings if _is_loader(finding) for rank in finding.ranks}
+    pace_ns = max((all_ranks.facts[rank].loader_ns for rank in loaders), default=0)
+    return max(all_ranks.span_ns - pace_ns * len(all_ranks.steps), 0)
+
+
+def _is_loader(finding: Finding) -> bool:
+    return finding.loss.classes[:1] == ("data",)
+
+
+def _causes(findings: Sequence[Finding], all_ranks: AllRankFacts) -> list[Finding]:
     """The causes to try with each other.
 
-    A host's time counts also if its device does not wait for it, because something else makes the device wait longer.
+    A host's time counts also if its device does not wait for it, and a slow device's if its peers do not, because something else
+    makes them wait longer.
     """
+    span_ns = all_ranks.span_ns
+    steps = len(all_ranks.steps)
     most_ns = [
-        max(f.loss.bound_ns, *(run.host_ns(c) for c in f.loss.classes[:1] if c in _OF_HOST and c != "launch"), 0) for f in findings
+        max(f.loss.bound_ns, _of_host_ns(f, all_ranks), round(f.evidence.get("excess_ns_per_step", 0.0) * steps)) for f in findings
     ]
     causes = [
         (_is_told(f, span_ns), time_ns, f)
@@ -83,10 +113,17 @@ class _Pair(NamedTuple):
     alone_ns: int
 
 
+def _of_host_ns(finding: Finding, all_ranks: AllRankFacts) -> int:
+    """What its own class takes of the hosts of its ranks at most."""
+    if finding.loss.classes[:1] not in [(name,) for name in OF_HOST]:
+        return 0
+    return int(all_ranks.of_host(finding.loss.classes[0])[np.isin(all_ranks.ranks, finding.ranks)].sum(axis=1).max(initial=0))
+
+
 def _can_hide_on_one_rank(first: Finding, second: Finding) -> bool:
-    """Whether one is of the device's kernels and the other of what the host does of its own."""
-    sides = [finding.loss.classes[:1] for finding in (first, second)]
-    return ("compute",) in sides and any(side and side[0] in _OF_HOST for side in sides)
+    """Whether one is of the device's work and the other of what the host does of its own."""
+    sides = {name for finding in (first, second) for name in finding.loss.classes[:1]}
+    return bool(sides & {"compute", "communication"} and sides & {*OF_HOST, "launch"})
 
 
 def _together_ns(first: Finding, second: Finding, run: RecoveredTime) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from alltrace.align.iteration_names import iteration_of
 from alltrace.recipes.questions.diagnose.finding import PARTS
-from alltrace.recipes.questions.diagnose.gaps import CLASSES, HostSets, activity, classify, is_pageable, regions_of
+from alltrace.recipes.questions.diagnose.gaps import CLASSES, HOST_CLASSES, HostSets, activity, classify, is_pageable, regions_of
 from alltrace.recipes.questions.diagnose.host_sets import host_sets
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
 from alltrace.recipes.questions.diagnose.operator_rates import SlowOperator, slow_operators
@@ -21,13 +21,19 @@ from alltrace.recipes.questions.diagnose.potential import Potential, potentials
 from alltrace.run.clock import ClockMap
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, coded, integers, is_one_of, is_true
-from alltrace.trace.intervals import Merged, containing, difference, intersection, merge, overlap_ns, union
+from alltrace.trace.intervals import Merged, containing, difference, exclusive, intersection, merge, overlap_ns, union
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 _LEAST_COPY_BYTES = 256 << 10
 
 LEAST_PAUSE_NS = 10_000_000
 """A pause of a device that is shorter is within a phase of its role, not between two."""
+
+_FEWEST_WAITED = 3
+"""In fewer steps in a row a wait for a batch says nothing of the loader's pace."""
+
+_LIMITING = 0.1
+"""Nor do waits that are a smaller share of that time."""
 
 _GOING_ON_NS = 50_000
 """A pause that begins so soon after a wait is what the program does with what it waited for."""
@@ -50,7 +56,8 @@ class RankFacts:
     copy_ns: Int64  # their summed durations
     call_names: dict[str, str]  # for each class of host calls its most frequent name
     call_counts: dict[str, int]  # for each the number of calls in the whole run
-    paused_ns: int  # time in judged steps in which no thread calls anything, whether or not the device is idle
+    host_ns: Int64  # time of the host in each step in all of `HOST_CLASSES` but the last, whether or not the device waits
+    loader_ns: int  # what others took to prepare the batches of a step, while the host waited for them; 0 if unknown
     paused_behind_ns: int  # the part of that in pauses that begin as a wait of class `sync` ends
     launch_ns: int  # median time from one launch of a compute kernel to the next
     kernels: int  # compute kernels in the judged steps
@@ -62,7 +69,13 @@ class RankFacts:
     device: str = ""  # the name of its first device, if the report has it
     calls: bool = True  # whether the report has calls, without which nothing is known of the host
     left_out: int = 0  # steps that are not judged because their records may be lost; for a whole run 1 for a part
+    of_host: bool = False  # whether it is the work of its host that is judged, since nothing ran on a device
     parts: Int64 | None = None  # `times` of `PARTS` equal parts of a run without steps, (PARTS, len(CLASSES)); None with steps
+
+    @property
+    def paused_ns(self) -> int:
+        """Time in judged steps in which no thread calls anything, whether or not the device is idle."""
+        return int(self.host_ns[:, HOST_CLASSES.index("host-pause")].sum())
 
     def placed(self, clock: ClockMap) -> RankFacts:
         """The facts of a rank in the time of its files on the run's clock; sums over kernels stay by the host's clock."""
@@ -110,7 +123,8 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
     judged = Merged(regions[:, 0].copy(), regions[:, 1].copy())
     pauses, waits_end = host.sets["host-pause"], host.sets["sync"].ends
     behind = containing(merge(waits_end, waits_end + _GOING_ON_NS), pauses.starts) >= 0
-    paused = intersection(pauses, judged).total_ns
+    classes = exclusive([host.sets[name] for name in HOST_CLASSES[:-1]])
+    taken = [overlap_ns(regions[:, 0].copy(), regions[:, 1].copy(), times) for times in classes]
     paused_behind = intersection(Merged(pauses.starts[behind], pauses.ends[behind]), judged).total_ns
     counted = _step_of_kernels(rank, regions)
     mine = counted >= 0
@@ -134,7 +148,8 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
         copy_ns=took,
         call_names=dict(host.names),
         call_counts=dict(host.calls),
-        paused_ns=paused,
+        host_ns=np.stack(taken, axis=1),
+        loader_ns=_loader_ns(rows, host.batches),
         paused_behind_ns=paused_behind,
         launch_ns=int(np.median(np.diff(np.sort(work.launch_start)))) if len(work.launch_start) > 1 else 0,
         kernels=int((counted >= 0).sum()),
@@ -146,9 +161,30 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
         device=_device(rank),
         calls=host.known,
         left_out=left_out,
+        of_host=rank.host_work is not None,
         parts=parts,
     )
     return facts, host
+
+
+def _loader_ns(steps: Sequence[Mapping[str, Any]], waits: Merged) -> int:
+    """What a loader takes for a step's batches: from one step's last wait for it to the next one's, in steps in a row.
+
+    While a program waits for batch after batch, its loader has none in store. `steps`: Of the rank, of all kinds.
+    """
+    ordered = sorted(steps, key=lambda s: s["start"])
+    starts = np.array([s["start"] for s in ordered], np.int64)
+    at = np.searchsorted(starts, waits.ends, "right") - 1
+    last = np.flatnonzero(np.diff(at, append=len(starts)) > 0)
+    last = last[at[last] >= 0]
+    numbers = np.array([s["step"] for s in ordered], np.int64)[at[last]]
+    rows = np.split(np.arange(len(last)), np.flatnonzero(np.diff(numbers) != 1) + 1)
+    longest = last[max(rows, key=len)]
+    if len(longest) < _FEWEST_WAITED:
+        return 0
+    passed_ns = int(waits.ends[longest[-1]] - waits.ends[longest[0]])
+    limits = waits.durations_ns[longest].sum() >= _LIMITING * passed_ns
+    return passed_ns // (len(longest) - 1) if limits else 0
 
 
 def _equal_parts(regions: Int64) -> Int64:

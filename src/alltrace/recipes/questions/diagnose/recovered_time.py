@@ -63,6 +63,7 @@ class RecoveredTime:
         self, replay: Replay, given: Mapping[int, Contribution], members: Any, steps: Int64 | None, peers: Callable[[Replay], Peers]
     ) -> None:
         self._hosts: list[HostTime] = [g.host for g in given.values() if g.host is not None]
+        self._of_hosts = all(g.facts is not None and g.facts.of_host for g in given.values())
         self._steps = steps
         self._members = members
         self._find_peers = peers
@@ -98,18 +99,23 @@ class RecoveredTime:
         return max(sum(before_steps[s] - steps[s] for s in self._steps.tolist() if s in before_steps), 0)
 
     def without_both(self, first: Altered, second: Altered) -> Altered | None:
-        """The run changed in two ways; None if both change what waits for what."""
+        """The run changed in two ways, against one without what either is compared without.
+
+        None if both change what waits for what.
+        """
         orders = [c for c in (first, second) if isinstance(c, OtherOrder)]
         ordered = [order for order in orders if order.arcs is not None]
         if len(ordered) > 1:
             return None
         every = [c for c in (first, second) if not isinstance(c, OtherOrder)]
         every += [order.weights for order in orders if order.arcs is None]
-        weights: Int64 = np.minimum.reduce(every)
-        if not ordered:
-            return weights
-        (order,) = ordered
-        return OtherOrder(order.graph, np.minimum(order.weights, weights[order.arcs]), arcs=order.arcs)
+        compared = [order.against for order in orders if order.against is not None]
+        against: Int64 | None = np.minimum.reduce(compared) if compared else None
+        weights: Int64 = np.minimum.reduce([*every, *compared])
+        if ordered:
+            (order,) = ordered
+            return OtherOrder(order.graph, np.minimum(order.weights, weights[order.arcs]), against, order.arcs)
+        return weights if against is None else OtherOrder(self.replay.graph, weights, against)
 
     def at_peers_pace(self, ranks: Iterable[int]) -> Int64:
         """The weights with the kernels of some ranks at the pace of the others, as `whatif --rank` has them; hosts stay."""
@@ -252,12 +258,20 @@ class RecoveredTime:
     def free_transfers(self, instances: Int64, weights: Int64 | None = None) -> OtherOrder:
         """The run with transfers of some instances that take no time.
 
-        `weights`: The weights to use, ns; None for the recorded ones.
+        Where hosts communicate, what a rank takes longer than the first one to leave an operation is no transfer: its process goes
+        on late. `weights`: The weights to use, ns; None for the recorded ones.
         """
         replay = self.replay
         before = replay.weights if weights is None else weights
-        free = (replay.instance >= 0) & np.isin(replay.instance, instances) & (replay.work_ns > 0)
-        return OtherOrder(replay.graph, np.where(free, np.minimum(before, 0), before), weights)
+        free = np.flatnonzero((replay.instance >= 0) & np.isin(replay.instance, instances) & (replay.work_ns > 0))
+        late_ns = np.zeros(len(free), np.int64)
+        if self._of_hosts and len(free):
+            least = np.full(int(replay.instance.max()) + 1, np.iinfo(np.int64).max)
+            np.minimum.at(least, replay.instance[free], replay.work_ns[free])
+            late_ns = replay.work_ns[free] - least[replay.instance[free]]
+        after = before.copy()
+        after[free] = np.minimum(before[free], late_ns)
+        return OtherOrder(replay.graph, after, weights)
 
     def carries_on(self, rank: Int64, row: Int64, ahead: Int64) -> NDArray[np.bool_]:
         """Which collectives carry what was computed after one before them had ended, and so may need what that brought.
@@ -348,6 +362,14 @@ class RecoveredTime:
         return OtherOrder(other, weights[kept][other.arcs], against, np.flatnonzero(kept)[other.arcs])
 
     @cached_property
+    def keep_host(self) -> NDArray[np.bool_]:
+        """Which nodes are copies of calls that keep a host: from and to pageable memory, and synchronous ones."""
+        found = np.zeros(len(self.replay.kind), np.bool_)
+        for host, part, base in zip(self._hosts, self.replay.parts, self.replay.base.tolist(), strict=True):
+            found[base : base + len(part.when)] = host.copy_class >= 0
+        return found
+
+    @cached_property
     def _works(self) -> NDArray[np.bool_]:
         """Which nodes are work of a device that is not communication."""
         return np.isin(self.replay.kind, (COMPUTE, COPY))
@@ -424,13 +446,6 @@ class RecoveredTime:
         """Which nodes are in judged steps."""
         judged: NDArray[np.bool_] = np.ones(len(nodes), np.bool_)
         return judged if self._steps is None else np.isin(self.replay.step[nodes], self._steps)
-
-    def host_ns(self, name: str) -> int:
-        """The most that one of `HOST_CLASSES` takes of a rank's host in the judged steps, whether its device waits or not."""
-        column, most_ns = HOST_CLASSES.index(name), 0
-        for host, part, base in zip(self._hosts, self.replay.parts, self.replay.base.tolist(), strict=True):
-            most_ns = max(most_ns, int(host.times[self._judged(base + part.target[host.arc]), column].sum()))
-        return most_ns
 
     def waits(self, name: str) -> int:
         """How many of the host's waits of one of `HOST_CLASSES` `no_host` leaves out, over all ranks and judged steps."""

@@ -98,8 +98,11 @@ def most_delayed(all_ranks: AllRankFacts, work: SameWork, rows: Int64) -> str:
     return all_ranks.name(max(totals, key=lambda i: (totals[i], -i))) if totals else ""
 
 
-def most_added(all_ranks: AllRankFacts, rows: Int64) -> str:
-    """The kernel that takes most time beyond the lower quartile of all ranks, on the ranks of these rows."""
+def most_added(all_ranks: AllRankFacts, rows: Int64) -> tuple[str, float]:
+    """The kernel that takes most time beyond the lower quartile of all ranks, on the ranks of these rows.
+
+    And the share of all such time that is in kernels which three quarters of the ranks do not have, 0 to 1.
+    """
     of_rank: list[dict[int, int]] = []
     for facts in all_ranks.facts.values():
         totals: dict[int, int] = {}
@@ -111,7 +114,9 @@ def most_added(all_ranks: AllRankFacts, rows: Int64) -> str:
         for ident, total in of_rank[row].items():
             mine[ident] = mine.get(ident, 0) + total
     usual = {i: float(np.percentile([t.get(i, 0) for t in of_rank], 25, method="lower")) * len(rows) for i in mine}
-    return all_ranks.name(max(mine, key=lambda i: (mine[i] - usual[i], -i))) if mine else ""
+    beyond = {i: max(mine[i] - usual[i], 0.0) for i in mine}
+    alone = sum(beyond[i] for i in mine if not usual[i]) / max(sum(beyond.values()), 1.0)
+    return (all_ranks.name(max(mine, key=lambda i: (mine[i] - usual[i], -i))) if mine else ""), alone
 
 
 def _typical(all_ranks: AllRankFacts) -> tuple[Float, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from alltrace.engine.local import default_jobs, run_tasks
+from alltrace.engine.tasks import default_jobs, run_tasks
 from alltrace.trace.errors import AlltraceError, InputError
 
 
@@ -97,7 +97,7 @@ def test_a_bug_in_a_worker_is_raised_as_it_is():
 
 SCRIPT = """
 import sys, time
-from alltrace.engine.local import run_tasks
+from alltrace.engine.tasks import run_tasks
 sys.path.insert(0, {folder!r})
 from sleeping import sleep
 print("started", flush=True)

@@ -1,0 +1,206 @@
+"""Opens a trace for viewers that alltrace exported as canonical tables: its slices and marks, each of the table of its track."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from alltrace.core.kineto import NOTHING, NUMBER, TEXT, TRIPLE
+from alltrace.readers.base import Report, ReportWarning
+from alltrace.readers.chrome.identity import FILLED, STARTEND, Facts, look_at
+from alltrace.readers.kineto.events import Block, Scanner
+from alltrace.readers.kineto.fields import EVENT, Fields
+from alltrace.readers.kineto.names import Names
+from alltrace.readers.kineto.read import estimated_rows
+from alltrace.readers.kineto.tables import Picked, masked, narrow, whole
+from alltrace.readers.kineto.text import Text
+from alltrace.readers.spool import Spool, record_batch, strict
+from alltrace.trace.schema import EVENT_TABLES, TABLES
+from alltrace.trace.slice_arguments import FEW, MANY, OPERATION, OPERATION_MANY
+
+_GPU = ("kernels", "copies", "graphs")
+_KERNELS = FILLED.index("kernels")
+_DIGITS = 19
+_ARGUMENTS: dict[str, dict[str, tuple[str, ...]]] = {
+    **{table: {**few, **{a: (c,) for a, c in MANY.get(table, {}).items()}} for table, few in FEW.items()},
+    "collectives": {argument: (column,) for argument, column in (OPERATION | OPERATION_MANY).items()},
+}
+"""For each table the arguments of its slices, with their columns."""
+
+
+def _kinds() -> dict[str, int]:
+    """How the value of each argument is written."""
+    kinds: dict[str, int] = {}
+    for table, arguments in _ARGUMENTS.items():
+        for argument, columns in arguments.items():
+            number = TABLES[table].column(columns[0]).type.startswith("int")
+            kind = TRIPLE if len(columns) > 1 else NUMBER if number else TEXT
+            kinds[argument] = kind if kinds.get(argument, kind) == kind else TEXT
+    return kinds
+
+
+_KINDS = _kinds()
+_FIELDS = Fields(EVENT, [(f"args {name}", kind, (name,)) for name, kind in _KINDS.items()])
+
+
+class _Slices(NamedTuple):
+    """Events of known tracks."""
+
+    events: Picked
+    ranks: Any  # the place of each one's rank
+    tracks: Any  # the place of each one's track
+
+
+class _Parsed:
+    """A trace with its rows read, table by table."""
+
+    def __init__(self, path: Path, facts: Facts) -> None:
+        self._facts = facts
+        self._spool = Spool()
+        try:
+            with closing(Text(path)) as text:
+                scanner = Scanner(text, fields=_FIELDS)
+                self._names = Names(scanner.scan.texts)
+                for block in scanner.blocks():
+                    self._read(block)
+            self.cut = not scanner.scan.whole
+            self.broken = max(0, scanner.scan.broken - self.cut)
+            self._spool.finish()
+        except BaseException:
+            self._spool.close()
+            raise
+
+    def _read(self, block: Block) -> None:
+        facts = self._facts
+        phase = self._names.classes("ph", lambda text: "?Xi".find(text), block["ph"])
+        timed = (phase > 0) & (block["ts"] != NOTHING) & ((phase == 2) | (block["dur"] != NOTHING))
+        rows = np.flatnonzero(timed & np.isin(block["pid"], facts.pids) & (block["tid"] > 0))
+        rank = facts.order[np.searchsorted(facts.pids, block["pid"][rows])]
+        rows, rank = (values[block["tid"][rows] <= facts.first[rank + 1] - facts.first[rank]] for values in (rows, rank))
+        events = _Slices(Picked(block, rows), rank, facts.first[rank] + block["tid"][rows] - 1)
+        tables = facts.tables[events.tracks]
+        whole_ = phase[rows] == 1
+        for table in np.unique(tables[whole_]).tolist():
+            self._keep("ranges" if table == STARTEND else FILLED[table], events, whole_ & (tables == table))
+        self._keep("marks", events, ~whole_)
+        operations = whole_ & (tables == _KERNELS) & facts.joined[rank]
+        self._keep("collectives", events, operations & (block["args collective"][rows] != NOTHING))
+
+    def _keep(self, table: str, slices: _Slices, chosen: Any) -> None:
+        """Write the slices that are rows of a table."""
+        if not chosen.any():
+            return
+        events, place = slices.events.only(chosen), slices.tracks[chosen]
+        of_track = masked(self._facts.rows[place], self._facts.rows[place] < 0)
+        columns: dict[str, Any] = {
+            column: self._values(events.at(f"args {argument}", part), TABLES[table].column(column).type, argument)
+            for argument, names in _ARGUMENTS[table].items()
+            for part, column in enumerate(names)
+        }
+        columns |= {"start": events["ts"], "time": events["ts"], "end": events["ts"] + events["dur"]}
+        columns |= {"process": slices.ranks[chosen], "thread": of_track, "source_row": events.numbers}
+        if table in (*_GPU, "collectives"):
+            streams = self._facts.streams[place]
+            columns |= {"thread": None, "device": of_track, "stream": masked(streams, streams < 0)}
+        names = self._names.ids(events["name"])
+        if table == "kernels":
+            columns |= {"short_name": names, "name": pc.coalesce(columns["name"], names)}
+        elif table == "copies":
+            columns["kind"] = self._words(events["name"], lambda text: None if text == "copy" else text.removeprefix("memcpy "))
+        elif table not in ("graphs", "collectives"):
+            columns["name"] = names
+        if table == "api":
+            columns["kind"] = self._words(events["cat"], lambda text: text.removeprefix("cuda_"))
+        elif table == "ranges":
+            columns["kind"] = pa.array(np.where(self._facts.tables[place] == STARTEND, "startend", "pushpop"))
+        self._spool.append(table, strict(table, columns))
+
+    def _values(self, codes: Any, kind: str, argument: str) -> Any:
+        """A column of the given type, of the values of an argument; null if a slice lacks it."""
+        if kind == "name":
+            return self._names.ids(codes)
+        if kind.startswith("int"):
+            values = self._numbers(codes) if _KINDS[argument] == TEXT else codes
+            return narrow(values) if kind == "int32" else whole(values)
+        return self._words(codes, str)
+
+    def _numbers(self, codes: Any) -> Any:
+        """The numbers that texts are."""
+        texts = self._words(codes, lambda text: text if text.lstrip("-").isdecimal() and len(text) < _DIGITS else None)
+        return texts.cast(pa.int64()).fill_null(NOTHING).to_numpy()
+
+    def _words(self, codes: Any, word: Callable[[str], str | None]) -> Any:
+        """Words for the texts with these codes; null for none."""
+        kinds, places = np.unique(codes, return_inverse=True)
+        words = [None if code == NOTHING else word(self._names.text(code)) for code in kinds.tolist()]
+        return pa.array(words, pa.string()).take(pa.array(places.ravel()))
+
+    def batches(self, table: str) -> Iterator[Any]:
+        """The rows of a canonical table."""
+        for columns in self._spool.read(table):
+            yield record_batch(table, columns)
+
+    def dictionaries(self) -> dict[str, Any]:
+        """The dictionaries of all rows."""
+        names = self._names.table()
+        own = pa.table({"id": pa.array(self._facts.names, pa.int64()), "value": pa.array(self._facts.names.values(), pa.string())})
+        fresh = own.filter(pc.invert(pc.is_in(own.column("id"), names.column("id"))))
+        return {**self._facts.dictionaries, "names": pa.concat_tables([names, fresh])}
+
+    def close(self) -> None:
+        """Remove the rows."""
+        self._spool.close()
+
+
+class ChromeReader:
+    """A trace that alltrace exported, opened; see `alltrace.readers.base.ReportReader`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._facts = look_at(path)
+        self.report: Report = self._facts.report
+
+    @cached_property
+    def _parsed(self) -> _Parsed:
+        return _Parsed(self._path, self._facts)
+
+    def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
+        """The rows of the wanted canonical tables; see `ReportReader.stream`."""
+        for table in (t for t in EVENT_TABLES if t in tables and t in FILLED):
+            for batch in self._parsed.batches(table):
+                yield table, batch
+
+    def dictionaries(self) -> dict[str, Any]:
+        """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
+        return self._parsed.dictionaries()
+
+    def warnings(self) -> tuple[ReportWarning, ...]:
+        """What the pass over the whole trace found; see `ReportReader.warnings`."""
+        cut = [ReportWarning("the trace is cut short: the complete part was read, the rest is missing", FILLED)]
+        broken = [ReportWarning("events left out because they are not valid JSON", FILLED, self._parsed.broken)]
+        return (*cut[: self._parsed.cut], *broken[: self._parsed.broken])
+
+    def rows_estimate(self, tables: Collection[str]) -> int:
+        """About how many rows `stream` will give, by the size of the file."""
+        return estimated_rows(self._path) if any(t in FILLED for t in tables) else 0
+
+    def close(self) -> None:
+        """Release the trace, and remove what was made to read it."""
+        if "_parsed" in self.__dict__:
+            self._parsed.close()
+            del self._parsed
+
+
+def open_report(path: Path) -> ChromeReader:
+    """Open a trace that alltrace exported.
+
+    Raises `InputError`: it is damaged, or another version wrote it.
+    """
+    return ChromeReader(path)

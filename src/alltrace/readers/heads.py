@@ -1,0 +1,20 @@
+"""How files begin, by which formats are told apart."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def head_of(path: Path, size: int) -> bytes:
+    """The first `size` bytes of a regular file; none of one that cannot be read."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its other end
+            return b""
+        with path.open("rb") as file:
+            return file.read(size)
+    except OSError:
+        return b""
