@@ -276,3 +276,11 @@ def test_rows_that_last_have_a_duration(run):
     assert run.sql("SELECT sum(duration) AS busy_ns FROM kernels")["busy_ns"] == [sum(run.recipe("kernels")["total_ns"])]
     with pytest.raises(UsageError, match=r'write "end" in double quotes, as in SELECT "end" - start'):
         run.sql("SELECT end - start FROM kernels")
+
+
+def test_two_runs_are_compared(run):
+    result = alltrace.diff(run, run, what="kernel")
+    assert {row["verdict"] for row in result} == {"same"}
+    assert result.answer.verdict
+    with pytest.raises(UsageError, match="kernal"):
+        alltrace.diff(run, run, what="kernal")

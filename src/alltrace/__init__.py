@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from alltrace.api import OpenRun, Result
+    from alltrace.recipes.base import OptionValue
 
 __version__ = "0.2.0"
-__all__ = ["AlltraceError", "InputError", "OpenRun", "Result", "StrictError", "UsageError", "__version__", "open"]
+__all__ = ["AlltraceError", "InputError", "OpenRun", "Result", "StrictError", "UsageError", "__version__", "diff", "open"]
 
 
 def open(*inputs: str | PathLike[str], cache_dir: str | PathLike[str] | None = None) -> OpenRun:  # noqa: A001  the library's one verb
@@ -28,6 +29,13 @@ def open(*inputs: str | PathLike[str], cache_dir: str | PathLike[str] | None = N
     from alltrace.api import open_run
 
     return open_run(*inputs, cache_dir=cache_dir)
+
+
+def diff(run_a: OpenRun, run_b: OpenRun, **options: OptionValue) -> Result:
+    """What differs between two runs that are open: whether B is faster, and by what (see `alltrace.api.diff`)."""
+    from alltrace import api
+
+    return api.diff(run_a, run_b, **options)  # type: ignore[arg-type]  # each is checked there
 
 
 def __getattr__(name: str) -> type[OpenRun | Result]:

@@ -388,6 +388,36 @@ def _numbers(ranks: Sequence[int] | str | None) -> Sequence[int] | None:
     return parse_ranks(ranks) if isinstance(ranks, str) else ranks
 
 
+def diff(
+    run_a: Run,
+    run_b: Run,
+    *,
+    what: str | None = None,
+    ranks: Sequence[int] | str | None = None,
+    steps: str | None = None,
+    skip_warmup: bool = False,
+) -> Result:
+    """What differs between two runs, as `alltrace diff`; `result.answer.verdict` says it in words.
+
+    Args:
+        run_a: The run before the change.
+        run_b: The run after it.
+        what: Only these kinds of things, such as `kernel,step`; None for all.
+        ranks: The ranks to ask in both, as of `OpenRun.recipe`.
+        steps: The steps to count in both, as of `OpenRun.recipe`.
+        skip_warmup: Leave out warm-up steps, and time outside of steps.
+
+    Raises:
+        UsageError: A thing, rank or step does not exist.
+        InputError: A file of a run is damaged.
+    """
+    from alltrace.recipes.questions.diff import IMPORTANT, compare
+
+    with _in_python():
+        answer = compare(run_a, run_b, what=what, ranks=_numbers(ranks), steps=steps, skip_warmup=skip_warmup)
+    return Result(answer._replace(columns=by_importance(answer.columns, IMPORTANT)))
+
+
 def open_run(*inputs: str | PathLike[str], cache_dir: str | PathLike[str] | None = None) -> OpenRun:
     """Open a run directory; or reports, which are imported into the cache first.
 

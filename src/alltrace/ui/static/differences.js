@@ -13,7 +13,7 @@ const SHOWN = ["what", "name", "bytes", "group_size", "verdict", "count_verdict"
 /** The answer's words for its runs, as the page calls them. @type {Record<string, string>} */
 const HEADS = { count_a: "count A", count_b: "count B", total_a_ns: "total A_ns", total_b_ns: "total B_ns", median_a_ns: "median A_ns", median_b_ns: "median B_ns", p_value: "p value", bytes: "message bytes" };
 /** @type {Record<string, string>} */
-const SAID = { only_a: "A only", only_b: "B only" };
+const SAID = { only_a: "A only", only_b: "B only", one_sample: "one sample" };
 
 /** What differs between the two runs: a row for each thing of either, matched by what it is. */
 export class Differences {
@@ -94,6 +94,7 @@ export class Differences {
     const told = `Things of both runs are matched by what they are. ${count(tally("slower"))} are slower in B, ${count(tally("faster"))} faster, ${count(tally("same"))} the same as far as can be told; ${count(tally("only_a"))} are in A only, ${count(tally("only_b"))} in B only.`;
     const pattern = (/** @type {string} */ name) => `^${name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`;
     this.place.replaceChildren(
+      this.found.verdict ? h("p", { class: "verdict" }, this.found.verdict) : "",
       h("p", { class: "muted", title: "slower or faster: not chance (p value below 0.05, rank test of Mann and Whitney, corrected for the number of rows), and the median moved by 1 % or more" }, rows.length ? told : "Neither run has any of these."),
       tableOf(head, shown.map((r) => used.map((c) => cellOf(r, c))), {
         name: "differences",
