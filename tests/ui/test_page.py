@@ -53,6 +53,13 @@ def test_the_slow_rank_is_named_at_once_and_seen_by_one_click(page):
     assert state_of(page, "ranks") == "all"
     assert re.match(r"2/collectives/\d+", state_of(page, "event"))
     assert state_of(page, "open") == "2-3", "the culprit and a peer are open"
+    heads = page.locator(".labels .label.rank")
+    assert heads.nth(0).locator("span").inner_text().startswith("rank 2"), "the culprit is the first row"
+    assert heads.nth(1).locator("span").inner_text().startswith("rank 3"), "the peer is the second"
+    red = page.locator(".label.culprit span")
+    assert red.count() == 1
+    box, view = red.bounding_box(), page.locator(".tracks").bounding_box()
+    assert view["y"] <= box["y"] < view["y"] + view["height"], "it is on the screen"
     shot(page, "finding")
 
 

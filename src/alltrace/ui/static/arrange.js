@@ -39,6 +39,8 @@ export class Arrangement {
     this.order = "";
     /** @type {Set<string>} tracks that are hidden, a rank and a key */
     this.hidden = new Set();
+    /** @type {number[]} ranks above all others, the culprit of a finding and a peer */
+    this.first = [];
     this.restore = h("button", { type: "button", hidden: true, on: { click: () => (this.hidden.clear(), this.#done()) } });
     this.element = h("span", { class: "bar-part" });
     this.#fill();
@@ -80,13 +82,14 @@ export class Arrangement {
     this.kind = KINDS.some(([k]) => k === values.kind) ? values.kind : "";
     this.order = /^(host|role|tracks|grid\d)$/.test(values.order ?? "") ? values.order : "";
     this.hidden = new Set((values.hide ?? "").split(",").filter(Boolean));
+    this.first = (values.first ?? "").split(",").filter(Boolean).map(Number).filter(Number.isInteger);
     this.#fill();
     this.#told();
   }
 
   /** The part of the address. */
   values() {
-    return { tracks: this.words, kind: this.kind, order: this.order, hide: [...this.hidden].slice(0, 200).join(",") };
+    return { tracks: this.words, kind: this.kind, order: this.order, hide: [...this.hidden].slice(0, 200).join(","), first: this.first.join(",") };
   }
 
   /**
@@ -120,7 +123,7 @@ export class Arrangement {
   }
 
   /**
-   * The ranks in order; along a dimension, ranks that differ only in it are adjacent.
+   * The ranks in order, those first that the address puts there; along a dimension, ranks that differ only in it are adjacent.
    * @param {number[]} ranks
    */
   sorted(ranks) {
@@ -128,7 +131,7 @@ export class Arrangement {
       const words = this.order === "role" ? this.#roles : new Map(this.run.ranks.map((r) => [r.rank, r.host]));
       return [...ranks].sort((a, b) => (words.get(a) ?? "").localeCompare(words.get(b) ?? "", "en", { numeric: true }) || a - b);
     }
-    if (!this.order.startsWith("grid")) return ranks;
+    if (!this.order.startsWith("grid")) return [...new Set([...this.first.filter((r) => ranks.includes(r)), ...ranks])];
     const dimension = Number(this.order.slice(4));
     const sizes = (this.run.dimensions ?? []).map((d) => d.size);
     const stride = sizes.slice(0, dimension).reduce((a, b) => a * b, 1);

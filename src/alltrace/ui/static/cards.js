@@ -78,11 +78,13 @@ function bars(times) {
 function buttons(card) {
   const { place, proof } = card;
   const options = Object.fromEntries(Object.entries(proof.options).map(([k, v]) => [`o.${k}`, String(v)]));
+  const compared = place ? [place.culprit, ...(place.peer === null ? [] : [place.peer])] : [];
   const shows = place && {
     start: place.start,
     end: place.end,
     ranks: rankText(place.ranks),
-    open: rankText([place.culprit, ...(place.peer === null ? [] : [place.peer])]),
+    open: rankText(compared),
+    first: compared.join(","),
     event: place.event?.join("/"),
   };
   return h(

@@ -479,7 +479,7 @@ export class Timeline {
     this.labelled = now;
     const made = rows.map((row) => {
       const open = this.open.has(row.rank);
-      const label = h("div", { class: `label${row.head ? " rank" : ""}${row.id === this.trackChosen ? " chosen" : ""}`, title: row.label });
+      const label = h("div", { class: `label${row.head ? " rank" : ""}${row.head && row.rank === this.arrangement.first[0] ? " culprit" : ""}${row.id === this.trackChosen ? " chosen" : ""}`, title: row.label });
       label.style.top = `${this.top(row) + this.scrolled}px`;
       label.style.height = `${row.height}px`;
       if (row.head) label.append(h("button", { type: "button", "data-act": "fold", "data-rank": row.rank, "aria-expanded": open, "aria-label": `tracks of rank ${row.rank}` }, open ? "▾" : "▸"));
