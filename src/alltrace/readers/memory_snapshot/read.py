@@ -139,7 +139,7 @@ def _lists(value: Any) -> bool:
 def _rows(path: Path, content: dict[str, Any], device: int, trace: list[dict[str, Any]]) -> dict[str, Any]:
     """What the allocator did on a device, in order of time, with its memory after each event."""
     times, changes, reserves, addresses, stacks = [], [], [], [], []
-    known: dict[int, str] = {}
+    stack_of: dict[int, str] = {}
     for event in trace:
         action = event.get("action")
         sign, reserved = _GIVEN.get(str(action), 0), _RESERVED.get(str(action), 0)
@@ -158,7 +158,7 @@ def _rows(path: Path, content: dict[str, Any], device: int, trace: list[dict[str
         reserves.append(reserved * size)
         addresses.append(address if 0 < address < _MOST else 0)
         frames = event.get("frames")
-        stacks.append(known.setdefault(id(frames), _stack(frames)) if sign > 0 else "")
+        stacks.append(stack_of.setdefault(id(frames), _stack(frames)) if sign > 0 else "")
     order = np.argsort(np.array(times, np.int64), kind="stable")
     change, reserve = np.array(changes, np.int64)[order], np.array(reserves, np.int64)[order]
     allocated, taken = _at_the_end(content["segments"], device)

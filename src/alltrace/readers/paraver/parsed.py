@@ -61,8 +61,8 @@ class Parsed:
             raise
 
     def _read(self, path: Path) -> None:
-        known = self._known
-        slots = known.slots
+        tables = self._known
+        slots = tables.slots
         threads = len(self._facts.threads)
         heads, waiting = np.full((threads, len(slots)), -1, np.int64), np.full((threads, 2), -1, np.int64)
         places = _places(_OPEN)
@@ -76,8 +76,8 @@ class Parsed:
             line = 0
             while True:
                 line = core.pair(
-                    line, lines.values, lines.offsets, lines.wrong, self._first, known.types, known.slot_of, kinds,
-                    known.place_of, heads, waiting, depths, places, out, counters, ev.LENGTH, CALL_SLOT, LAST_WORK, ev.TAG_KERNEL,
+                    line, lines.values, lines.offsets, lines.wrong, self._first, tables.types, tables.slot_of, kinds,
+                    tables.place_of, heads, waiting, depths, places, out, counters, ev.LENGTH, CALL_SLOT, LAST_WORK, ev.TAG_KERNEL,
                 )  # fmt: skip
                 if line == len(lines.wrong):
                     break

@@ -115,8 +115,8 @@ class RocpdReader:
 
     def _device(self, row: int, ordinal: int | None, name: str, about: dict[str, Any]) -> dict[str, Any]:
         domain, place = about.get("domain"), about.get("location_id")
-        known = isinstance(place, int) and 0 <= place < 1 << 16 and isinstance(domain, int) and 0 <= domain < _INT32
-        bus = f"{domain:04x}:{place >> 8:02x}:{place >> 3 & 31:02x}.{place & 7}" if known and isinstance(place, int) else None
+        is_place = isinstance(place, int) and 0 <= place < 1 << 16 and isinstance(domain, int) and 0 <= domain < _INT32
+        bus = f"{domain:04x}:{place >> 8:02x}:{place >> 3 & 31:02x}.{place & 7}" if is_place and isinstance(place, int) else None
         count = about.get("cu_count")
         return {
             "device": row, "ordinal": ordinal, "gpu": ordinal, "bus_id": bus, "name": self._id(name) if name else None,

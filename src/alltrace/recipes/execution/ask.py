@@ -225,12 +225,12 @@ def resolve_options(recipe: Question, values: Mapping[str, Any]) -> dict[str, An
     Raises `UsageError`: an option is unknown, missing, of the wrong type or not among the choices. Raises
     `InputError`: a file that an option names cannot be read.
     """
-    known = {o.name: o for o in recipe.options}
+    options = {o.name: o for o in recipe.options}
     for name in values:
-        if name not in known:
-            raise UsageError.unknown(f"option of {recipe.name}", name, known)
+        if name not in options:
+            raise UsageError.unknown(f"option of {recipe.name}", name, options)
     resolved = {}
-    for name, option in known.items():
+    for name, option in options.items():
         value = values.get(name, option.default)
         if value is None and option.required:
             raise UsageError(f"{recipe.name} needs {option.flag}: {option.help}")
