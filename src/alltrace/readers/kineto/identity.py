@@ -59,6 +59,7 @@ class Facts:
         roles: Roles of events, by how often.
         group_ranks: Ranks in the group of all ranks that communication calls state, by how often.
         zero_ns: What the trace's clock shows at time 0 of the report: a whole second, not after the first event read.
+        first_ns: What it shows at the first event of the file that has a time.
         whole: Whether the trace ends as it should.
         events: Events read.
         correlated: Kernels with a correlation.
@@ -74,6 +75,7 @@ class Facts:
     roles: Counter[int] = field(default_factory=Counter)
     group_ranks: Counter[int] = field(default_factory=Counter)
     zero_ns: int = 0
+    first_ns: int | None = None
     whole: bool = False
     events: int = 0
     correlated: int = 0
@@ -173,12 +175,11 @@ def look_at_all(path: Path, head: Facts) -> Facts:
     if head.whole:
         return head
     facts = look_at_head(path, _LONG_HEAD_BYTES)
-    facts.zero_ns = head.zero_ns
     if not facts.whole:
         _look_at_tail(path, facts)
         if facts.merged:
             facts = look_at_head(path, None)
-            facts.zero_ns = head.zero_ns
+    facts.zero_ns, facts.first_ns = head.zero_ns, head.first_ns
     return facts
 
 
@@ -235,6 +236,7 @@ def _take(facts: Facts, reader: Scanner, *, first: bool) -> None:
         if first and len(times):
             times = times[times > 0] if (times > 0).any() else times  # events that lost their time have 0, or 0 less the base
             facts.zero_ns = int(times.min()) // _SECOND_NS * _SECOND_NS
+            facts.first_ns = int(times[0])
             first = False
     facts.metadata.update(scan.metadata)
 
@@ -338,6 +340,7 @@ def report_of(path: Path, facts: Facts) -> Report:
         schema_version=None if facts.number("schemaVersion") is None else str(facts.number("schemaVersion")),
         host=host,
         utc_ns=utc_ns if absolute else None,
+        start_ns=None if facts.first_ns is None else facts.first_ns - facts.zero_ns,
         processes=tuple(
             ReportProcess(
                 process=number,
