@@ -336,5 +336,5 @@ def _hideable(all_ranks: AllRankFacts, members: Members) -> NDArray[np.bool_]:
     # the last of each rank and step cannot be hidden: nothing is left to compute but what needs it
     gathered = (members.op == "AllGather") & ~_last(members)
     gradients = _gradients(all_ranks, members) & ~_last(members, members.communicator)
-    found: NDArray[np.bool_] = (gradients | gathered | _only_sent(members)) & (members.stream >= 0)
+    found: NDArray[np.bool_] = (gradients | gathered | _only_sent(members)) & ~members.keeps_host
     return found
