@@ -177,7 +177,7 @@ def _short_pause(all_ranks: AllRankFacts, paused: NDArray[np.float64]) -> list[F
     if not chosen.any():
         return []
     ranks = all_ranks.ranks[chosen].tolist()
-    change = partial(_without_short_pauses, _by_rank(all_ranks, paused))
+    change = partial(RecoveredTime.shorter_after, name="sync", less_ns=_by_rank(all_ranks, paused))
     loss = all_ranks.loss(("sync",), paused, change, shared=HOST_CLASSES)
     kind = _KINDS["host-pause"]
     where, evidence = _evidence(all_ranks, "host-pause", paused, chosen)
@@ -187,10 +187,6 @@ def _short_pause(all_ranks: AllRankFacts, paused: NDArray[np.float64]) -> list[F
 def _by_rank(all_ranks: AllRankFacts, lost: NDArray[np.float64]) -> dict[int, float]:
     """What the ranks that lose any lose, ns."""
     return {rank: total for rank, total in zip(all_ranks.ranks.tolist(), lost.sum(axis=1).tolist(), strict=True) if total}
-
-
-def _without_short_pauses(paused_ns: Mapping[int, float], run: RecoveredTime) -> NDArray[np.int64]:
-    return run.shorter_after("sync", paused_ns)
 
 
 def _pauses_behind_waits(all_ranks: AllRankFacts) -> bool:
