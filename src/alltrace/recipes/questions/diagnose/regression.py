@@ -43,10 +43,13 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     late = later_part(usual / middle, _LEAST_GROWTH) if middle > 0 else None
     if late is None:
         return []
+    there = ~np.isnan(own)
+    both = times[there[:, late].any(axis=1) & there[:, ~late].any(axis=1)]  # a report can have steps of one part alone
+    grown = (
+        np.nanpercentile(np.nanmean(both[:, late], axis=1) - np.nanmean(both[:, ~late], axis=1), 25, axis=0) if len(both) else 0.0
+    )
     growth = {
-        name: float(np.nanpercentile(np.nanmean(times[:, late, at], axis=1) - np.nanmean(times[:, ~late, at], axis=1), 25))
-        for at, name in enumerate(CLASSES)
-        if name != "communication"
+        name: float(ns) for name, ns in zip(CLASSES, np.broadcast_to(grown, len(CLASSES)), strict=True) if name != "communication"
     }
     grows = max(growth, key=lambda name: growth[name])
     values = all_ranks.of(grows)
