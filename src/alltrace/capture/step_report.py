@@ -13,14 +13,14 @@ import time
 from array import array
 from typing import TYPE_CHECKING, Any
 
-from alltrace.capture.control import read_control, write_control
+from alltrace.capture.control import request_window
 from alltrace.capture.gpu_state import GpuSampler
 from alltrace.capture.identity import find_identity
 from alltrace.capture.step_exchange import Exchange, job_store
 from alltrace.capture.step_record import StepRecord
 from alltrace.capture.step_spans import spans_of
 from alltrace.capture.step_verdict import CPU_WAIT, OTHER, RankTimes, Verdict, describe, judge, times_of
-from alltrace.capture.variables import ARMED, RECORD, REQUEST
+from alltrace.capture.variables import ARMED, RECORD
 from alltrace.trace.errors import UsageError
 from alltrace.trace.step_records import PHASES, Step
 
@@ -237,13 +237,10 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
         folder = os.environ.get(ARMED)
         if not folder:
             return
-        path = os.path.join(folder, REQUEST)  # noqa: PTH118  pathlib would be a further import
-        request = read_control(path)
-        number = (0 if request is None else request["id"]) + 1
         try:
-            write_control(path, {"id": number, "steps": _TO_RECORD, "ranks": None, "lead_s": 3.0})
+            request_window(folder, _TO_RECORD)
         except OSError as error:
-            self._say(f"{path}: {error.strerror}; no window is recorded")
+            self._say(f"{folder}: {error.strerror}; no window is recorded")
 
 
 class _Phase:

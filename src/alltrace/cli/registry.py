@@ -42,6 +42,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("info", "recipe_verb", "what ran where: ranks, hosts, devices, what was captured, what is missing"),
     Verb("diagnose", "recipe_verb", "what costs time, which rank or host is responsible, what to do: ranked findings"),
     Verb("hang", "verbs.hang", "which rank a hanging or dead job waits for, and why: a sentence from dumps, logs and stacks"),
+    Verb("watch", "verbs.watch", "a job while it runs: step time, slow and stopped ranks, alerts, metrics"),
     Verb("breakdown", "recipe_verb", "compute, exposed communication, exposed copies and idle time per device"),
     Verb("overlap", "recipe_verb", "how much of the communication and of the copies overlaps compute"),
     Verb("kernels", "recipe_verb", "GPU kernels: count, total, exact median and quartiles, over all ranks or per rank"),

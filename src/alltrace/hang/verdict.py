@@ -395,10 +395,15 @@ class _Case:
         return Cause("no-hang", [], "", [], 0.8 if self.evidence.recordings or self.evidence.ended_well else 0.4, sentence, numbers)
 
     def further(self, causes: Sequence[Cause]) -> str:
-        """The end of the verdict, if there are more causes."""
-        if len(causes) < 2:
-            return ""
-        return f" In addition: {'; '.join(c.sentence.rstrip('.') for c in causes[1:3])}."
+        """The end of the verdict: more causes, and ranks without a dump that others may wait for as well."""
+        text = f" In addition: {'; '.join(c.sentence.rstrip('.') for c in causes[1:3])}." if len(causes) > 1 else ""
+        named = {rank for cause in causes for rank in cause.ranks}
+        silent = {r for r, state in self.progress.ranks.items() if state.cut and not self.by_watchdogs} & self.waits.unsure.keys()
+        if not named or causes[0].kind in ("unknown", "no-hang") or silent <= named:
+            return text
+        ranks = sorted(silent - named)
+        left = "left no whole dump, is to blame" if len(ranks) == 1 else "left no whole dumps, are to blame"
+        return f"{text} Whether {who(ranks).lower()}, which {left} as well cannot be known."
 
     def notes(self) -> list[str]:
         """What must be known of the files."""
