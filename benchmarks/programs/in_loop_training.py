@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from statistics import median
+from typing import Any
 
 from alltrace.instrument import step_report
 
@@ -25,21 +26,21 @@ class LoopbackStore:
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._answers = self._socket.makefile("rb")
 
-    def _ask(self, *words: object) -> object:
+    def _ask(self, *words: object) -> Any:
         self._socket.sendall(json.dumps(words).encode() + b"\n")
         return json.loads(self._answers.readline())
 
-    def set(self, key: str, value: bytes) -> object:
+    def set(self, key: str, value: bytes) -> Any:
         """Keep a value."""
         return self._ask("set", key, value.hex())
 
-    def add(self, key: str, amount: int) -> object:
+    def add(self, key: str, amount: int) -> int:
         """Add to a counter."""
-        return self._ask("add", key, amount)
+        return int(self._ask("add", key, amount))
 
-    def check(self, keys: list[str]) -> object:
+    def check(self, keys: list[str]) -> bool:
         """Whether all keys have values."""
-        return self._ask("check", keys)
+        return bool(self._ask("check", keys))
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
         """The values of keys."""
@@ -69,6 +70,7 @@ def main() -> None:
     durations: dict[bool, list[float]] = {True: [], False: []}
     report = step_report(plan["every"], store=LoopbackStore(port), record=plan["record"], rank=rank, world=ranks, say=lines.append)
     nothing = contextlib.nullcontext()
+    cpu_before = 0.0
     meeting.meet(-1)
     with report:
         for step in range(plan["steps"]):
@@ -88,7 +90,7 @@ def main() -> None:
             if blocks and (step + 1) % blocks == 0:
                 costs[measured].append((time.process_time() - cpu_before) / blocks)
         time.sleep(1.0)  # for the last exchange
-    result = {"lines": lines}
+    result: dict[str, Any] = {"lines": lines}
     if blocks:
         result |= {name: [median(values[flag]) for flag in (True, False)] for name, values in (("cpu", costs), ("wall", durations))}
     print(json.dumps(result))

@@ -204,8 +204,9 @@ def test_each_cause_fires_once_and_captures_are_rare(tmp_path, clock, receiver, 
 
 
 WRONG = (
-    "[[rule]]\nwhen = 'step_time > 5 %'", "[[rule]]\nwhen = 'speed > 5 s'", "rule = 3", "other = 1", "[[rule]]\nname = 'x'", "[[rule",
-    "minimum_s = -1", "[[rule]]\nwhen = 'stopped > 5 s'\ncommand = [1]", "[[rule]]\nwhen = 'stopped > 5 s'\ncapture = true", "rule = [3]",
+    "rule = 3", "other = 1", "[[rule", "minimum_s = -1", "rule = [3]", "[[rule]]\nname = 'x'",
+    "[[rule]]\nwhen = 'step_time > 5 %'", "[[rule]]\nwhen = 'speed > 5 s'",
+    "[[rule]]\nwhen = 'stopped > 5 s'\ncommand = [1]", "[[rule]]\nwhen = 'stopped > 5 s'\ncapture = true",
 )  # fmt: skip
 
 
