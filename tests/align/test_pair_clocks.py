@@ -59,7 +59,7 @@ def test_ranks_that_share_the_operations_of_one_key_are_related_by_these():
 
 
 @pytest.mark.parametrize("partly", [False, True])
-@pytest.mark.parametrize("lost, scatter_ns", [(1, 50.0), (6, 50.0), (6, 20e3)])
+@pytest.mark.parametrize(("lost", "scatter_ns"), [(1, 50.0), (6, 50.0), (6, 20e3)])
 def test_where_steps_repeat_exactly_no_offset_is_more_than_a_guess(lost, scatter_ns, partly):
     rng = np.random.default_rng(5)
     step = np.cumsum(rng.uniform(1e5, 2e6, 12))
@@ -71,7 +71,7 @@ def test_where_steps_repeat_exactly_no_offset_is_more_than_a_guess(lost, scatter
     assert 0.0 < line.certainty <= 0.5
 
 
-@pytest.mark.parametrize("longer, least, most", [(slice(8, 9), 0.5, 0.7), (slice(2, 16, 2), 0.9, 1.0)])
+@pytest.mark.parametrize(("longer", "least", "most"), [(slice(8, 9), 0.5, 0.7), (slice(2, 16, 2), 0.9, 1.0)])
 def test_steps_that_are_longer_than_others_make_an_offset_sure(longer, least, most):
     rng = np.random.default_rng(5)
     step = np.cumsum(rng.uniform(1e5, 2e6, 12))

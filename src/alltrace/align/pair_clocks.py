@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.align.clock_fit import MAD_TO_SIGMA
+from alltrace.align.schema import NEARLY_ALL
 from alltrace.trace.arrays import Int64
 
 Floats = NDArray[np.float64]
@@ -27,8 +28,8 @@ _CERTAIN_COUNT = 16
 """A line through fewer ends is less certain."""
 _PLACES, _LINES = 8, 4
 """The places of a piece that are tried, and the lines through them."""
-_SHARED, _SOME, _OTHERS = 0.4, 256, 1024
-"""The share of ends that two stages of a pipeline have in common at least, and of how many of each rank coincidences are sought."""
+_SOME, _OTHERS = 256, 1024
+"""Of how many ends of each rank coincidences are sought."""
 _CHUNK = 8192
 """Ends that a piece is compared with at once, so that the sums of squares keep their digits."""
 _FASTEST = 3e-4
@@ -239,7 +240,7 @@ class _Cost(NamedTuple):
     """How badly a line explains ends.
 
     Attributes:
-        all: The logarithm of the scatter of their sharpest part, and what the line lacks: ends that overlap, nearness to the stamps.
+        all: The logarithm of the scatter of their sharpest part, and what the line lacks: overlap, and nearness to the stamps.
         sharpest: That logarithm alone.
         usual: The mean logarithm of their distances.
         shared: The ends that have a partner.
@@ -331,7 +332,8 @@ def _sets(first: Ends, second: Ends) -> Iterator[tuple[Ends, Ends, int, int]]:
 def _coincidences(first: Ends, second: Ends) -> list[tuple[float, float, float]]:
     """Lines at which most ends coincide, whatever lies between them: of stages of a pipeline each has other neighbours too."""
     some, others = (_around_the_middle(ends, most) for ends, most in ((first, _SOME), (second, _OTHERS)))
-    many = int(_SHARED * min(len(some.time), len(others.time)))
+    # a stage of a pipeline has half of its messages with either neighbour
+    many = int(NEARLY_ALL / 2 * min(len(some.time), len(others.time)))
     if many < _FEWEST_OF_PART:
         return []
     apart = np.sort((some.time[:, None] - others.time)[some.key[:, None] == others.key])
@@ -402,7 +404,7 @@ def _refined(first: Ends, second: Ends, offset: float, slope: float, middle: flo
     line = ClockLine(offset, slope, middle, math.inf, 0, 1.0)
     for _ in range(2):
         nearest, near = nearest_ends(first, second, line)
-        if near.sum() < 3:
+        if near.sum() < _FEWEST:
             return None
         line = _fitted(nearest[near], second.time[near], rate=rate)
     return line
