@@ -34,8 +34,8 @@ ENTRY_POINTS = "alltrace.readers"
 KNOWN = (
     "an Nsight Systems report (.nsys-rep, .qdrep, .qdstrm) or its export (.sqlite, a _pqtdir folder), "
     "a PyTorch profiler trace (.json, .json.gz, .json.zst), a PyTorch memory snapshot (.pickle), an XProf trace (.xplane.pb), "
-    "a record of steps (.steps), a rocprofv3 database (.db) or its .json, a .prv or .json that alltrace exported, or a verbose file "
-    "of NCCL Inspector"
+    "a record of steps (.steps), a rocprofv3 database (.db) or its .json, a .prv or .json that alltrace exported, or a "
+    "verbose file of NCCL Inspector"
 )
 
 
