@@ -16,7 +16,8 @@ import alltrace
 from alltrace.readers import registry as readers
 from alltrace.recipes.questions.sql import query
 from alltrace.recipes.reference import summary
-from alltrace.recipes.registry import find
+from alltrace.recipes.registry import find, names
+from alltrace.trace.errors import UsageError
 from tests.making import kernel, make_run
 from tests.together import together
 
@@ -224,3 +225,62 @@ def test_a_reader_of_another_package_is_asked(tmp_path, monkeypatch, corpus):
             readers.open_report(tmp_path / "reports" / "report.mine")
     finally:
         readers._added.cache_clear()
+
+
+def test_a_result_is_a_table(run):
+    result = run.recipe("kernels")
+    rows = result.to_pylist()
+    assert len(result) == len(rows) > 0
+    assert list(result) == rows
+    assert result["name"] == [row["name"] for row in rows]
+    assert (result[0], result[-1]) == (rows[0], rows[-1])
+    with pytest.raises(KeyError, match="no column 'nothing'; expected one of name, "):
+        result["nothing"]
+    with pytest.raises(IndexError):
+        result[len(rows)]
+    assert {"name", "total", "count"} <= set(repr(result).split())
+    assert "not shown: " in repr(result)
+    assert not isinstance(result, tuple)
+
+
+def test_a_run_answers_queries_and_lists_its_recipes(run):
+    assert run.sql("SELECT count(*) AS n FROM kernels")["n"] == [sum(run.recipe("kernels")["count"])]
+    named = run.recipes()
+    assert {"name": "overlap", "group": "communication"}.items() <= next(r for r in named if r["name"] == "overlap").items()
+    assert sorted(named["name"]) == names()
+    assert repr(run).startswith(f"<alltrace run {run.name}: 1 rank, 1 host, ")
+    found = run.diagnose()
+    assert repr(found).splitlines()[0] == found.verdict
+
+
+@pytest.mark.parametrize("ranks", ["0", [0], None])
+def test_ranks_are_numbers_or_a_text(run, ranks):
+    assert run.recipe("kernels", by_rank=True, ranks=ranks).to_pylist() == run.recipe("kernels", by_rank=True).to_pylist()
+
+
+def test_errors_are_in_the_words_of_python(run):
+    with pytest.raises(UsageError, match=r"^mfu needs ") as caught:
+        run.recipe("mfu")
+    assert "--" not in str(caught.value)
+    with pytest.raises(UsageError, match=r"^ranks is 'x'"):
+        run.recipe("kernels", ranks="x")
+
+
+def test_a_rank_may_be_a_number_where_an_option_takes_text(run):
+    assert run.recipe("whatif", rank=0).to_pylist() == run.recipe("whatif", rank="0").to_pylist()
+
+
+def test_rows_that_last_have_a_duration(run):
+    for table in ("kernels", "copies", "ranges", "collectives"):
+        assert run.sql(f'SELECT count(*) AS n FROM {table} WHERE duration IS DISTINCT FROM "end" - start')["n"] == [0]
+    assert run.sql("SELECT sum(duration) AS busy_ns FROM kernels")["busy_ns"] == [sum(run.recipe("kernels")["total_ns"])]
+    with pytest.raises(UsageError, match=r'write "end" in double quotes, as in SELECT "end" - start'):
+        run.sql("SELECT end - start FROM kernels")
+
+
+def test_two_runs_are_compared(run):
+    result = alltrace.diff(run, run, what="kernel")
+    assert {row["verdict"] for row in result} == {"same"}
+    assert result.answer.verdict
+    with pytest.raises(UsageError, match="kernal"):
+        alltrace.diff(run, run, what="kernal")

@@ -51,7 +51,8 @@ clock, 0 at the run's first event.
 * `process`, `thread` and `device` are row numbers of the rank's dictionaries `processes`, `threads` and `devices`.
 * What a source does not have is null, not 0.
 
-SQL has one table more: `ranks` with `rank`, `local_rank`, `host`, `rank_source`, `start_ns`, `end_ns` and `role`.
+In SQL, tables with `start` and `end` also have `duration`, in ns. `end` is a word of SQL, so a query writes it in double quotes:
+`"end"`. SQL has one table more: `ranks` with `rank`, `local_rank`, `host`, `rank_source`, `start_ns`, `end_ns` and `role`.
 """
 _SHARED = """## Of all ranks
 

@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from alltrace.api import OpenRun, Result
+    from alltrace.recipes.base import OptionValue
 
 __version__ = "0.2.0"
-__all__ = ["AlltraceError", "InputError", "OpenRun", "Result", "StrictError", "UsageError", "__version__", "hang_verdict", "open"]
+__all__ = [
+    "AlltraceError", "InputError", "OpenRun", "Result", "StrictError", "UsageError", "__version__", "diff", "hang_verdict", "open"
+]  # fmt: skip
 
 
 def open(*inputs: str | PathLike[str], cache_dir: str | PathLike[str] | None = None) -> OpenRun:  # noqa: A001  the library's one verb
@@ -35,6 +38,13 @@ def hang_verdict(folder: str | PathLike[str], at_ns: int | None = None) -> Resul
     from alltrace.api import hang_verdict as verdict
 
     return verdict(folder, at_ns)
+
+
+def diff(run_a: OpenRun, run_b: OpenRun, **options: OptionValue) -> Result:
+    """What differs between two runs that are open: whether B is faster, and by what (see `alltrace.api.diff`)."""
+    from alltrace import api
+
+    return api.diff(run_a, run_b, **options)  # type: ignore[arg-type]  # each is checked there
 
 
 def __getattr__(name: str) -> type[OpenRun | Result]:

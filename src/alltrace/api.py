@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, overload
 
 from alltrace.run.resolve import resolve
 from alltrace.run.store import Run
-from alltrace.trace.errors import UsageError
+from alltrace.trace.amounts import shortened
+from alltrace.trace.columns import by_importance
+from alltrace.trace.errors import UsageError, path_text, printable
+from alltrace.trace.number_text import counted
+from alltrace.trace.spans import parse_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from os import PathLike
 
     import duckdb
@@ -25,9 +32,13 @@ if TYPE_CHECKING:
     from alltrace.recipes.questions.diagnose.cards import Card, Diagnosis
     from alltrace.recipes.row_stream import RowStream
 
+_ROWS_SHOWN, _WIDTH = 20, 100
+_FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)")
 
-class Result(NamedTuple):
-    """The answer of a recipe.
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """The answer of a recipe or of a query, as a table: `len(result)` rows, `for row in result`, `result[0]`, `result["name"]`.
 
     Attributes:
         answer: Its table, what its columns mean, and notes.
@@ -36,6 +47,47 @@ class Result(NamedTuple):
 
     answer: Answer
     zero_ns: int = 0
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return int(self.answer.table.num_rows)
+
+    def __iter__(self) -> Iterator[dict[str, CellValue]]:
+        """The rows, each with its values by column."""
+        return iter(self.to_pylist())
+
+    @overload
+    def __getitem__(self, key: str) -> list[CellValue]: ...
+
+    @overload
+    def __getitem__(self, key: int) -> dict[str, CellValue]: ...
+
+    def __getitem__(self, key: str | int) -> list[CellValue] | dict[str, CellValue]:
+        """The values of the column of that name, or the row of that number.
+
+        Raises:
+            KeyError: There is no such column.
+            IndexError: There is no such row.
+        """
+        table = self.answer.table
+        if isinstance(key, str):
+            if key not in table.column_names:
+                raise KeyError(f"there is no column {key!r}; expected one of {', '.join(table.column_names)}")
+            values: list[CellValue] = table.column(key).to_pylist()
+            return values
+        if not -len(self) <= key < len(self):
+            raise IndexError(f"row {key} of {len(self)}")
+        row: dict[str, CellValue] = table.slice(key % len(self), 1).to_pylist()[0]
+        return row
+
+    def __repr__(self) -> str:
+        """The first rows as a table of text, and the notes."""
+        from alltrace.charts.text_table import TableForm, terminal_width, to_text
+
+        rows = self.answer.table.slice(0, _ROWS_SHOWN)
+        form = TableForm(terminal_width() or _WIDTH, units=True)
+        text = to_text(self.answer._replace(extra={}), rows, len(self) - rows.num_rows, form).rstrip()
+        return text.replace("; --limit shows more or fewer", "").replace("; --wide shows all", "; result.to_pandas() has all")
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -119,7 +171,8 @@ class Result(NamedTuple):
         return picture_bytes(draw(self.answer), kind)
 
 
-class Findings(NamedTuple):
+@dataclass(frozen=True, eq=False, repr=False)
+class Findings:
     """What `diagnose` found, in readable form; a notebook shows it.
 
     Attributes:
@@ -143,6 +196,11 @@ class Findings(NamedTuple):
         """What could not be judged, and why."""
         return self.diagnosis.notes
 
+    def __repr__(self) -> str:
+        """The verdict, and a line for each finding."""
+        cards = [f"{n}  {c.severity.upper()}  {c.kind}: {c.what}; {c.cost}" for n, c in enumerate(self.cards, 1)]
+        return "\n".join(map(printable, [self.verdict, *cards]))
+
     def _repr_html_(self) -> str:
         """What a notebook shows. Text from a trace is text, never markup."""
         from alltrace.charts.html_cards import diagnosis_html
@@ -151,10 +209,18 @@ class Findings(NamedTuple):
 
 
 class OpenRun(Run):
-    """A run, opened: `ranks`, `hosts`, `span_ns`, `table(...)`, `connect()`, `recipe(...)`, `diagnosis()` and `aligned()`."""
+    """A run, opened: `ranks`, `hosts`, `span_ns`, `recipe(...)`, `diagnose()`, `sql(...)`, `table(...)` and `aligned()`."""
 
     alignment: Aligned | None
     """The alignment, once a question needed it; `aligned()` computes it."""
+    name: str = ""
+    """What it was opened by, for people; empty for a run that was opened by its path alone."""
+
+    def __repr__(self) -> str:
+        """What the run is, in a line."""
+        facts = self.facts()
+        counts = ", ".join(counted(facts[thing], thing[:-1]) for thing in ("ranks", "hosts", "devices"))
+        return f"<alltrace run {self.name or path_text(self.path.name)}: {counts}, {facts['span_ns'] / 1e9:.3f} s>"
 
     def aligned(self, *, jobs: int | None = None) -> Aligned:
         """What is derived over all ranks: collectives, matched instances, steps, clocks; all later reads are on these clocks.
@@ -169,11 +235,36 @@ class OpenRun(Run):
 
         return aligned(self, jobs=jobs)
 
-    def table(self, table: str, ranks: Sequence[int] | None = None) -> duckdb.DuckDBPyRelation:
+    def table(self, table: str, ranks: Sequence[int] | str | None = None) -> duckdb.DuckDBPyRelation:
         """The canonical `table` of all ranks as a DuckDB relation (see `Run.table`); for `collectives` the run is aligned first."""
         if table == "collectives" and self.overlay is None:
             self.aligned()
-        return super().table(table, ranks)
+        return super().table(table, _numbers(ranks))
+
+    def sql(self, query: str) -> Result:
+        """The answer to a query in DuckDB's SQL over the tables of all ranks, which only reads.
+
+        Args:
+            query: One SELECT, DESCRIBE, SHOW, SUMMARIZE or EXPLAIN.
+
+        Raises:
+            UsageError: It is another statement, or DuckDB refuses it.
+            InputError: A file of the run is missing or damaged.
+        """
+        from alltrace.recipes.questions.sql import query as answer_query
+
+        return Result(answer_query(self, query))
+
+    def recipes(self) -> Result:
+        """The recipes that can be asked: `name`, what they are about (`group`) and what they answer (`summary`)."""
+        from alltrace.recipes.base import Answer
+        from alltrace.recipes.reference import summary
+        from alltrace.recipes.registry import find, groups
+        from alltrace.trace import columns as col
+
+        rows = [{"name": n, "group": group, "summary": summary(find(n))} for group, names in groups().items() for n in names]
+        about = (col.text("name", "its name"), col.text("group", "what it is about"), col.text("summary", "what it answers"))
+        return Result(Answer.of(rows, about))
 
     def connect(self, tables: Sequence[str] | None = None, *, ids: bool = False) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection to the tables (see `Run.connect`); a run of several hosts is aligned first, so that times compare."""
@@ -186,7 +277,7 @@ class OpenRun(Run):
         name: str,
         /,
         *,
-        ranks: Sequence[int] | None = None,
+        ranks: Sequence[int] | str | None = None,
         steps: str | None = None,
         skip_warmup: bool = False,
         **options: OptionValue,
@@ -195,7 +286,7 @@ class OpenRun(Run):
 
         Args:
             name: A recipe's name; `stats:NAME` for nsys' report of that name.
-            ranks: The ranks to ask; None for all.
+            ranks: The ranks to ask, as numbers or as a text such as `0-3,8`; None for all.
             steps: The steps to count, such as `10:50` for 10 to 49, `10:`, `:50` or `10`; None for the whole run.
             skip_warmup: Leave out warm-up steps, and time outside of steps.
             options: The recipe's options.
@@ -203,13 +294,16 @@ class OpenRun(Run):
         Raises:
             UsageError: The recipe, option, rank or step does not exist.
         """
-        from alltrace.recipes.execution.ask import ask
         from alltrace.recipes.registry import find
 
-        answer = ask(self, name, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup)
-        return Result(answer, self.origin_ns if find(name).session_time else 0)
+        answer = self._answer(name, ranks, steps, skip_warmup, options)
+        question = find(name)
+        answer = answer._replace(columns=by_importance(answer.columns, question.important))
+        return Result(answer, self.origin_ns if question.session_time else 0)
 
-    def diagnosis(self, *, ranks: Sequence[int] | None = None, steps: str | None = None, skip_warmup: bool = False) -> Findings:
+    def diagnose(
+        self, *, ranks: Sequence[int] | str | None = None, steps: str | None = None, skip_warmup: bool = False
+    ) -> Findings:
         """The verdict in a sentence, and a card for each finding: what, who, what it costs, the evidence, what to do.
 
         Args:
@@ -225,12 +319,15 @@ class OpenRun(Run):
         answer = self.recipe("diagnose", ranks=ranks, steps=steps, skip_warmup=skip_warmup).answer
         return Findings(told(answer, {r.rank: r.host for r in self.ranks}))
 
+    diagnosis = diagnose
+    """The name of `diagnose` in 0.2; it answers for two releases."""
+
     def recipe_rows(
         self,
         name: str,
         /,
         *,
-        ranks: Sequence[int] | None = None,
+        ranks: Sequence[int] | str | None = None,
         steps: str | None = None,
         skip_warmup: bool = False,
         **options: OptionValue,
@@ -250,12 +347,75 @@ class OpenRun(Run):
             UsageError: The recipe, option, rank or step does not exist.
             InputError: The temporary folder cannot hold the rows; also while they are made.
         """
-        from alltrace.recipes.execution.ask import ask
         from alltrace.recipes.row_stream import RowStream
 
-        answer = ask(self, name, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup, stream=True)
+        answer = self._answer(name, ranks, steps, skip_warmup, options, stream=True)
         answer._replace(stream=None).close()  # its further tables are not needed
         return answer.stream or RowStream((table for table in (answer.table,)), answer.table.schema.empty_table())
+
+    def _answer(
+        self,
+        name: str,
+        ranks: Sequence[int] | str | None,
+        steps: str | None,
+        skip_warmup: bool,
+        options: dict[str, OptionValue],
+        *,
+        stream: bool = False,
+    ) -> Answer:
+        """The answer of a recipe; an option that takes text, such as ranks, may be a number."""
+        from alltrace.recipes.execution.ask import ask
+        from alltrace.recipes.registry import find
+
+        question = find(name)
+        texts = {option.name for option in question.options if option.type is str}
+        values = {n: str(v) if n in texts and type(v) is int else v for n, v in options.items()}
+        with _in_python():
+            return ask(self, question, values, ranks=_numbers(ranks), steps=steps, skip_warmup=skip_warmup, stream=stream)
+
+
+@contextmanager
+def _in_python() -> Iterator[None]:
+    """Errors about options name them as Python does: `link_gb_per_s` for `--link-gb-per-s`."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(_FLAG.sub(lambda flag: flag[1].replace("-", "_"), str(error))) from error
+
+
+def _numbers(ranks: Sequence[int] | str | None) -> Sequence[int] | None:
+    """Ranks as numbers; a text is a list such as `0-3,8`."""
+    return parse_ranks(ranks) if isinstance(ranks, str) else ranks
+
+
+def diff(
+    run_a: Run,
+    run_b: Run,
+    *,
+    what: str | None = None,
+    ranks: Sequence[int] | str | None = None,
+    steps: str | None = None,
+    skip_warmup: bool = False,
+) -> Result:
+    """What differs between two runs, as `alltrace diff`; `result.answer.verdict` says it in words.
+
+    Args:
+        run_a: The run before the change.
+        run_b: The run after it.
+        what: Only these kinds of things, such as `kernel,step`; None for all.
+        ranks: The ranks to ask in both, as of `OpenRun.recipe`.
+        steps: The steps to count in both, as of `OpenRun.recipe`.
+        skip_warmup: Leave out warm-up steps, and time outside of steps.
+
+    Raises:
+        UsageError: A thing, rank or step does not exist.
+        InputError: A file of a run is damaged.
+    """
+    from alltrace.recipes.questions.diff import IMPORTANT, compare
+
+    with _in_python():
+        answer = compare(run_a, run_b, what=what, ranks=_numbers(ranks), steps=steps, skip_warmup=skip_warmup)
+    return Result(answer._replace(columns=by_importance(answer.columns, IMPORTANT)))
 
 
 def hang_verdict(folder: str | PathLike[str], at_ns: int | None = None) -> Result:
@@ -283,4 +443,7 @@ def open_run(*inputs: str | PathLike[str], cache_dir: str | PathLike[str] | None
     Raises:
         InputError: No report can be read.
     """
-    return OpenRun(resolve([os.fspath(i) for i in inputs], cache_dir=None if cache_dir is None else Path(cache_dir)))
+    places = [os.fspath(place) for place in inputs]
+    run = OpenRun(resolve(places, cache_dir=None if cache_dir is None else Path(cache_dir)))
+    run.name = shortened(path_text(", ".join(places)), _WIDTH)
+    return run

@@ -66,7 +66,7 @@ def test_check_passes_and_fails(runs, tmp_path, capsys):
     assert main(arguments) == 1
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 2
-    assert "3000 against 2100" in told[0]
+    assert "3.000 \u00b5s against 2.100 \u00b5s" in told[0]
     assert "cannot be judged" in told[1]
     suite = ET.parse(junit).getroot()
     assert {k: suite.get(k) for k in ("tests", "failures", "errors")} == {"tests": "3", "failures": "1", "errors": "1"}
@@ -100,3 +100,18 @@ def test_two_runs_are_read_by_one_cluster(runs, monkeypatch):
     assert started == [("slurm", 2)]
     assert main(["info", runs[0], "--slurm", "3"]) == 0
     assert started == [("slurm", 2), ("slurm", 3)]
+
+
+def test_a_baseline_alone_is_a_limit_of_the_step_time(runs, capsys):
+    assert main(["check", runs[0], "--baseline", runs[0], "--format", "json"]) in (0, 1)
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["check"] == "step_ns.median <= 1.05 * baseline"
+    assert main(["check", runs[0]]) == 2
+    assert "give --budget FILE, --baseline RUN or --against HISTORY" in capsys.readouterr().err
+
+
+def test_the_first_line_of_diff_is_the_verdict(runs, capsys):
+    assert main(["diff", *runs]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert main(["diff", *runs, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"].startswith(first)

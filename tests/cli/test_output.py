@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from tests.cli.tables import TABLE
 
+from alltrace.charts.text_table import TableForm, streamed_text, to_text
 from alltrace.cli.csv_text import to_csv
 from alltrace.cli.output import check_output, save_tables, to_json, to_markdown, write_answer
-from alltrace.cli.text_table import TableForm, streamed_text, to_text
 from alltrace.recipes.base import Answer, AnswerTable, Chart
 from alltrace.recipes.row_stream import RowStream
 from alltrace.trace.columns import Column

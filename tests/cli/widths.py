@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alltrace.cli.cells import read_name
-from alltrace.cli.text_table import TableForm, to_text
+from alltrace.charts.cells import read_name
+from alltrace.charts.text_table import TableForm, to_text
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.registry import REPORTS, names
 from alltrace.recipes.registry import find as find_recipe

@@ -15,9 +15,9 @@ from tests.making import make_run, random_rows
 
 from alltrace.align.schema import SOURCES
 from alltrace.charts import draw, figure
+from alltrace.charts.text_table import to_text
 from alltrace.cli.csv_text import to_csv
 from alltrace.cli.output import to_json, to_markdown
-from alltrace.cli.text_table import to_text
 from alltrace.recipes import sql_recipe
 from alltrace.recipes.execution import part_store
 from alltrace.recipes.execution.ask import ask, resolve_options, wants_alignment

@@ -8,8 +8,8 @@ import pytest
 from tests.making import kernel, make_run
 
 from alltrace.charts import draw, figure
+from alltrace.charts.text_table import to_text
 from alltrace.cli.output import to_json
-from alltrace.cli.text_table import to_text
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.questions.diff import compare
 from alltrace.report.content import gather

@@ -354,6 +354,9 @@ def test_two_runs_are_compared_step_by_step(page):
     rows = page.locator("[aria-label=differences] tbody tr")
     rows.first.wait_for()
     shot(page, "compare")
+    heads = {mark: page.locator(f"h3 .mark-{mark}").first for mark in "ab"}
+    assert [head.inner_text() for head in heads.values()] == ["A", "B"]
+    assert len({head.evaluate("e => getComputedStyle(e).color") for head in heads.values()}) == 2
     more = page.locator("[aria-label=steps] tbody tr td:nth-child(5)").all_inner_texts()
     assert len(more) == 5
     assert all(float(t) < 0.95 for t in more[1:]), "the second run has no slow rank"

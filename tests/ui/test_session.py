@@ -16,6 +16,7 @@ from alltrace.run.partial import PartialRun
 from alltrace.synth import write_run
 from alltrace.trace.errors import InputError
 from alltrace.ui.facts import make_answers
+from alltrace.ui.session import Session
 
 
 def being_imported(folder, done):
@@ -194,3 +195,11 @@ def test_what_takes_long_is_made_once_and_holds_nothing_else_up(tmp_path):
     for thread in threads:
         thread.join(20)
     assert (session.kept("slow", slow), made) == ("slow", [1])
+
+
+def test_a_long_name_is_cut_in_its_middle(tmp_path):
+    make_run(tmp_path / "run", {0: rank_rows()})
+    named = [Session(tmp_path / "run", tmp_path / "scratch", 1, name=name).name for name in (None, "a/b", "x" * 60 + "/reports")]
+    assert named[:2] == ["run", "a/b"]
+    assert (len(named[2]), named[2][-8:]) == (50, "/reports")
+    assert "…" in named[2]

@@ -423,8 +423,8 @@ def test_two_steps_of_a_run_are_compared(page):
     page.get_by_text("What takes more or less").wait_for()
     rows = page.locator("[aria-label=names] tbody tr").count()
     assert rows > 3
-    page.select_option("label:has-text('first') select", "1")
-    page.select_option("label:has-text('second') select", "1")
+    page.locator("label", has_text=re.compile("^A")).locator("select").select_option("1")
+    page.locator("label", has_text=re.compile("^B")).locator("select").select_option("1")
     page.wait_for_timeout(200)
     page.get_by_text("What takes more or less").wait_for()
     more = page.locator("[aria-label=names] tbody td:nth-child(5)").all_inner_texts()

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from alltrace.charts.text_table import PLAIN, to_text
 from alltrace.cli.argument_types import folder as folder_path
 from alltrace.cli.command import FORMATS, Parser, add_import_options, add_rank_option, open_from
 from alltrace.cli.output import ENVELOPE_VERSION, console_form, emit, markdown_text, to_json, to_markdown
 from alltrace.cli.output_folder import Folder
 from alltrace.cli.progress import ALIGNING, stages
 from alltrace.cli.recipe_verb import for_writing
-from alltrace.cli.text_table import PLAIN, to_text
 from alltrace.nvidia.filters import FILTERS, PROJECTED, given_filters
 from alltrace.recipes.execution.ask_all import Reply, each_reply
 from alltrace.recipes.reference import summary
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from alltrace.api import OpenRun
-    from alltrace.cli.text_table import TableForm
+    from alltrace.charts.text_table import TableForm
     from alltrace.recipes.base import Answer, Question
 
 

@@ -9,8 +9,8 @@ import sys
 import textwrap
 from typing import TYPE_CHECKING
 
+from alltrace.charts.text_table import terminal_width
 from alltrace.cli.output import emit, write_picture
-from alltrace.cli.text_table import terminal_width
 from alltrace.recipes.questions.diagnose.cards import told
 from alltrace.trace.errors import printable
 

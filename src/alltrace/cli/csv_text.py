@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.cli.cells import column_cells, is_number
+from alltrace.charts.cells import column_cells, is_number
 from alltrace.core.text import CELL, NAME, NULL_NUMBER, NUMBER, NUMBER_OR_NULL, write_csv_rows
 from alltrace.engine.tasks import default_jobs
 from alltrace.run.prefetch import in_threads

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.cli.cells import cells, is_number, is_sparse, json_text
+from alltrace.charts.cells import cells, is_number, is_sparse, json_text
+from alltrace.charts.text_table import PLAIN, TableForm, streamed_text, terminal_width, to_text
 from alltrace.cli.csv_text import csv_header, csv_rows, without_formulas
-from alltrace.cli.text_table import PLAIN, TableForm, streamed_text, terminal_width, to_text
 from alltrace.trace.errors import InputError, UsageError, printable
 
 if TYPE_CHECKING:

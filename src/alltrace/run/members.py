@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from alltrace.run.manifest import Device, RankRecord
-from alltrace.trace.number_text import number_ranges
+from alltrace.trace.number_text import named_devices
 
 _NAMED = re.compile(r"\b(ranks?) (\d+(?:-\d+)?(?:, \d+(?:-\d+)?)*)(?![\w=]|-\d|, \d|\.\d)", re.IGNORECASE)
 """How sentences name ranks: `rank 3`, `ranks 0-3, 7`."""
@@ -90,19 +90,3 @@ def gpu_names(ranks: Iterable[RankRecord]) -> dict[str, str]:
         for text, number in numbers.items():
             names.setdefault(text, set()).add(number)
     return {text: f"GPU {number}" for text, (number, *others) in names.items() if number is not None and not others}
-
-
-def named_devices(devices: Iterable[Mapping[str, Any]]) -> str:
-    """Rows of a column `devices` in a sentence: `rank 0, GPU 3`, `ranks 0-1, GPUs 0-3 and rank 2, GPU 1`."""
-    gpus: dict[int, list[int]] = {}
-    for device in devices:
-        gpus.setdefault(device["rank"], []).extend(() if device["gpu"] is None else [device["gpu"]])
-    alike: dict[tuple[int, ...], list[int]] = {}
-    for rank, its in gpus.items():
-        alike.setdefault(tuple(sorted(its)), []).append(rank)
-    counts = [_counted("rank", ranks) + (f", {_counted('GPU', its)}" if its else "") for its, ranks in alike.items()]
-    return " and ".join([", ".join(counts[:-1]), counts[-1]] if len(counts) > 1 else counts)
-
-
-def _counted(word: str, numbers: Sequence[int]) -> str:
-    return f"{word}{'s' * (len(numbers) > 1)} {number_ranges(numbers)}"

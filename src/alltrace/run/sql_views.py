@@ -40,6 +40,7 @@ _SQL_TYPES = {
 }
 
 
+_DURATION = Column("duration", "int64", "ns", 'what "end" - start is')
 VIEWS = (*(t for t in TABLES if t != "names"), *SHARED_TABLES)
 """The tables that are views over the files of a run."""
 
@@ -76,6 +77,16 @@ class Run(Protocol):
     def name_table(self) -> pa.Table:
         """All interned strings of the run (`id`, `value`)."""
         ...
+
+
+def timed(table: Table) -> bool:
+    """Whether its rows last, so that SQL has their `duration`."""
+    return {"start", "end"} <= {column.name for column in table.columns}
+
+
+def with_duration(table: Table) -> Sequence[Column]:
+    """The columns of a canonical table in SQL after `rank` and `host`: its own, and `duration` if its rows last."""
+    return (*table.columns, *([_DURATION] if timed(table) else ()))
 
 
 def connect(
@@ -175,7 +186,7 @@ def _view_sql(run: Run, table: Table, *, read: bool, ids: bool = False) -> str:
         rank = r"CAST(regexp_extract(t.filename, 'rank=(\d+)\.parquet$', 1) AS INTEGER)"
         parted = ", filename = true, hive_partitioning = false"
     if not files:
-        return _empty_sql(view, table.columns, ids=ids)
+        return _empty_sql(view, with_duration(table), ids=ids)
     joins = []
     selected = [f"{rank} AS rank", "c.host AS host"]
     for n, column in enumerate(table.columns):
@@ -185,6 +196,9 @@ def _view_sql(run: Run, table: Table, *, read: bool, ids: bool = False) -> str:
         if table.name == "kernels" and column.name == "kind" and run.manifest.meeting:
             expression = _meeting_expression(expression, [m.name for m in run.manifest.meeting])
         selected.append(f'{expression} AS "{column.name}"')
+    if timed(table):
+        start, end = (_expression(table.column(name), 0, ids=True) for name in ("start", "end"))
+        selected.append(f"({end}) - ({start}) AS duration")
     paths = ", ".join(_path_literal(f) for f in files)
     return (
         # names of tables and columns are ours, paths are quoted

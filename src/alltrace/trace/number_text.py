@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 
 def counted(number: int, thing: str, things: str | None = None) -> str:
@@ -24,3 +25,19 @@ def number_ranges(numbers: Sequence[int]) -> str:
         else:
             parts.append([n, n])
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+
+
+def named_devices(devices: Iterable[Mapping[str, Any]]) -> str:
+    """Rows of a column `devices` in a sentence: `rank 0, GPU 3`, `ranks 0-1, GPUs 0-3 and rank 2, GPU 1`."""
+    gpus: dict[int, list[int]] = {}
+    for device in devices:
+        gpus.setdefault(device["rank"], []).extend(() if device["gpu"] is None else [device["gpu"]])
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for rank, its in gpus.items():
+        alike.setdefault(tuple(sorted(its)), []).append(rank)
+    counts = [_several("rank", ranks) + (f", {_several('GPU', its)}" if its else "") for its, ranks in alike.items()]
+    return " and ".join([", ".join(counts[:-1]), counts[-1]] if len(counts) > 1 else counts)
+
+
+def _several(word: str, numbers: Sequence[int]) -> str:
+    return f"{word}{'s' * (len(numbers) > 1)} {number_ranges(numbers)}"

@@ -382,6 +382,7 @@ _READ: dict[str, Handler] = {
     "by-rank": _when_ready(lambda session, token: session.kept("by_rank", partial(facts.by_rank, session), token)),
     "job-time": _when_ready(facts.job_time),
     "recipes": lambda *_: {"recipes": facts.recipes()},
+    "tables": lambda *_: {"tables": facts.tables()},
     "heat": _heat,
     "event": _event,
     "neighbour": _neighbour,

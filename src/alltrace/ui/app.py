@@ -42,7 +42,7 @@ def make_app(sessions: Sequence[Session], *, token: str, host: str, port: int) -
         return Response(found, media_type="text/javascript")
 
     async def runs(request: Request) -> Response:  # noqa: ARG001
-        return JSONResponse({"runs": [{"name": s.path.name, "state": s.state} for s in sessions]})
+        return JSONResponse({"runs": [{"name": s.name, "state": s.state} for s in sessions]})
 
     mounts: list[Any] = [Mount("/api/b", routes=routes(sessions[1]))] if len(sessions) > 1 else []
     app = Starlette(

@@ -30,7 +30,7 @@ def run_facts(session: Session, shown: Shown) -> dict[str, Any]:
         "alltrace": 1,
         "verb": "ui",
         "run": run.facts(),
-        "name": session.path.name,
+        "name": session.name,
         "shown": number,
         "ranks": [
             {
@@ -169,6 +169,14 @@ def by_rank(session: Session) -> dict[str, Any]:
             round(100 * s / c / 65534, 2) if c else None for s, c in zip(sums.tolist(), counts.tolist(), strict=True)
         ]
     return {"columns": columns}
+
+
+def tables() -> dict[str, list[str]]:
+    """The columns of each table in SQL."""
+    from alltrace.run.sql_views import with_duration
+    from alltrace.trace.schema import TABLES
+
+    return {name: ["rank", "host", *(c.name for c in with_duration(table))] for name, table in TABLES.items() if name != "names"}
 
 
 def recipes() -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ def plain(value: Any) -> Any:
 
 
 def plain_answer(answer: Answer) -> dict[str, Any]:
-    """An answer: `columns` (`name`, `unit`, `doc`), `rows` (a list of values each), `total_rows`, `notes`, its further lists."""
+    """An answer: `columns` (`name`, `unit`, `doc`), `rows` (a list of values each), `total_rows`, `notes`, its further lists and verdict."""
     table = answer.table.slice(0, MOST_ROWS)
     columns = [c.to_pylist() for c in table.columns]
     return {
@@ -40,4 +40,5 @@ def plain_answer(answer: Answer) -> dict[str, Any]:
         "total_rows": answer.table.num_rows,
         "notes": list(answer.notes),
         "extra": {k: [plain(dict(r)) for r in v] for k, v in answer.extra.items()},
+        **({} if answer.verdict is None else {"verdict": answer.verdict}),
     }

@@ -17,6 +17,7 @@ from alltrace.ui.kernels import KernelReports
 
 def serve(
     paths: Sequence[Path],
+    names: Sequence[str],
     *,
     host: str,
     port: int,
@@ -28,7 +29,8 @@ def serve(
 ) -> None:
     """Serve one run or two until interrupted.
 
-    `paths`: the run directories. `host`: the address to listen on. `port`: the port; 0 for any that is free.
+    `paths`: the run directories. `names`: what the page calls each. `host`: the address to listen on. `port`: the port;
+    0 for any that is free.
     `browser`: whether to open the page in a browser. `jobs`: the most processes for data that is computed on first
     use. `tell`: called with the page's address once the page can be opened. `kernels`: reports of Nsight Compute,
     to show with the first run. `history`: a history of many runs, likewise. Raises `UsageError`: the address cannot
@@ -52,7 +54,7 @@ def serve(
     token = new_token()
     with scratch_folder("alltrace-ui-") as scratch, listening:
         shown_with: list[Any] = [(kernels, make_answers, history), (None, make_answers, None)]
-        sessions = [Session(p, Path(scratch, str(n)), jobs, *shown_with[n]) for n, p in enumerate(paths)]
+        sessions = [Session(p, Path(scratch, str(n)), jobs, *shown_with[n], names[n]) for n, p in enumerate(paths)]
         app: Any = make_app(sessions, token=token, host=host, port=number)
         for session in sessions:
             session.start()

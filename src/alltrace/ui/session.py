@@ -18,12 +18,14 @@ from alltrace.tiles.build import kept_pyramid, pyramid
 from alltrace.tiles.cancel import WANTED, Token
 from alltrace.tiles.early_view import EarlyView
 from alltrace.tiles.view import View
-from alltrace.trace.errors import AlltraceError, InputError
+from alltrace.trace.amounts import shortened
+from alltrace.trace.errors import AlltraceError, InputError, path_text
 from alltrace.ui.history import HistoryFile
 from alltrace.ui.kernels import KernelReports
 from alltrace.ui.stages import CLOCKS, DOING, LEVELS, Stages
 
 _LOOK_SECONDS = 0.25
+_NAME_LENGTH = 50
 
 
 class NotReadyError(AlltraceError):
@@ -62,8 +64,8 @@ class Session:
     `scratch`: a folder for the pyramid of a run that is still being imported. `jobs`: the most processes for what
     is made on first use. `kernels`: reports of Nsight Compute that are shown with the run. `history`: a history of
     many runs that is shown with the run. `when_ready`: called in the background once a complete run has its
-    pyramid, for the data that the page needs next. `partial`: whether the import has not finished. `stages`: how
-    far what is made is.
+    pyramid, for the data that the page needs next. `name`: what the page calls the run; None for its folder.
+    `partial`: whether the import has not finished. `stages`: how far what is made is.
     """
 
     def __init__(
@@ -74,8 +76,10 @@ class Session:
         kernels: KernelReports | None = None,
         when_ready: Callable[[Session], object] = lambda _: None,
         history: HistoryFile | None = None,
+        name: str | None = None,
     ) -> None:
         self.path = path
+        self.name: str = shortened(path_text(path.name if name is None else name), _NAME_LENGTH)
         self.kernels = kernels  # reports of Nsight Compute, or None
         self.history = history  # the history of many runs, or None
         self.jobs = jobs

@@ -80,7 +80,7 @@ def test_what_is_no_run_is_refused(alltrace, tmp_path):
 
 def test_reports_of_kernels_are_read_before_anything_is_served(alltrace, run, tmp_path, monkeypatch):
     served = []
-    monkeypatch.setattr("alltrace.ui.serve.serve", lambda paths, **more: served.append((paths, more)))
+    monkeypatch.setattr("alltrace.ui.serve.serve", lambda paths, _names, **more: served.append((paths, more)))
     head = '"ID","Kernel Name","Block Size","Grid Size","gpu__time_duration.sum"'
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
@@ -97,7 +97,7 @@ def test_reports_of_kernels_are_read_before_anything_is_served(alltrace, run, tm
 
 def test_a_history_is_opened_before_anything_is_served(alltrace, run, tmp_path, monkeypatch):
     served = []
-    monkeypatch.setattr("alltrace.ui.serve.serve", lambda paths, **more: served.append((paths, more)))
+    monkeypatch.setattr("alltrace.ui.serve.serve", lambda paths, _names, **more: served.append((paths, more)))
     with open_history(tmp_path / "h.duckdb", write=True):
         pass
     assert alltrace("ui", run, "--no-browser", "--history", str(tmp_path / "h.duckdb")).code == 0
@@ -122,3 +122,11 @@ def test_a_browser_is_given_a_file_of_the_user_alone_and_no_token(tmp_path):
     assert page.stat().st_mode & 0o777 == 0o600
     assert "secret" not in page.as_uri()
     assert 'content="0;url=http://127.0.0.1:7/?token=secret&amp;x"' in page.read_text()
+
+
+def test_a_run_is_called_as_it_was_typed(alltrace, run, monkeypatch):
+    called = {}
+    monkeypatch.setattr("alltrace.ui.serve.serve", lambda paths, names, **_: called.update(paths=paths, names=names))
+    typed = f"{run}/."
+    assert alltrace("ui", run, typed, "--no-browser").code == 0
+    assert called["names"] == [str(run), typed]

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.making import kernel, make_run
 
+from alltrace.recipes.questions.changed import change_in_words
 from alltrace.recipes.questions.diff import compare, compared, rank_test
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
@@ -85,7 +86,10 @@ def test_the_threshold_and_alpha_decide():
         # half as many that take twice as long cost the same
         ([("x", 100, 1000)], [("x", 200, 500)], ("same", "fewer", "longer")),
         ([("x", 100, 1000)], [("x", 100, 1005)], ("same", "same", "same")),
-        ([("x", 100, 1)], [("x", 500, 1)], ("same", "same", "same")),  # one of each can be chance
+        # one of each can be chance, and is not the same if they are far apart
+        ([("x", 100, 1)], [("x", 500, 1)], ("one_sample", "same", "same")),
+        ([("x", 100, 1)], [("x", 89, 1)], ("one_sample", "same", "same")),
+        ([("x", 100, 1)], [("x", 109, 1)], ("same", "same", "same")),
         ([("x", 100, 1)], [], ("only_a", None, None)),
     ],
 )
@@ -99,7 +103,7 @@ def test_other_numbers_of_steps_are_told(tmp_path):
     for steps in (4, 5):
         ranges = [{"start": 100 * n, "end": 100 * n + 90, "name": f"step {n}", "depth": 0} for n in range(steps)]
         runs.append(Run(make_run(tmp_path / str(steps), {0: {"ranges": ranges}}).path))
-    assert "run A has 4 steps and run B 5; counts and totals differ for this reason alone" in compare(*runs).notes
+    assert "run A has 4 steps and run B 5: totals are compared per step, and not subtracted" in compare(*runs).notes
     assert not [n for n in compare(runs[0], runs[0]).notes if "steps and run B" in n]
 
 
@@ -183,3 +187,69 @@ def test_a_planted_slow_rank_shows_in_its_steps_and_compute(tmp_path):
     assert {"kernel", "collective", "call", "step"} <= whats
     total = sum(r["total_change_ns"] for r in answer.table.to_pylist() if r["what"] == "kernel")
     assert total > 0
+
+
+def step_row(a, b, count_a=10, count_b=10, p_value=0.001):
+    return {"median_a_ns": a, "median_b_ns": b, "count_a": count_a, "count_b": count_b, "p_value": p_value}
+
+
+@pytest.mark.parametrize(
+    ("row", "begins"),
+    [
+        (step_row(1.19e9, 0.366e9), "B is 3.3 times as fast: a step takes 366 ms instead of 1.19 s (-69 %), not by chance."),
+        (step_row(1e6, 2.5e6), "B is slower by a factor of 2.5: a step takes 2.50 ms instead of 1.00 ms (+150 %), not by chance."),
+        (step_row(1e6, 0.96e6), "B is 4.0 % faster: a step takes 960 \u00b5s instead of 1.00 ms (-4 %), not by chance."),
+        (step_row(1e6, 1.04e6), "B is 4.0 % slower: "),
+        (step_row(1e6, 2e6, p_value=0.3), "B is as fast as A, as far as can be told: "),
+        (
+            step_row(1e6, 2e6, 1, 1, 1.0),
+            "B is slower by a factor of 2: a step takes 2.00 ms instead of 1.00 ms (+100 %), one sample each.",
+        ),
+        (step_row(1e6, 1.01e6, 1, 1, 1.0), "B is as fast as A: a step takes 1.01 ms and 1.00 ms; one sample each."),
+        (step_row(1e6, None), "Whether B is faster is not known"),
+        (None, "Whether B is faster is not known"),
+    ],
+)
+def test_the_first_sentence_says_whether_it_helped(row, begins):
+    assert change_in_words(row, (None, None), 0.05).startswith(begins)
+
+
+def test_the_second_sentence_says_which_time_it_was():
+    names = ("compute", "exposed_communication", "exposed_copy", "unclassified", "idle")
+    a, b = (dict(zip(names, shares, strict=True)) for shares in ((0.8, 0.1, 0, 0, 0.1), (0.5, 0.3, 0, 0, 0.2)))
+    told = change_in_words(step_row(1e9, 0.5e9), (a, b), 0.05)
+    assert told.endswith(" Compute -550 ms, exposed communication +50.0 ms; all else at most 0 ns.")
+
+
+def layers(folder, kernels, extra=0):
+    """A layer of 100 us that launches these kernels twice, in a step; the last kernel is launched in the step alone."""
+    rows = {"ranges": [], "api": [], "kernels": []}
+    number = 0
+    for at in (0, 1_000_000):
+        rows["ranges"] += [{"start": at, "end": at + 900_000, "name": "outer", "depth": 0}]
+        rows["ranges"] += [{"start": at + 10, "end": at + 500_000, "name": "layer", "depth": 1}]
+        for place, (name, length) in enumerate((*kernels, ("shared", 7))):
+            number += 1
+            begin = at + 1000 * (place + 1)
+            rows["api"] += [{"start": begin, "end": begin + 10, "name": "launch", "correlation": number}]
+            rows["kernels"] += [kernel(begin + 600, begin + 600 + length, name, correlation=number)]
+    return Run(make_run(folder, {0: rows}).path)
+
+
+def test_what_replaced_what_stands_under_the_innermost_range_of_both(tmp_path):
+    a = layers(tmp_path / "a", [("old sort", 100), ("old gemm", 300)])
+    b = layers(tmp_path / "b", [("fused", 250)])
+    found = compare(a, b, jobs=1)
+    assert found.extra["replaced"] == [
+        {
+            "range": "layer",
+            "kernels_a": 2.0,
+            "time_a_ns": 400,
+            "kernels_b": 1.0,
+            "time_b_ns": 250,
+            "names_a": ["old gemm", "old sort"],
+            "names_b": ["fused"],
+        }
+    ]
+    assert "In `layer` 2 kernels (old gemm and 1 more, 400 ns) become 1 (fused, 250 ns)." in found.verdict
+    assert compare(a, a, jobs=1).extra["replaced"] == []

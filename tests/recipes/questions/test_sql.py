@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.making import kernel, make_run
 
+from alltrace.charts.text_table import to_text
 from alltrace.cli.csv_text import to_csv
 from alltrace.cli.output import to_json, to_markdown
-from alltrace.cli.text_table import to_text
 from alltrace.recipes.questions.sql import query
 from alltrace.run.manifest import Clock
 from alltrace.trace.errors import UsageError

@@ -6,7 +6,7 @@ import html
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from alltrace.cli.cells import column_cells, is_number
+from alltrace.charts.cells import column_cells, is_number
 from alltrace.cli.csv_text import csv_header, csv_rows
 from alltrace.cli.nsys.arguments import RefusedError
 from alltrace.cli.nsys.units import DEFAULT_UNITS, LEAST_UNITS, META_CATEGORIES, SCALES, converted

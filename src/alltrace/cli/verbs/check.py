@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.cli.command import add_answer_options, add_run_argument, open_from
+from alltrace.trace.amounts import amount
 from alltrace.trace.errors import EXIT_BREACH, EXIT_DONE, InputError, UsageError, printable
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+_UNIT = re.compile(r"_(ns|bytes|percent)\b")
+_STEP_TIME = "step_ns.median <= 1.05 * baseline"
 EXAMPLE = "alltrace check ./reports/ --budget budget.toml --baseline ./yesterday/ --junit check.xml"
 
 
@@ -26,7 +30,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a TOML file with limits = ['step_ns.median <= 1.05 * baseline', 'overlap_percent >= 80']",
     )
-    group.add_argument("--baseline", metavar="RUN", help="the run, or its reports, to which `baseline` in a limit refers")
+    group.add_argument(
+        "--baseline",
+        metavar="RUN",
+        help="the run, or its reports, to which `baseline` in a limit refers; "
+        "without a budget a step may take 5 %% longer than in it",
+    )
     group.add_argument(
         "--against",
         type=Path,
@@ -47,11 +56,14 @@ def run(args: argparse.Namespace) -> int:
 
     check_output(args)
     check_drawable("check", None, args)
-    if args.budget is None and args.against is None:
-        raise UsageError("check needs limits; give --budget FILE, --against HISTORY or both")
+    if args.budget is None and args.against is None and args.baseline is None:
+        raise UsageError("check needs limits; give --budget FILE, --baseline RUN or --against HISTORY")
     if args.job is not None and args.against is None:
         raise UsageError("--job selects runs of a history, so it needs --against HISTORY")
-    limits = [] if args.budget is None else read_limits(_budget(args.budget), str(args.budget))
+    if args.budget is not None:
+        limits = read_limits(_budget(args.budget), str(args.budget))
+    else:
+        limits = read_limits({"limits": [_STEP_TIME]}, "--baseline") if args.baseline is not None and args.against is None else []
     if any(limit.scale for limit in limits) and args.baseline is None:
         needing = next(limit for limit in limits if limit.scale)
         raise UsageError(f"{args.budget}: {printable(needing.check)!r} compares with a baseline; give --baseline RUN")
@@ -81,7 +93,10 @@ def run(args: argparse.Namespace) -> int:
 def _told(row: dict[str, Any]) -> str:
     if row["verdict"] == "unknown":
         return f"{row['name']}: cannot be judged: {row['why']}"
-    return f"{row['name']}: {row['value']:.6g} against {row['bound']:.6g}, from {row['check']!r}"
+    unit = _UNIT.search(row["check"])
+    named = unit and unit[1].replace("percent", "%")
+    value, bound = (amount(row[name], named, 4) for name in ("value", "bound"))
+    return f"{row['name']}: {value} against {bound}, from {row['check']!r}"
 
 
 def _budget(path: Path) -> dict[str, Any]:

@@ -141,8 +141,8 @@ def _write_report(run: Any, page: Path) -> None:
 
 def _show_findings(opened: OpenRun, command: str, run: str) -> None:
     """The first findings as cards, as `diagnose` shows them on a terminal."""
+    from alltrace.charts.text_table import terminal_width
     from alltrace.cli.cards import cards_text
-    from alltrace.cli.text_table import terminal_width
     from alltrace.recipes.questions.diagnose.cards import told
 
     found = told(opened.recipe("diagnose").answer, {r.rank: r.host for r in opened.ranks})
@@ -152,8 +152,8 @@ def _show_findings(opened: OpenRun, command: str, run: str) -> None:
 
 def _show(title: str, command: str, answer: Any, hidden: set[str], rows: int | None = None) -> None:
     """An answer as its verb shows it, without some columns, under the command that prints it in full."""
+    from alltrace.charts.text_table import to_text
     from alltrace.cli.output import console_form
-    from alltrace.cli.text_table import to_text
 
     table = answer.table.drop_columns([c for c in answer.table.column_names if c in hidden])
     shown = table if rows is None else table.slice(0, rows)

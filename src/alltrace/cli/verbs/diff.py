@@ -48,8 +48,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compare and write."""
     from alltrace.cli.output import check_drawable, check_output, write_answer
-    from alltrace.recipes.questions.diff import CHART, compare
+    from alltrace.recipes.questions.diff import CHART, IMPORTANT, compare
     from alltrace.recipes.questions.durations import chosen
+    from alltrace.trace.columns import by_importance
 
     check_output(args)
     check_drawable("diff", CHART, args)
@@ -74,5 +75,6 @@ def run(args: argparse.Namespace) -> int:
         skip_warmup=args.skip_warmup,
         jobs=args.jobs,
     )
+    answer = answer._replace(columns=by_importance(answer.columns, IMPORTANT))
     write_answer("diff", answer, runs[1].facts(), args)
     return EXIT_DONE

@@ -95,8 +95,8 @@ def write_verdict(verb: str, folder: Path, args: argparse.Namespace, at_ns: int 
 
 def verdict_text(folder: Path) -> str:
     """The verdict on a folder as cards, as wide as the terminal."""
+    from alltrace.charts.text_table import terminal_width
     from alltrace.cli.cards import cards_text
-    from alltrace.cli.text_table import terminal_width
     from alltrace.hang.verdict import verdict_of
 
     return cards_text(_cards(verdict_of(folder)), width=terminal_width() or 100, run=str(folder))

@@ -58,11 +58,13 @@ def run(args: argparse.Namespace) -> int:
     reports, notes = read_reports(args.ncu)
     kernels = KernelReports([each for report in reports for each in report], notes) if reports else None
     history = None if args.history is None else HistoryFile(args.history)
-    paths = [_run_of(text, args) for text in (args.run, args.other) if text is not None]
+    names = [text for text in (args.run, args.other) if text is not None]
+    paths = [_run_of(text, args) for text in names]
     try:
         with ends_in_order():
             serve(
                 paths,
+                names,
                 host=args.host,
                 port=args.port,
                 browser=not args.no_browser,

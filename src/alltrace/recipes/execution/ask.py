@@ -228,14 +228,13 @@ def resolve_options(recipe: Question, values: Mapping[str, Any]) -> dict[str, An
     options = {o.name: o for o in recipe.options}
     for name in values:
         if name not in options:
-            raise UsageError.unknown(f"option of {recipe.name}", name, options)
-    resolved = {}
-    for name, option in options.items():
-        value = values.get(name, option.default)
-        if value is None and option.required:
-            raise UsageError(f"{recipe.name} needs {option.flag}: {option.help}")
-        resolved[name] = value if value is None else _typed(recipe, option, value)
-    return resolved
+            raise UsageError.unoptions(f"option of {recipe.name}", name, options)
+    whole = {name: values.get(name, option.default) for name, option in options.items()}
+    missing = [option for name, option in options.items() if option.required and whole[name] is None]
+    if missing:
+        wanted = "; ".join(f"{option.flag}: {option.help}" for option in missing)
+        raise UsageError(f"{recipe.name} needs {wanted}")
+    return {name: value if value is None else _typed(recipe, options[name], value) for name, value in whole.items()}
 
 
 def _typed(recipe: Question, option: Option, value: Any) -> Any:

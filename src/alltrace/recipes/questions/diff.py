@@ -15,6 +15,7 @@ from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
 from alltrace.recipes.base import Answer, Chart, Part, RunFacts
 from alltrace.recipes.questions import durations
+from alltrace.recipes.questions.changed import change_in_words, replacement_in_words, replacements, shares_of
 from alltrace.recipes.questions.durations import KEYS, distribution
 from alltrace.recipes.sql_recipe import PARTS, parts_table
 from alltrace.run.store import Run
@@ -25,14 +26,16 @@ from alltrace.trace.number_text import counted
 
 ALPHA = 0.05
 THRESHOLD_PERCENT = 1.0
+_FAR_APART = 0.1
+_TOLD = 2  # how many replacements the verdict tells
 
 _DOCS = {c.name: c for c in durations.COLUMNS}
 COLUMNS = (
     *(_DOCS[k] for k in KEYS),
     col.text(
         "verdict",
-        "slower or faster if its total time changed by the threshold and the change is significant; else same; "
-        "only_a or only_b if one run lacks it",
+        "slower or faster if its total time changed by the threshold and the change is significant; one_sample if a single one of "
+        "each run changed by more than a tenth; else same; only_a or only_b if one run lacks it",
     ),
     col.text("count_verdict", "more or fewer if its count changed by the threshold; else same; null unless both runs have it"),
     col.text(
@@ -44,8 +47,8 @@ COLUMNS = (
     col.whole("count_b", "the same in run B"),
     col.ns("total_a_ns", "summed duration in run A"),
     col.ns("total_b_ns", "the same in run B"),
-    col.ns("total_change_ns", "run B less run A"),
-    col.percent("total_change_percent", "the same as a share of run A; null if run A has none"),
+    col.ns("total_change_ns", "run B less run A; null if they have different numbers of steps"),
+    col.percent("total_change_percent", "the change as a share of run A, then per step; null if run A has none"),
     col.real("q1_a_ns", "exact first quartile in run A", "ns"),
     col.real("q1_b_ns", "the same in run B", "ns"),
     col.real("median_a_ns", "exact median in run A", "ns"),
@@ -56,6 +59,7 @@ COLUMNS = (
     col.real("longer_share", "probability that a duration of run B is longer than one of run A; ties count half"),
     col.real("p_value", "of the two-sided Mann-Whitney rank test, corrected for ties and for the number of rows"),
 )
+IMPORTANT = ("what", "name", "total_change_ns", "verdict", "total_change_percent", "p_value", "median_a_ns", "median_b_ns")
 CHART = Chart(
     "scatter", "median_a_ns", ("median_b_ns",), "verdict", detail="name", title="Medians of both runs", log_x=True, log_y=True
 )
@@ -96,7 +100,10 @@ def compare(
     options = {"what": what, "merge_numbers": merge_numbers}
     answers = [ask(r, _RAW, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup, jobs=jobs) for r in (run_a, run_b)]
     b, respelled = _spelled_as(answers[0].table, answers[1].table)
-    table = compared(answers[0].table, b, alpha, threshold_percent)
+    steps_of = [sum(r["count"] for r in answer.table.to_pylist() if r["what"] == "step") for answer in answers]
+    same_ranks = ranks is not None or len(run_a.ranks) == len(run_b.ranks)
+    per_step = same_ranks and all(steps_of) and steps_of[0] != steps_of[1]
+    table = compared(answers[0].table, b, alpha, threshold_percent, (steps_of[0], steps_of[1]) if per_step else None)
     notes = [f"run {label}: {note}" for label, answer in zip("AB", answers, strict=True) for note in answer.notes]
     if respelled:
         notes.append(
@@ -108,12 +115,18 @@ def compare(
         notes.append(
             f"run A has {counted(sizes[0], 'rank')} and run B {sizes[1]}, so counts and totals differ for this reason alone"
         )
-    steps_of = [sum(r["count"] for r in answer.table.to_pylist() if r["what"] == "step") for answer in answers]
-    if sizes[0] == sizes[1] and all(steps_of) and steps_of[0] != steps_of[1]:
+    if per_step:
         notes.append(
-            f"run A has {counted(steps_of[0], 'step')} and run B {steps_of[1]}; counts and totals differ for this reason alone"
+            f"run A has {counted(steps_of[0], 'step')} and run B {steps_of[1]}: totals are compared per step, and not subtracted"
         )
-    return Answer(table, COLUMNS, tuple(notes), chart=CHART)
+    rows = table.to_pylist()
+    about = {"ranks": ranks, "steps": steps, "jobs": jobs}
+    step = next((r for r in rows if (r["what"], r["name"]) == ("step", "step")), None)
+    known = step is not None and step["verdict"] in ("slower", "faster", "same", "one_sample")
+    shares = [shares_of(r, **about, skip_warmup=steps is None) if known else None for r in (run_a, run_b)]
+    replaced = replacements(rows, (run_a, run_b), **about, skip_warmup=skip_warmup)
+    sentences = [change_in_words(step, shares, alpha), *map(replacement_in_words, replaced[:_TOLD])]
+    return Answer(table, COLUMNS, tuple(notes), {"replaced": replaced}, CHART, verdict=" ".join(sentences))
 
 
 def _spelled_as(a: Any, b: Any) -> tuple[Any, int]:
@@ -135,8 +148,17 @@ def _spelled_as(a: Any, b: Any) -> tuple[Any, int]:
     return b, len(new)
 
 
-def compared(a: Any, b: Any, alpha: float = ALPHA, threshold_percent: float = THRESHOLD_PERCENT) -> Any:
-    """The rows of `compare`, from two distributions (columns of `KEYS`, `value`, `count`)."""
+def compared(
+    a: Any,
+    b: Any,
+    alpha: float = ALPHA,
+    threshold_percent: float = THRESHOLD_PERCENT,
+    steps: tuple[int, int] | None = None,
+) -> Any:
+    """The rows of `compare`, from two distributions (columns of `KEYS`, `value`, `count`).
+
+    `steps`: how many steps each run has, if these differ: counts and totals are then compared per step.
+    """
     statement = statistics_statement({key: key for key in KEYS}, KEYS, "type_7")
     sides = [{_key(r): r for r in run_statement(statement, {PARTS: parts_table([Part(-1, d)])}).to_pylist()} for d in (a, b)]
     tests = _rank_tests(a, b)
@@ -144,8 +166,13 @@ def compared(a: Any, b: Any, alpha: float = ALPHA, threshold_percent: float = TH
     adjusted = _adjusted({k: tests[k][1] for k in keys if k in tests})
     rows = [_row(k, sides[0].get(k), sides[1].get(k), tests.get(k), adjusted.get(k)) for k in keys]
     for row in rows:
-        row.update(_verdicts(row, alpha, threshold_percent))
-    rows.sort(key=lambda r: (-abs(r["total_change_ns"]), str(r["what"]), str(r["name"])))
+        row.update(_verdicts(row, alpha, threshold_percent, steps or (1, 1)))
+    per_a, per_b = steps or (1, 1)
+    rows.sort(key=lambda r: (-abs(r["total_b_ns"] / per_b - r["total_a_ns"] / per_a), str(r["what"]), str(r["name"])))
+    for row in rows if steps else ():
+        row["total_change_ns"] = None
+        if row["total_a_ns"]:
+            row["total_change_percent"] = 100 * (row["total_b_ns"] / per_b / (row["total_a_ns"] / per_a) - 1)
     return col.table_of(rows, COLUMNS)
 
 
@@ -175,7 +202,7 @@ def _row(
     return row
 
 
-def _verdicts(row: Mapping[str, Any], alpha: float, threshold_percent: float) -> dict[str, str | None]:
+def _verdicts(row: Mapping[str, Any], alpha: float, threshold_percent: float, steps: tuple[int, int]) -> dict[str, str | None]:
     """What a row says of the total, of the count and of a single one."""
     if not row["count_a"] or not row["count_b"]:
         return {"verdict": "only_b" if not row["count_a"] else "only_a", "count_verdict": None, "call_verdict": None}
@@ -183,6 +210,8 @@ def _verdicts(row: Mapping[str, Any], alpha: float, threshold_percent: float) ->
     def side(name: str, unit: str = "") -> int:
         """1 if run B has more by the threshold, -1 if it has less, else 0."""
         before, after = row[f"{name}_a{unit}"], row[f"{name}_b{unit}"]
+        if name != "median":
+            before, after = before / steps[0], after / steps[1]
         matters = after != before and (not before or abs(after - before) >= threshold_percent / 100 * before)
         return 0 if not matters else 1 if after > before else -1
 
@@ -190,8 +219,9 @@ def _verdicts(row: Mapping[str, Any], alpha: float, threshold_percent: float) ->
     count, call = side("count"), side("median", "_ns") if certain else 0
     # a count is what it is, durations scatter; what is longer in a part of the calls alone moves no median
     total = side("total", "_ns") if count or certain else 0
+    lone = row["count_a"] == row["count_b"] == 1 and abs(row["total_change_ns"]) > _FAR_APART * row["total_a_ns"]
     return {
-        "verdict": ("same", "slower", "faster")[total],
+        "verdict": "one_sample" if lone and not certain else ("same", "slower", "faster")[total],
         "count_verdict": ("same", "more", "fewer")[count],
         "call_verdict": ("same", "longer", "shorter")[call],
     }

@@ -27,6 +27,7 @@ MOST_SENT_BYTES = 256 << 20
 _GAP = r"(\s|--[^\n]*\n|/\*.*?\*/)*"
 _EXPLAIN = re.compile(rf"{_GAP}explain({_GAP}(analyze|\([^)]*\)))*", re.IGNORECASE | re.DOTALL)
 
+_BARE_END = re.compile(r"""(?<!["\w])end(?!["\w])""", re.IGNORECASE)
 _PRAGMA = re.compile(rf"{_GAP}pragma\b", re.IGNORECASE | re.DOTALL)
 """What older versions of DuckDB take for a SELECT."""
 
@@ -88,6 +89,8 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
             raise no_memory(scratch.name, error) from error
         left_out = ", ".join(run.left_out()) if isinstance(error, duckdb.CatalogException) else ""
         hint = f" (not imported: {left_out})" if left_out else ""
+        if isinstance(error, duckdb.ParserException) and _BARE_END.search(text):
+            hint = '; `end` is a word of SQL: write "end" in double quotes, as in SELECT "end" - start, or use the column duration'
         raise UsageError(f"the query cannot be answered: {_one_line(error)}{hint}") from error
     finally:
         if stop is not None:

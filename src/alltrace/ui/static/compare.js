@@ -1,7 +1,7 @@
 // @ts-check
 import { showSteps } from "./comparesteps.js";
 import { Differences } from "./differences.js";
-import { choice, h } from "./dom.js";
+import { choice, h, mark } from "./dom.js";
 import { HeatMap } from "./heatmap.js";
 import { tableOf } from "./table.js";
 import { counted as things, duration } from "./units.js";
@@ -93,8 +93,8 @@ export function show(ctx, values) {
       const part = both[0].ranks_done < ranks.length || both[1].ranks_done < ranks.length;
       breakdown.replaceChildren(
         h("h2", {}, "Breakdown, mean of the devices"),
-        tableOf([{ name: "class", unit: null }, time("first"), time("second"), time("more"), { name: "ratio", unit: null }], rows, { name: "breakdown", filter: false }),
-        h("p", { class: "muted" }, `${step ? `step ${step}` : "whole runs"}, ${things(both[0].ranks_done, "rank")} of the first run, ${both[1].ranks_done} of the second${part ? ", as many as could be counted in the time there is" : ""}`),
+        tableOf([{ name: "class", unit: null }, time("A"), time("B"), time("change"), { name: "B / A", unit: null }], rows, { name: "breakdown", filter: false }),
+        h("p", { class: "muted" }, `${step ? `step ${step}` : "whole runs"}, ${things(both[0].ranks_done, "rank")} of A, ${both[1].ranks_done} of B${part ? ", as many as could be counted in the time there is" : ""}`),
       );
     } catch (error) {
       ctx.failed(error);
@@ -107,7 +107,7 @@ export function show(ctx, values) {
     return [s, x.mean_ns, y.mean_ns, y.mean_ns - x.mean_ns, ratio(x.mean_ns, y.mean_ns)];
   });
   tables.append(
-    h("div", {}, h("h2", {}, "Steps"), common.length ? tableOf([{ name: "step", unit: null }, { name: "first", unit: "ns" }, { name: "second", unit: "ns" }, { name: "more", unit: "ns" }, { name: "ratio", unit: null }], steps, { name: "steps", filter: false, links: (row, c) => (c === 1 ? stepPlace(a.get(row[0])) : null), chosen: (row) => {
+    h("div", {}, h("h2", {}, "Steps"), common.length ? tableOf([{ name: "step", unit: null }, { name: "A", unit: "ns" }, { name: "B", unit: "ns" }, { name: "change", unit: "ns" }, { name: "B / A", unit: null }], steps, { name: "steps", filter: false, links: (row, c) => (c === 1 ? stepPlace(a.get(row[0])) : null), chosen: (row) => {
       step = String(row[0]);
       chooser.querySelector("select")?.querySelectorAll("option").forEach((o) => (o.selected = o.value === step));
       look();
@@ -119,9 +119,9 @@ export function show(ctx, values) {
   ctx.main.append(
     h("h2", {}, "Two runs, aligned by step"),
     h("div", { class: "bar" }, chooser, choice("show", metrics.map((m) => [m.name, m.name]), metric, (v) => ((metric = v), look()))),
-    h("h3", {}, `${run.name}: ${things(run.run.ranks, "rank")}, ${duration(run.run.span_ns)}`),
+    h("h3", {}, mark("A"), ` ${run.name}: ${things(run.run.ranks, "rank")}, ${duration(run.run.span_ns)}`),
     mapA.element,
-    h("h3", {}, `${runB.name}: ${things(runB.run.ranks, "rank")}, ${duration(runB.run.span_ns)}`),
+    h("h3", {}, mark("B"), ` ${runB.name}: ${things(runB.run.ranks, "rank")}, ${duration(runB.run.span_ns)}`),
     mapB.element,
     tables,
     differences.element,

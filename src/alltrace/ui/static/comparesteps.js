@@ -1,5 +1,5 @@
 // @ts-check
-import { choice, h } from "./dom.js";
+import { choice, h, mark } from "./dom.js";
 import { HeatMap } from "./heatmap.js";
 import { tableOf } from "./table.js";
 import { counted, duration } from "./units.js";
@@ -7,8 +7,8 @@ import { keep, link } from "./url.js";
 
 /** @typedef {import("./types.js").Step} Step */
 
-const CLASSES = [{ name: "class", unit: null }, { name: "first", unit: "ns" }, { name: "second", unit: "ns" }, { name: "more", unit: "ns" }];
-const NAMES = [{ name: "kind", unit: null }, { name: "name", unit: null }, { name: "first", unit: "ns" }, { name: "second", unit: "ns" }, { name: "more", unit: "ns" }, { name: "first_count", unit: null }, { name: "second_count", unit: null }];
+const CLASSES = [{ name: "class", unit: null }, { name: "A", unit: "ns" }, { name: "B", unit: "ns" }, { name: "change", unit: "ns" }];
+const NAMES = [{ name: "kind", unit: null }, { name: "name", unit: null }, { name: "A", unit: "ns" }, { name: "B", unit: "ns" }, { name: "change", unit: "ns" }, { name: "count A", unit: null }, { name: "count B", unit: null }];
 
 /**
  * Two steps of one run, one above the other.
@@ -31,12 +31,12 @@ export function showSteps(ctx, values) {
   const options = /** @type {[string, string][]} */ (run.steps.map((s) => [String(s.step), `step ${s.step}${s.kind === "step" ? "" : ` (${s.kind})`}, ${duration(s.longest_ns)}`]));
   ctx.main.append(
     h("h2", {}, "Two steps of this run"),
-    h("p", { class: "muted" }, "At first the usual step and the slowest one, by their mean over the ranks. To compare two runs: ", h("code", {}, "alltrace ui RUN RUN_B"), "."),
+    h("p", { class: "muted" }, "A is the typical step and B the slowest one, by their means over the ranks, until you choose others. To compare two runs: ", h("code", {}, "alltrace ui RUN RUN_B"), "."),
     h(
       "div",
       { class: "bar" },
-      choice("first", options, first, (v) => ((first = v), look())),
-      choice("second", options, second, (v) => ((second = v), look())),
+      choice("A", options, first, (v) => ((first = v), look())),
+      choice("B", options, second, (v) => ((second = v), look())),
       choice("show", run.metrics.map((m) => [m.name, m.name]), metric, (v) => ((metric = v), look())),
     ),
     ...[0, 1].flatMap((i) => [heads[i], maps[i].element]),
@@ -50,7 +50,7 @@ export function showSteps(ctx, values) {
     chosen.forEach((s, i) => {
       maps[i].metric = metric;
       maps[i].look({ start: s.start, end: s.start + length });
-      heads[i].replaceChildren(h("a", { href: link("timeline", { start: s.start, end: s.end }) }, `step ${s.step}`), `, ${duration(s.end - s.start)}`);
+      heads[i].replaceChildren(mark(i ? "B" : "A"), " ", h("a", { href: link("timeline", { start: s.start, end: s.end }) }, `step ${s.step}`), `, ${duration(s.end - s.start)}`);
     });
     void ask(chosen);
   }

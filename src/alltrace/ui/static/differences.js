@@ -11,9 +11,9 @@ const WHAT = /** @type {[string, string][]} */ ([["", "all"], ...["kernel", "cop
 const VERDICTS = /** @type {[string, string][]} */ ([["", "all"], ["differs", "slower or faster"], ["slower", "slower"], ["faster", "faster"], ["one", "in one run only"], ["same", "same"]]);
 const SHOWN = ["what", "name", "bytes", "group_size", "verdict", "count_verdict", "call_verdict", "total_change_ns", "total_change_percent", "count_a", "count_b", "median_a_ns", "median_b_ns", "median_change_percent", "longer_share", "p_value", "total_a_ns", "total_b_ns"];
 /** The answer's words for its runs, as the page calls them. @type {Record<string, string>} */
-const HEADS = { count_a: "count first", count_b: "count second", total_a_ns: "total first_ns", total_b_ns: "total second_ns", median_a_ns: "median first_ns", median_b_ns: "median second_ns", p_value: "p value", bytes: "message bytes" };
+const HEADS = { count_a: "count A", count_b: "count B", total_a_ns: "total A_ns", total_b_ns: "total B_ns", median_a_ns: "median A_ns", median_b_ns: "median B_ns", p_value: "p value", bytes: "message bytes" };
 /** @type {Record<string, string>} */
-const SAID = { only_a: "first only", only_b: "second only" };
+const SAID = { only_a: "A only", only_b: "B only", one_sample: "one sample" };
 
 /** What differs between the two runs: a row for each thing of either, matched by what it is. */
 export class Differences {
@@ -91,9 +91,10 @@ export class Differences {
     };
     const head = used.map((c) => ({ ...columns[at[c]], name: HEADS[c] ?? c }));
     const tally = (/** @type {string} */ v) => rows.filter((r) => r[at.verdict] === v).length;
-    const told = `Things of both runs are matched by what they are. ${count(tally("slower"))} are slower in the second run, ${count(tally("faster"))} faster, ${count(tally("same"))} the same as far as can be told; ${count(tally("only_a"))} are in the first run only, ${count(tally("only_b"))} in the second only.`;
+    const told = `Things of both runs are matched by what they are. ${count(tally("slower"))} are slower in B, ${count(tally("faster"))} faster, ${count(tally("same"))} the same as far as can be told; ${count(tally("only_a"))} are in A only, ${count(tally("only_b"))} in B only.`;
     const pattern = (/** @type {string} */ name) => `^${name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`;
     this.place.replaceChildren(
+      this.found.verdict ? h("p", { class: "verdict" }, this.found.verdict) : "",
       h("p", { class: "muted", title: "slower or faster: not chance (p value below 0.05, rank test of Mann and Whitney, corrected for the number of rows), and the median moved by 1 % or more" }, rows.length ? told : "Neither run has any of these."),
       tableOf(head, shown.map((r) => used.map((c) => cellOf(r, c))), {
         name: "differences",

@@ -55,6 +55,12 @@ export function byId(id) {
 }
 
 /**
+ * What one of two runs or steps is called, in its colour.
+ * @param {"A"|"B"} which
+ */
+export const mark = (which) => h("span", { class: `mark-${which.toLowerCase()}` }, which);
+
+/**
  * A labelled choice.
  * @param {string} label
  * @param {(readonly [string, string] | readonly [string, string, string])[]} options value, text and the group they stand in, one after the other

@@ -1,6 +1,6 @@
 // @ts-check
 import { Api, Refused } from "./api.js";
-import { byId, h, tip, typing } from "./dom.js";
+import { byId, h, mark, tip, typing } from "./dom.js";
 import { copyLink, savePicture } from "./share.js";
 import { forget, link, read, settle } from "./url.js";
 import { Waiting } from "./waiting.js";
@@ -143,7 +143,7 @@ async function start() {
   const [run, runB = null] = await Promise.all(sources.map((s) => s.first));
   tell(run.state.partial ? "This run is still being imported, or its import was stopped: only the ranks that are there are shown." : "");
   takeContext();
-  byId("run-name").textContent = runB ? `${run.name} and ${runB.name}` : run.name;
+  byId("run-name").replaceChildren(...(runB ? [mark("A"), ` ${run.name} `, mark("B"), ` ${runB.name}`] : [run.name]));
   byId("run-name").title = byId("run-name").textContent ?? "";
   document.title = `${run.name} - alltrace`;
   const empty = emptyViews(run, runB);
@@ -159,7 +159,7 @@ async function start() {
  * @param {Run|null} runB
  */
 function emptyViews(run, runB) {
-  const content = { compare: runB !== null, roofline: run.kernel_reports.length > 0, matrix: run.ranks.length > 1, history: run.history !== null };
+  const content = { compare: runB !== null || run.steps.length > 1, roofline: run.kernel_reports.length > 0, matrix: run.ranks.length > 1, history: run.history !== null };
   return new Set(Object.entries(content).filter(([, is]) => !is).map(([name]) => name));
 }
 

@@ -42,9 +42,13 @@ export function show(ctx, values) {
     h("h2", {}, "SQL"),
     h("p", { class: "muted" }, "A single statement that only reads, in DuckDB's SQL, over all ranks' tables: kernels, copies, api, ranges, collectives, steps, members, ranks, ... It is stopped after 10 s or 512 MB, and shows 5,000 rows."),
     box,
-    h("div", { class: "bar" }, h("button", { type: "button", class: "primary", on: { click: () => void ask() } }, "Ask"), h("span", { class: "muted" }, "Ctrl Enter")),
+    h("div", { class: "bar" }, h("button", { type: "button", class: "primary", on: { click: () => void ask() } }, "Run"), h("span", { class: "muted" }, "Ctrl Enter")),
     place,
   );
+  ctx.api.get("tables").then(({ tables }) => {
+    const rows = Object.entries(tables).map(([name, columns]) => h("p", {}, h("code", {}, name), " ", columns.map((/** @type {string} */ c) => (c === "end" ? '"end"' : c)).join(", ")));
+    place.after(h("details", {}, h("summary", {}, "Tables and their columns"), ...rows));
+  }, ctx.failed);
   if (values.query) void ask();
   return { close: () => stop.abort() };
 }

@@ -3,7 +3,7 @@
  * What the server answers, for the type checker.
  *
  * @typedef {{name: string, unit: string|null, doc?: string}} Column
- * @typedef {{columns: Column[], rows: any[][], total_rows: number, notes: string[], extra?: Record<string, any[]>, figure?: any}} Answer
+ * @typedef {{columns: Column[], rows: any[][], total_rows: number, notes: string[], extra?: Record<string, any[]>, figure?: any, verdict?: string}} Answer
  * @typedef {{rank: number, local_rank: number, host: string, role: string|null, devices: string[], rows: number, tables: string[]}} RankFacts
  * @typedef {{step: number, start: number, end: number, kind: string, mean_ns: number, longest_ns: number}} Step
  * @typedef {{name: string, doing: string, state: "waiting"|"doing"|"done"|"failed", done: number, ranks: number, rest_s: number|null, error: string|null}} Stage

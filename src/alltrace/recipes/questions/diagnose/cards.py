@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 from alltrace.recipes.base import Answer
 from alltrace.recipes.questions.diagnose.evidence_sentences import evidence_sentence
 from alltrace.recipes.questions.diagnose.headlines import headline, who
-from alltrace.run.members import named_devices
 from alltrace.trace.amounts import amount, shortened
-from alltrace.trace.number_text import counted, number_ranges
+from alltrace.trace.number_text import counted, named_devices, number_ranges
 
 _OPPORTUNITIES = frozenset({"precision", "attention", "fusion", "shapes", "small-kernels", "slow-operator"})
 _OTHERS_WAIT = frozenset({"straggler", "slow-host", "throttling", "device-stall", "imbalance"})

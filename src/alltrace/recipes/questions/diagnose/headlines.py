@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from alltrace.run.members import named_devices
 from alltrace.trace.amounts import amount, shortened
-from alltrace.trace.number_text import number_ranges
+from alltrace.trace.number_text import named_devices, number_ranges
 
 _MOST_NAMED = 24
 """Characters of a list of ranks in a sentence; of a longer one the first are named, and how many more there are."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from alltrace.cli.cells import NumberForm, cells, is_amount, is_number, number_form, read_cells, read_name
+from alltrace.charts.cells import NumberForm, cells, is_amount, is_number, number_form, read_cells, read_name
 from alltrace.recipes.base import Answer
 from alltrace.trace.amounts import shortened, told_apart
 from alltrace.trace.errors import InputError, printable
@@ -97,8 +97,10 @@ def _below(answer: Answer, cut: int, form: TableForm, dropped: Sequence[str]) ->
     for name, rows in answer.extra.items():
         if rows:
             table = pa.Table.from_pylist([dict(r) for r in rows])
-            further = to_text(Answer(table, ()), table, form=form._replace(width=0, whole=True))
-            lines += ["", f"{name}:", *further.splitlines()]
+            grid = _Grid(table, form, ())
+            grid.take(columns := grid.cells(table))
+            further = grid.lines()
+            lines += ["", f"{name}:", *further.head(), *further.of(columns, whole=True)]
     if cut:
         lines.append(f"... {cut} more rows; --limit shows more or fewer")
     if answer.further:

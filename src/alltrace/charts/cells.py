@@ -8,9 +8,8 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from alltrace.run.members import named_devices
 from alltrace.trace.amounts import column_scale
-from alltrace.trace.number_text import number_ranges
+from alltrace.trace.number_text import named_devices, number_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

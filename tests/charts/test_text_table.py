@@ -9,7 +9,7 @@ from tests.cli.widths import heads, lacking
 from tests.recorded.asking import opened
 
 from alltrace.api import OpenRun
-from alltrace.cli.text_table import TableForm, streamed_text, to_text
+from alltrace.charts.text_table import TableForm, streamed_text, to_text
 from alltrace.recipes.base import Answer
 from alltrace.recipes.row_stream import RowStream
 from alltrace.run.manifest import Device
