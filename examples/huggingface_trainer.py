@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from alltrace.instrument import annotate, steps, torch_profile
+from alltrace.instrument import annotate, step_report, steps, torch_profile
 
 
 class AlltraceCallback(TrainerCallback):
@@ -47,3 +47,25 @@ class AlltraceCallback(TrainerCallback):
         """The training has ended, in time or early."""
         self._profile.__exit__(None, None, None)
         self._window.__exit__(None, None, None)
+
+
+class AlltraceReport(TrainerCallback):
+    """Says during the training which rank is slow, and writes every step down: `alltrace.instrument.step_report`."""
+
+    def __init__(self, record: str | None = None) -> None:
+        self._record = record
+        self._report: Any = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, optimizer: Any = None, **_: Any) -> None:
+        """The training begins, or goes on at `state.global_step`; Accelerate's optimizer calls the hooks of the one in it."""
+        optimizer = getattr(optimizer, "optimizer", optimizer)
+        self._report = step_report(at=state.global_step, record=self._record).phases(model, optimizer)
+        self._report.__enter__()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """A step of the optimizer has ended."""
+        self._report.step()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The training has ended, in time or early."""
+        self._report.__exit__(None, None, None)

@@ -9,7 +9,7 @@ from typing import Any
 
 from lightning.pytorch import Callback
 
-from alltrace.instrument import annotate, steps, torch_profile
+from alltrace.instrument import annotate, step_report, steps, torch_profile
 
 
 class AlltraceCallback(Callback):
@@ -67,3 +67,25 @@ class AlltraceCallback(Callback):
     def _close(self) -> None:
         while self._open:
             self._open.pop().__exit__(None, None, None)
+
+
+class AlltraceReport(Callback):
+    """Says during the training which rank is slow, and writes every step down: `alltrace.instrument.step_report`."""
+
+    def __init__(self, record: str | None = None) -> None:
+        self._record = record
+        self._report: Any = None
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """The training begins, or goes on; the strategy's model is the one that is called."""
+        optimizer = trainer.optimizers[0] if len(trainer.optimizers) == 1 else None
+        self._report = step_report(at=trainer.fit_loop.total_batch_idx + 1, record=self._record)
+        self._report.phases(trainer.strategy.model, optimizer).__enter__()
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """A batch has ended."""
+        self._report.step()
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """The training has ended, in time or early."""
+        self._report.__exit__(None, None, None)

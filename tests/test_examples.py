@@ -150,3 +150,51 @@ def test_an_example_trains_and_every_rank_traces_just_the_window(name, ranks, tm
     done, _ = launched(lambda _: [*started, *script], tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     assert len(list(folder.iterdir())) == ranks
+
+
+class _Hooked:
+    """A stand-in for a module or an optimizer, which keeps hooks."""
+
+    def __init__(self):
+        self.hooks = {}
+
+    def __getattr__(self, name):
+        if not name.startswith("register_"):
+            raise AttributeError(name)
+        return lambda hook: self.hooks.setdefault(name, hook) and types.SimpleNamespace(remove=lambda: self.hooks.pop(name))
+
+
+def recorded_steps(folder):
+    from alltrace.trace.step_records import read_ranks
+
+    (rank,) = read_ranks(next(folder.iterdir()))
+    return [step.step for step in rank.steps], rank.phases
+
+
+def test_reports_by_callbacks_record_every_step(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "local"))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setitem(sys.modules, "transformers", types.SimpleNamespace(TrainerCallback=object))
+    pytorch = types.SimpleNamespace(Callback=object)
+    monkeypatch.setitem(sys.modules, "lightning", types.SimpleNamespace(pytorch=pytorch))
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", pytorch)
+    model, optimizer = _Hooked(), _Hooked()
+    callback = load("huggingface_trainer").AlltraceReport(str(tmp_path / "hf"))
+    state = types.SimpleNamespace(global_step=5)
+    callback.on_train_begin(None, state, None, model=model, optimizer=optimizer)
+    for _ in range(3):
+        model.hooks["register_forward_pre_hook"]()
+        model.hooks["register_forward_hook"](None, None, None)
+        optimizer.hooks["register_step_pre_hook"]()
+        callback.on_step_end(None, state, None)
+    callback.on_train_end(None, state, None)
+    assert model.hooks == optimizer.hooks == {}
+    assert recorded_steps(tmp_path / "hf") == ([5, 6, 7], ("forward", "backward", "optimizer"))
+    callback = load("lightning_callback").AlltraceReport(str(tmp_path / "lightning"))
+    fit = types.SimpleNamespace(total_batch_idx=-1)
+    trainer = types.SimpleNamespace(fit_loop=fit, optimizers=[optimizer], strategy=types.SimpleNamespace(model=model))
+    callback.on_train_start(trainer, None)
+    for batch in range(2):
+        callback.on_train_batch_end(trainer, None, None, None, batch)
+    callback.on_train_end(trainer, None)
+    assert recorded_steps(tmp_path / "lightning") == ([0, 1], ("forward", "backward", "optimizer"))

@@ -27,8 +27,9 @@ MAY_IMPORT = {
     "capture": {"trace"},
     "share": {"trace", "readers", "run", "capture"},
     "instrument": {"capture"},
+    "watch": {"trace", "capture"},
     "synth": {"trace"},
-    "api": {"trace", "run", "align", "recipes", "charts"},
+    "api": {"trace", "run", "align", "recipes", "charts", "hang"},
     "": {"api", "trace"},
 }
 USER_INTERFACES = {"cli", "mcp", "report", "ui"}  # import every layer below them, and each other but for `cli`

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import OptionValue
 
 __version__ = "0.2.0"
-__all__ = ["AlltraceError", "InputError", "OpenRun", "Result", "StrictError", "UsageError", "__version__", "diff", "open"]
+__all__ = [
+    "AlltraceError", "InputError", "OpenRun", "Result", "StrictError", "UsageError", "__version__", "diff", "hang_verdict", "open"
+]  # fmt: skip
 
 
 def open(*inputs: str | PathLike[str], cache_dir: str | PathLike[str] | None = None) -> OpenRun:  # noqa: A001  the library's one verb
@@ -29,6 +31,13 @@ def open(*inputs: str | PathLike[str], cache_dir: str | PathLike[str] | None = N
     from alltrace.api import open_run
 
     return open_run(*inputs, cache_dir=cache_dir)
+
+
+def hang_verdict(folder: str | PathLike[str], at_ns: int | None = None) -> Result:
+    """Which rank a hanging or dead job waits for, and why, from what it left in a folder (see `alltrace.api.hang_verdict`)."""
+    from alltrace.api import hang_verdict as verdict
+
+    return verdict(folder, at_ns)
 
 
 def diff(run_a: OpenRun, run_b: OpenRun, **options: OptionValue) -> Result:

@@ -418,6 +418,21 @@ def diff(
     return Result(answer._replace(columns=by_importance(answer.columns, IMPORTANT)))
 
 
+def hang_verdict(folder: str | PathLike[str], at_ns: int | None = None) -> Result:
+    """Which rank a hanging or dead job waits for, and why: the answer of `alltrace hang`, whose `answer.verdict` is the sentence.
+
+    Args:
+        folder: The folder with what the job left: dumps, logs, stacks, records of steps.
+        at_ns: When the dumps were written, in ns since 1970; None for the times of the files.
+
+    Raises:
+        InputError: No file in the folder says how a job ended.
+    """
+    from alltrace.hang.verdict import verdict_of
+
+    return Result(verdict_of(Path(folder), at_ns))
+
+
 def open_run(*inputs: str | PathLike[str], cache_dir: str | PathLike[str] | None = None) -> OpenRun:
     """Open a run directory; or reports, which are imported into the cache first.
 

@@ -86,6 +86,16 @@ def test_a_cell_is_late_by_the_mean_of_its_ends_without_outliers():
     assert np.flatnonzero(~used).tolist() == [14, 15]
 
 
+def test_a_cell_of_which_half_are_outliers_is_no_surer_than_these_are():
+    rows = []
+    for n in range(64):
+        late = [50 * (n % 3), 60 * (n % 2), 70 * (n % 5 > 2), 2_000_000 * (n % 2)]
+        rows += [(n, 0, rank, 1_000_000 * n, 1_000_000 * n + 50_000 + ns) for rank, ns in enumerate(late)]
+    noise = measured(ends(rows), clocks(0, 0, 0, 0))[0].noise
+    assert np.sqrt(noise[3] / noise[0]) > 1_000
+    assert noise[:3].max() < 2 * noise[:3].min()
+
+
 def test_a_cell_that_grows_later_has_a_slope():
     found = steady(lambda n: 20 * n, 64)
     cells, _ = measured(found, clocks(0, 0, t0=31.5e6))

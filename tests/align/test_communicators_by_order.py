@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.align.collectives import Made, table_of
 from tests.align.grids import Grid, execute
 from tests.align.tables import timelines_of
 
-from alltrace.align.communicators_by_order import _in_pairs, _Verdict, communicators_by_order
-from alltrace.align.related_clocks import placing_of, related_clocks
+from alltrace.align.communicators_by_order import _classes, _in_pairs, _Verdict, communicators_by_order
+from alltrace.align.related_clocks import RankClock, placing_of, related_clocks
 
 
 def inferred(grid):
@@ -50,3 +51,23 @@ def test_a_rank_alone_has_no_communicator():
 def test_messages_are_paired_one_by_one_where_members_only_seem_to_meet(groups, known, one_by_one):
     verdict = _Verdict(np.arange(len(groups)), groups, [0.9] * len(groups))
     assert _in_pairs(verdict, [frozenset(its) for its in known], 4) is one_by_one
+
+
+def test_streams_that_do_the_same_at_other_times_are_of_one_class():
+    """Two pairs of which the second is always half a step behind, so that their operations never run at once."""
+    rng = np.random.default_rng(3)
+    begin = np.cumsum(rng.uniform(8e6, 12e6, 40)).astype(np.int64)
+    tables = {}
+    for rank in range(4):
+        waits = rng.integers(0, 400_000, 40)
+        start = begin + 4_000_000 * (rank // 2) - waits
+        end = begin + 4_000_000 * (rank // 2) + 600_000 + rng.integers(0, 3_000, 40)
+        tables[rank] = table_of(
+            start=start, end=end, device=[0] * 40, stream=[7 + rank] * 40, op=["AllReduce"] * 40, evidence=["kernel"] * 40
+        )
+    timelines = timelines_of(tables, Made({}, {}, {}).texts)
+    clocks = {m: RankClock(0.0, 0.0, 1_000.0, 1.0, 0) for m in timelines.extents}
+    alike = list(_classes(timelines, clocks))
+    assert [[lane.rank for lane in its.lanes] for its in alike] == [[0, 1, 2, 3]]
+    found = communicators_by_order(timelines, clocks)
+    assert [set(found.of(rank).tolist()) for rank in range(4)] == [{0}, {0}, {1}, {1}]

@@ -17,19 +17,18 @@ MOST = 10
 LEFT = {
     "capture_slowdown.py": 5,
     "clock_jumps.py": 1,
-    "communicators_by_order.py": 5,
+    "communicators_by_order.py": 3,
     "doubted_ranks.py": 1,
     "iteration_names.py": 1,
     "log_call_matching.py": 15,
     "log_join.py": 3,
     "matching.py": 5,
     "matching_score.py": 2,
-    "message_pairs.py": 4,
-    "message_partners.py": 4,
+    "message_pairs.py": 2,
     "nccl_join.py": 1,
     "nccl_names.py": 3,
     "order_matching.py": 10,
-    "pair_clocks.py": 22,
+    "pair_clocks.py": 20,
     "printed_steps.py": 9,
     "recorded_steps.py": 2,
     "related_clocks.py": 4,
@@ -39,6 +38,8 @@ LEFT = {
     "timelines.py": 1,
 }
 """How many numbers modules still have of their own: these become fewer, never more."""
+MOST_LEFT = 110
+"""A number that a module needs anew follows from the run, or stands in `constants` with its measurement in place of another."""
 
 
 def numbers_of(text: str) -> list[float]:
@@ -86,6 +87,10 @@ def test_numbers_that_can_change_an_answer_are_recognized():
 def test_modules_have_no_more_numbers_of_their_own(module):
     found = numbers_of((FOLDER / module).read_text(encoding="utf-8"))
     assert len(found) == LEFT.get(module, 0), found
+
+
+def test_all_modules_together_have_no_more_numbers_of_their_own():
+    assert sum(LEFT.values()) <= MOST_LEFT
 
 
 def test_each_number_has_its_measurement():

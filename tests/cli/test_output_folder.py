@@ -102,20 +102,20 @@ def test_all_recipes_are_written_with_an_index(run, tmp_path, capsys):
 
 
 def test_several_recipes_are_one_document_of_json(run, capsys):
-    assert main(["recipe", "kernels,launches", str(run), "--format", "json"]) == 0
+    assert main(["recipe", "kernels,breakdown", str(run), "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["alltrace"], document["verb"], document["skipped"]) == (1, "recipe", [])
-    for answer, name in zip(document["answers"], ("kernels", "launches"), strict=True):
+    for answer, name in zip(document["answers"], ("kernels", "breakdown"), strict=True):
         assert main(["recipe", name, str(run), "--format", "json"]) == 0
         assert answer == json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(("form", "heading"), [("table", "launches\n========\n"), ("md", "## launches\n\n|")])
+@pytest.mark.parametrize(("form", "heading"), [("table", "breakdown\n=========\n"), ("md", "## breakdown\n\n|")])
 def test_several_recipes_are_tables_with_a_heading_each(run, form, heading, tmp_path, capsys):
-    assert main(["recipe", "kernels,launches", str(run), "--format", form]) == 0
+    assert main(["recipe", "kernels,breakdown", str(run), "--format", form]) == 0
     text = capsys.readouterr().out
     assert text.index("kernels") < text.index(heading)
-    assert main(["recipe", "kernels,launches", str(run), "--format", form, "-o", str(tmp_path / "answers")]) == 0
+    assert main(["recipe", "kernels,breakdown", str(run), "--format", form, "-o", str(tmp_path / "answers")]) == 0
     assert (tmp_path / "answers").read_text() == text
 
 

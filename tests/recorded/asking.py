@@ -135,7 +135,7 @@ def opened(name: str, folder: Path) -> OpenRun:
 def answer(run: OpenRun, asked: Question) -> dict[str, Any]:
     """The answer as plain values, or the words of the refusal."""
     options = {
-        k: str(HERE / v.removeprefix(MARK)) if isinstance(v, str) and v.startswith(MARK) else v
+        k: str(_marked(v.removeprefix(MARK), run.path.parent)) if isinstance(v, str) and v.startswith(MARK) else v
         for k, v in json.loads(asked.options).items()
     }
     ranks = None if asked.ranks is None else [int(r) for r in asked.ranks.split(",")]
@@ -146,6 +146,14 @@ def answer(run: OpenRun, asked: Question) -> dict[str, Any]:
         return {"refused": clean(str(error), run.path)}
     del envelope["alltrace"], envelope["verb"], envelope["run"]
     return {key: _plain(value, run.path) for key, value in envelope.items()}
+
+
+def _marked(name: str, folder: Path) -> Path:
+    """A file below this folder; a copy of a run, because what is derived is kept beside it."""
+    place = folder / "marked" / name
+    if (HERE / name).is_dir() and not place.exists():
+        shutil.copytree(HERE / name, place)
+    return place if place.exists() else HERE / name
 
 
 def _plain(value: Any, path: Path) -> Any:
@@ -161,4 +169,4 @@ def _plain(value: Any, path: Path) -> Any:
 
 def clean(text: str, path: Path) -> str:
     """Text without the places of the run and of this folder."""
-    return text.replace(str(path), "RUN").replace(str(HERE), "@recorded")
+    return text.replace(str(path), "RUN").replace(str(path.parent / "marked"), "@recorded").replace(str(HERE), "@recorded")

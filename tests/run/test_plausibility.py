@@ -162,6 +162,55 @@ def test_copies_and_kernels_of_a_stream_overrun_each_other(tmp_path, longer):
     assert min(r["end"] for r in tables[wanted[0][0]] if r["start"] == suspects[0]["start"]) == wanted[1]
 
 
+def wait(start, end, kind="stream", stream=7, context=1):
+    return row(start, end, kind=kind, stream=stream, context=context, device=0)
+
+
+LAST = S + 39 * 100 * US
+"""When the last of `kernels()` begins."""
+
+
+@pytest.mark.parametrize(
+    ("waits", "believed"),
+    [
+        ([wait(LAST + 10 * US, LAST + 70 * US)], 70 * US),
+        ([wait(LAST + 10 * US, LAST + 70 * US, "context", stream=None), wait(LAST + 5 * US, LAST + 90 * US)], 70 * US),
+        ([wait(LAST + 10 * US, LAST + 70 * US, "event")], None),
+        ([wait(LAST + 10 * US, LAST + 70 * US, stream=8)], None),
+        ([wait(LAST + 10 * US, LAST + 70 * US, "context", stream=None, context=2)], None),
+        ([wait(LAST - 10 * US, LAST + 70 * US)], None),  # began before it: it need not wait for it
+        ([wait(LAST + 10 * US, LAST + 2 * S - 5 * MS)], None),  # clocks of a host and its device may be off
+        ([wait(LAST + 10 * US, LAST + 10 * US)], None),  # a wait that lost its end
+    ],
+)
+def test_the_last_kernel_of_a_stream_ends_before_a_wait_for_it(tmp_path, waits, believed):
+    rows = kernels()
+    rows[-1]["end"] = LAST + 2 * S
+    _, tables, suspects, _ = looked_at(tmp_path, kernels=rows, syncs=waits)
+    assert reasons(suspects) == ([] if believed is None else [("kernels", "overrun")])
+    assert tables["kernels"][-1]["end"] == LAST + (2 * S if believed is None else believed)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_the_last_kernel_of_a_device_ends_before_a_call_that_waits_for_it(tmp_path, devices):
+    rows = kernels()
+    rows[-1]["end"] = LAST + 2 * S
+    rows += [{**kernel(S, S + US, stream=9), "device": 1, "context": 2}] * (devices == 2)
+    piece = Piece(tmp_path / "piece")
+    piece.folder.mkdir()
+    pq.write_table(pa.table({"id": [2], "value": ["cudaDeviceSynchronize_v3020"]}), piece.folder / NAMES)
+    waits = [row(LAST + 10 * US, LAST + 70 * US, thread=0, correlation=900, name=2)]
+    _, tables, suspects, _ = looked_at(tmp_path, kernels=rows, api=waits)
+    assert reasons(suspects) == [("kernels", "overrun")] * (devices == 1)
+    assert max(r["end"] for r in tables["kernels"]) == LAST + (70 * US if devices == 1 else 2 * S)
+
+
+def test_waits_that_are_wrong_say_nothing_of_long_work(tmp_path):
+    rows = [kernel(S + n * 100 * MS, S + n * 100 * MS + 90 * MS) for n in range(40)]
+    waits = [wait(r["start"] + 10 * US, r["start"] + 11 * US) for r in rows]
+    assert looked_at(tmp_path, kernels=rows, syncs=waits)[2] == []
+
+
 def test_sizes_that_cannot_be_are_not_counted(tmp_path):
     copies = [
         copy(S, S + US, 64 << 10),

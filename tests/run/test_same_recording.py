@@ -49,9 +49,10 @@ def test_copies_that_stand_for_several_ranks_or_roles_stay():
     }
 
 
-def test_a_trace_and_the_same_one_packed():
-    reports = [trace("d/r0.json.gz", 1), trace("d/r0.json", 1), trace("e/r0.json", 1), trace("d/r0.json.zst", 2)]
-    assert of(reports) == {0: (1, "the same trace as")}
+def test_traces_of_one_process_that_begin_with_one_event():
+    reports = [trace(f"d/{name}", 1, start=5, rank=r) for name, r in (("r0.json.gz", 0), ("r0.json", 0), ("another.json", None))]
+    reports += [trace("d/r0.json.zst", 2, start=5), trace("d/r1.json", 1, start=6), trace("d/r0 .json", 1, start=5, rank=1)]
+    assert of(reports) == {0: (1, "the same trace as"), 2: (1, "the same trace as")}
 
 
 def test_exports_of_one_session_under_two_names():
@@ -131,26 +132,41 @@ def test_an_import_takes_one_of_each(tmp_path):
     assert any(n.endswith(f"left out, it is the same content as {tmp_path / 'copy.sqlite'}") for n in manifest.notes)
 
 
-def test_a_packed_trace_next_to_the_trace(tmp_path):
+def one_trace(first_us=1e15):
     events = [
-        {
-            "ph": "X",
-            "cat": "kernel",
-            "name": "k",
-            "pid": 0,
-            "tid": 7,
-            "ts": 1e15 + n * 10,
-            "dur": 5,
-            "args": {"device": 0, "stream": 7, "correlation": n},
-        }
-        for n in range(1, 9)
+        {"ph": "X", "cat": "cpu_op", "name": "o", "pid": 44, "tid": 44, "ts": first_us + n, "dur": 1, "args": {}} for n in range(3)
     ]
-    events += [
-        {"ph": "X", "cat": "cpu_op", "name": "o", "pid": 44, "tid": 44, "ts": 1e15 + n, "dur": 1, "args": {}} for n in range(3)
-    ]
-    text = json.dumps({"schemaVersion": 1, "traceEvents": events, "distributedInfo": {"rank": 0, "world_size": 1}})
-    (tmp_path / "r.pt.trace.json").write_text(text)
-    (tmp_path / "r.pt.trace.json.gz").write_bytes(gzip.compress(text.encode()))
+    for n in range(1, 9):
+        work = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": first_us + n * 10, "dur": 5}
+        events.append({**work, "args": {"device": 0, "stream": 7, "correlation": n}})
+    return {"schemaVersion": 1, "traceEvents": events, "distributedInfo": {"rank": 0, "world_size": 1}}
+
+
+TEXT = json.dumps(one_trace())
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("r.pt.trace.json.gz", gzip.compress(TEXT.encode())),
+        ("copy of r.json.gz", gzip.compress(TEXT.encode(), 1)),
+        ("indented and longer.json", json.dumps(one_trace(), indent=1).encode()),
+        ("below/another name.json", json.dumps(one_trace(), sort_keys=True).encode()),
+        ("q.json", TEXT[: TEXT.index('"correlation": 6')].encode()),  # of which the end is lost: a shorter name, but not all of it
+    ],
+)
+def test_a_trace_twice_is_taken_once(tmp_path, name, content):
+    (tmp_path / "r.pt.trace.json").write_text(TEXT)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(content)
     manifest = import_reports([str(tmp_path)], tmp_path / "run", jobs=1)
-    assert [(r.rank, r.rows["kernels"]) for r in manifest.ranks] == [(0, 8)]
-    assert any("r.pt.trace.json.gz: left out, it is the same trace as" in n for n in manifest.notes)
+    assert [(r.rank, r.rank_source, r.rows["kernels"]) for r in manifest.ranks] == [(0, "distributedInfo", 8)]
+    assert any(f"{name}: left out, it is the same trace as" in n for n in manifest.notes)
+
+
+def test_windows_of_a_process_that_begin_within_a_second_are_no_copies(tmp_path):
+    (tmp_path / "r.pt.trace.json").write_text(TEXT)
+    (tmp_path / "r_1.pt.trace.json").write_text(json.dumps(one_trace(1e15 + 500)))
+    manifest = import_reports([str(tmp_path)], tmp_path / "run", jobs=1)
+    assert not any("left out, it is" in n for n in manifest.notes)
+    assert sum(r.rows["kernels"] for r in manifest.ranks) == 16

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.together import together
 
-from alltrace.trace.distinct import distinct, distinct_rows, rows_by
+from alltrace.trace.distinct import distinct, distinct_rows, occurrences, rows_by
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)), st.sampled_from([1, 5, 10**6, 2**63]))
@@ -34,6 +34,12 @@ def test_rows_of_several_columns_are_what_unique_gives(rows: int, columns: int, 
     wanted, at = np.unique(given_, axis=1, return_inverse=True)
     assert found.tolist() == wanted.tolist()
     assert place.tolist() == at.reshape(-1).tolist()
+
+
+@given(st.lists(st.tuples(st.integers(-1, 2), st.integers(0, 1))))
+def test_occurrences_count_the_equal_rows_before(rows: list[tuple[int, int]]) -> None:
+    columns = np.array(rows, np.int64).reshape(-1, 2).T
+    assert occurrences(*columns).tolist() == [rows[:n].count(row) for n, row in enumerate(rows)]
 
 
 @given(st.lists(st.integers(-3, 9)), st.sampled_from([np.int8, np.int32, np.int64]))

@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 
 from alltrace.align.constants import WRONG_SHARE
 from alltrace.align.message_pairs import message_pairs
-from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS, LEAST_SCORE, Lane
+from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS, Lane
 from alltrace.align.order_matching import Member, positions
 from alltrace.align.related_clocks import RankClock
+from alltrace.align.schema import LEAST_MATCHING_SCORE, NEARLY_ALL
 from alltrace.align.timelines import PART, AnyTimelines
 from alltrace.trace.distinct import rows_by
 
@@ -43,9 +44,8 @@ _SAMPLE, _MOST_ROWS = 1 << 20, 1 << 12
 """Ends, and operations of each stream, that a class is judged by: the time to find a period grows with their square."""
 _BY_GRID = 0.6
 """How sure a communicator is that times do not show and others of the run suggest."""
-_BY_MODES = 0.1
+_BY_MODES = 0.2
 """How much likelier (logarithm, of one operation of a stream) another partition can be because ends scatter in modes."""
-_UNLAWFUL = 4.0
 
 
 class Inferred(NamedTuple):
@@ -383,7 +383,7 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
     sizes = np.array([len(one.groups) for one in evidence])
     observations = np.asarray(many * len(ranks) * EVIDENCE, np.float64)
     for at, score in _few(np.array(costs), observations, distance, sizes):
-        clear = at is not None and score >= LEAST_SCORE
+        clear = at is not None and score >= LEAST_MATCHING_SCORE
         groups.append(of_labels[at] if clear and at is not None else [()] * len(ranks))
         scores.append(score if clear else 0.0)
     return _Verdict(place, groups, scores) if any(g for of_place in groups for g in of_place) else None
@@ -443,7 +443,7 @@ def _cycle(evidence: Sequence[_Judged], count: int) -> _Cycle:
             there, total, square, away, unlawful = (np.bincount(place, values, period) for values in sums)
             known = np.maximum(there, 1.0)
             variation = np.sqrt(np.maximum(square / known - np.square(total / known), 0.0))
-            cost = _likelihood(away / known, variation, free, groups) + _UNLAWFUL * unlawful / many
+            cost = _likelihood(away / known, variation, free, groups) + CLEAR * unlawful / many
             costs.append(np.where(there > 0, cost, np.inf) * many)
         table = np.array(costs)
         shared = table[table.sum(axis=1).argmin()]
@@ -494,7 +494,7 @@ def _costs(evidence: Sequence[_Judged]) -> Floats:
             for middle in (usual, _median(transfer))
         )
         parameters = len(one.groups) * math.log(len(transfer)) / (2.0 * EVIDENCE * np.isfinite(one.stay).sum())
-        costs[place] = min(alike, own + parameters) + _UNLAWFUL * unlawful
+        costs[place] = min(alike, own + parameters) + CLEAR * unlawful
     return costs
 
 
@@ -537,7 +537,7 @@ def _few(costs: Floats, many: Floats, distance: Numbers, groups: Numbers) -> lis
         worse = (weighed[possible][its] - weighed[possible][its, one][:, None]).sum(axis=0) - _BY_MODES * many[possible][its].sum()
         surely = 1.0 - np.exp(-np.maximum(worse, 0.0) / CLEAR)
         surely[one] = 0.0
-        equal = np.flatnonzero(surely < LEAST_SCORE)
+        equal = np.flatnonzero(surely < LEAST_MATCHING_SCORE)
         if len(equal) > 1:
             best = int(equal[np.lexsort((groups[equal], distance[equal]))[0]])
             of_place[its] = best
@@ -547,5 +547,5 @@ def _few(costs: Floats, many: Floats, distance: Numbers, groups: Numbers) -> lis
     result: list[tuple[int | None, float]] = [(None, 0.0)] * len(costs)
     for place, one in zip(np.flatnonzero(possible).tolist(), of_place.tolist(), strict=True):
         if np.isfinite(costs[place, one]):
-            result[place] = one, float(np.clip(sure[one], 0.0, 0.99))
+            result[place] = one, float(np.clip(sure[one], 0.0, NEARLY_ALL))
     return result

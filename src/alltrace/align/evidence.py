@@ -20,6 +20,7 @@ from alltrace.align.nccl_names import POINT_TO_POINT, operation_of
 from alltrace.align.nccl_trace import read_trace
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import coded, integers
+from alltrace.trace.distinct import occurrences
 from alltrace.trace.schema import TABLES
 
 _NAMES = TABLES["collectives"].name_columns()
@@ -168,12 +169,9 @@ def _numbered(table: Any) -> Any:
     paired = np.array([*(o in POINT_TO_POINT for o in ops.to_pylist()), False])[op]
     kind = np.where(paired, op, -1)
     peer = np.where(paired, integers(table.column("peer"), -1), -1)
-    order = np.lexsort((time, peer, kind, stream, communicator))
-    keys = np.stack((communicator, stream, kind, peer))[:, order]
-    fresh = np.concatenate(([True], (keys[:, 1:] != keys[:, :-1]).any(axis=0)))
-    place = np.arange(len(order))
+    order = np.argsort(time, kind="stable")
     ordinal = np.empty(len(order), np.int64)
-    ordinal[order] = place - np.maximum.accumulate(np.where(fresh, place, 0))
+    ordinal[order] = occurrences(*(column[order] for column in (communicator, stream, kind, peer)))
     filled = pc.coalesce(sequence, pa.chunked_array([pa.array(ordinal)]))
     return table.set_column(table.column_names.index("sequence"), "sequence", filled)
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from alltrace.core import sequences
 from alltrace.trace.arrays import Int64
+from alltrace.trace.distinct import rows_by
 
 BAND = 96
 _PIECE = 16_384
@@ -312,17 +313,13 @@ def _learned(trace: TracedOps, log: LoggedCalls, call: Int64, kinds: int) -> tup
     """For each kind the median logarithm of durations and the usual lane; NaN and -1 for kinds with fewer than three."""
     typical, lane = np.full(kinds, np.nan), np.full(kinds, -1, np.int64)
     rows = np.flatnonzero((call >= 0) & (trace.duration_ns > 0))
-    kind = log.kind[call[rows]]
-    order = np.argsort(kind, kind="stable")
-    rows, kind = rows[order], kind[order]
-    cuts = np.flatnonzero(np.diff(kind)) + 1
-    for part in np.split(np.arange(len(rows)), cuts) if len(rows) else []:
+    for kind, at in rows_by(log.kind[call[rows]]).items():
+        part = rows[at]
         if len(part) >= 3:
-            its = int(kind[part[0]])
-            typical[its] = np.median(np.log(trace.duration_ns[rows[part]]))
-            lanes, many = np.unique(trace.lane[rows[part]], return_counts=True)
+            typical[kind] = np.median(np.log(trace.duration_ns[part]))
+            lanes, many = np.unique(trace.lane[part], return_counts=True)
             if many.max() >= _PURE * len(part):
-                lane[its] = lanes[many.argmax()]
+                lane[kind] = lanes[many.argmax()]
     return typical, lane
 
 

@@ -185,11 +185,11 @@ def _decoded(column: Any, texts: Callable[[Any], Any]) -> list[str | None]:
 def _matched(
     record: Rank, table: Any, rows: Int64, issued: Int64, ops: list[str | None], units: Units, *, by_call: bool
 ) -> CallMatch:
-    numbers = {op: n for n, op in enumerate(sorted({*units.ops, *(o for o in ops if o)}))}
+    numbers = {op: n for n, op in enumerate(sorted({*units.ops, *(o for o in ops if o)}), 1)}
     alike = _exchanges(numbers) if not by_call else {}
 
     def number(op: str | None) -> int:
-        return alike.get(op or "", numbers.get(op or "", -2))
+        return alike.get(op or "", numbers.get(op or "", 0))
 
     def column(name: str) -> Int64:
         return integers(table.column(name), -1)[rows]
@@ -198,14 +198,14 @@ def _matched(
     base = record.time_base_utc_ns
     streams, lane = np.unique(column("stream"), return_inverse=True)
     trace = TracedOps(
-        op=np.array([number(ops[r]) for r in rows.tolist()], np.int64) + 2,
+        op=np.array([number(ops[r]) for r in rows.tolist()], np.int64),
         duration_ns=np.where((start >= 0) & (end > start), end - start, 0),
         lane=np.where(streams[lane.reshape(-1)] >= 0, lane.reshape(-1), -1).astype(np.int64),
         bytes=column("bytes"),
         utc_ns=None if base is None else issued + base,
     )
     log = LoggedCalls(
-        op=np.array([number(o) for o in units.ops], np.int64)[units.op] + 2,
+        op=np.array([number(o) for o in units.ops], np.int64)[units.op],
         kind=units.kind,
         group=units.group,
         bytes=units.numbers["bytes"],

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.align.disjoint_sets import DisjointSets
-from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS, LEAST_SCORE, Lane, partners
+from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS, Lane, partners
+from alltrace.align.schema import LEAST_MATCHING_SCORE, NEARLY_ALL
 
 Numbers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -18,7 +19,6 @@ Members = tuple[int, ...]
 _LEAST = 3
 _LEAST_SHARE = 0.7
 """Of the messages that fit."""
-_UNMATCHED = 4.0
 
 
 def message_pairs(
@@ -52,7 +52,7 @@ def message_pairs(
     total = sum(len(e) for e in end.values())
     rival = min((p.cost for p, other in patterns if other != stride), default=np.inf)
     sure = 1.0 - float(np.exp((best.cost - rival) * total * EVIDENCE / CLEAR))
-    if sure < LEAST_SCORE:
+    if sure < LEAST_MATCHING_SCORE:
         return
     of_pairs: dict[tuple[int, int], list[list[tuple[int, Numbers]]]] = {}
     paired = 0
@@ -62,7 +62,7 @@ def message_pairs(
         paired += 2 * len(rows)
     for pair, of_pair in sorted(of_pairs.items()):
         if sum(len(place) for part in of_pair for _, place in part) >= 2 * _LEAST:
-            yield pair, min(sure, 0.99) * paired / total, of_pair
+            yield pair, min(sure, NEARLY_ALL) * paired / total, of_pair
 
 
 def _mates(pattern: _Pattern) -> Iterator[tuple[int, int]]:
@@ -143,7 +143,7 @@ def _pattern(
     away = np.abs(stays - np.median(stays))
     scatter, variation = (float(np.median(v) + v.mean()) / 2.0 for v in (distances, away))
     cost = float(np.log(scatter + FLOOR_NS) + np.log(variation + FLOOR_NS)) / 2.0
-    return _Pattern(mate, partner, share, cost + _UNMATCHED * (1.0 - share))
+    return _Pattern(mate, partner, share, cost + CLEAR * (1.0 - share))
 
 
 def _strides(ranks: Sequence[int]) -> Iterator[tuple[int, dict[int, list[int]]]]:

@@ -9,12 +9,13 @@ partner, others take the partners of which the distances are likeliest, and thos
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from math import isqrt
+from math import isqrt, log
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from alltrace.align.constants import SHORTEST_NS, WRONG_SHARE
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.trace.distinct import rows_by
 
@@ -23,9 +24,12 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 _ROUNDS = 8
-FLOOR_NS = 500.0
-EVIDENCE, CLEAR, LEAST_SCORE = 0.5, 4.0, 0.4
-"""The independent observations in one operation of a stream, how much likelier (logarithm) is clear, and the least certainty."""
+FLOOR_NS = SHORTEST_NS / 2
+"""What times that differ by less show is chance: the rest of an operation is longer than this."""
+EVIDENCE = 1 / 2
+"""The independent observations in one operation of a stream: of two that are compared, one."""
+CLEAR = -log(WRONG_SHARE)
+"""How much likelier (logarithm) is clear: another answer is then right no more often than messages are matched wrongly."""
 
 
 class Lane(NamedTuple):

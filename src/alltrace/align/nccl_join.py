@@ -210,7 +210,7 @@ def _fold_exchanges(
     keep = ~mine | firsts
     head = np.flatnonzero(mine & firsts)
     op[head] = context[calls.unit[head]]
-    sent = np.bincount(calls.unit, np.where(paired & valid["bytes"] & (calls.op == send), numbers["bytes"], 0), minlength=units)
+    sent = np.bincount(calls.unit, np.where(calls.op == send, numbers["bytes"], 0), minlength=units)  # 0 where it is not known
     fits = sent[calls.unit[head]] < 2.0**63
     numbers["bytes"][head] = np.where(fits, sent[calls.unit[head]], 0).astype(np.int64)
     valid["bytes"][head] &= fits

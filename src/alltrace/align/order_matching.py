@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from alltrace.align.constants import SHORTEST_NS, WRONG_SHARE
 from alltrace.core import sequences
 from alltrace.trace.arrays import Int64
-from alltrace.trace.distinct import distinct_rows, rows_by
+from alltrace.trace.distinct import distinct_rows, occurrences, rows_by
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -227,13 +227,7 @@ def _by_number(reference: Member, own: Member) -> Int64:
         # numbers fall where a communicator was made again under its name
         attempt = np.cumsum(np.concatenate(([0], np.diff(member.number) < 0)))
         key = np.stack((attempt, member.number, member.op))
-        order = np.lexsort(key[::-1])
-        again = np.zeros(len(order), np.int64)
-        if len(order):
-            fresh = np.concatenate(([True], (np.diff(key[:, order]) != 0).any(axis=0)))
-            place = np.arange(len(order))
-            again[order] = place - np.maximum.accumulate(np.where(fresh, place, 0))
-        keys.append(np.concatenate((key, again[None])))
+        keys.append(np.concatenate((key, occurrences(*key)[None])))
     first, second = keys
     _by_time(reference, own, first, second)
     codes = np.unique(np.concatenate((first, second), axis=1), axis=1, return_inverse=True)[1].reshape(-1)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.align.clock_fit import MAD_TO_SIGMA
+from alltrace.align.schema import NEARLY_ALL
 from alltrace.trace.arrays import Int64
 
 Floats = NDArray[np.float64]
@@ -27,8 +28,8 @@ _CERTAIN_COUNT = 16
 """A line through fewer ends is less certain."""
 _PLACES, _LINES = 8, 4
 """The places of a piece that are tried, and the lines through them."""
-_SHARED, _SOME, _OTHERS = 0.4, 256, 1024
-"""The share of ends that two stages of a pipeline have in common at least, and of how many of each rank coincidences are sought."""
+_SOME, _OTHERS = 256, 1024
+"""Of how many ends of each rank coincidences are sought."""
 _CHUNK = 8192
 """Ends that a piece is compared with at once, so that the sums of squares keep their digits."""
 _FASTEST = 3e-4
@@ -193,8 +194,10 @@ def relate_partly(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine 
 
 def _related(first: Ends, second: Ends, *, rate: bool) -> tuple[float, ClockLine] | None:
     """The line that explains ends of equal keys best, and its cost."""
-    lines = [*_lines(first, second, rate=rate), *_coincidences(first, second)]
-    fitted = [_refined(first, second, *line, rate=rate) for line in lines]
+    fitted = [_refined(first, second, *line, rate=rate) for line in _lines(first, second, rate=rate)]
+    least = NEARLY_ALL * max(len(first.time), len(second.time))
+    if all(line is None or line.count < least for line in fitted):
+        fitted += [_refined(first, second, *line, rate=rate) for line in _coincidences(first, second)]
     ranked = sorted(
         ((_cost(line, first, second), i, line) for i, line in enumerate(fitted) if line is not None), key=lambda r: (r[0].all, r[1])
     )
@@ -239,7 +242,7 @@ class _Cost(NamedTuple):
     """How badly a line explains ends.
 
     Attributes:
-        all: The logarithm of the scatter of their sharpest part, and what the line lacks: overlaps, nearness to the stamps.
+        all: The logarithm of the scatter of their sharpest part, and what the line lacks: overlap, and nearness to the stamps.
         sharpest: That logarithm alone.
         usual: The mean logarithm of their distances.
         shared: The ends that have a partner.
@@ -291,22 +294,23 @@ def _lines(first: Ends, second: Ends, *, rate: bool) -> list[tuple[float, float,
     if not len(at):
         return []
     good = np.argsort(width, kind="stable")[: 8 * _PIECES]
-    lines: list[tuple[float, float, float]] = []
-    weights: list[list[float]] = []
+    through: list[int] = []
+    slopes: list[float] = []
     for i in good.tolist():
         rest = good[of[good] != of[i]][:_PIECES] if rate else good[:0]
         apart = at[rest] - at[i]
         slope = np.divide(ahead[rest] - ahead[i], apart, out=np.full(len(rest), np.inf), where=apart != 0.0)
-        for s in [0.0, *slope[np.abs(slope) < _FASTEST].tolist()]:
-            error = np.abs(ahead - ahead[i] - s * (at - at[i]))
-            near = error < 3.0 * (width + width[i])
-            ratio = width[near] / width.min()
-            late = error[near] / (8.0 * (width[near] + width[i]))
-            weights.append([_weight(sharp - late, of[near]) for sharp in (1.0 / (1.0 + np.log(ratio)), 1.0 / ratio)])
-            lines.append((ahead[i], s, at[i]))
+        slopes += [0.0, *slope[np.abs(slope) < _FASTEST].tolist()]
+        through += [i] * (len(slopes) - len(through))
+    lines = list(zip(ahead[through].tolist(), slopes, at[through].tolist(), strict=True))
+    error = np.abs(ahead - ahead[through, None] - np.array(slopes)[:, None] * (at - at[through, None]))
+    wide = width + width[through, None]
+    late = np.where(error < 3.0 * wide, error / (8.0 * wide), np.inf)
+    ratio = width / width.min()
+    weights = [_weights(sharp - late, of) for sharp in (1.0 / (1.0 + np.log(ratio)), 1.0 / ratio)]
     # pieces that fit are many if ends scatter, and few but much sharper if operations were lost
     far = np.abs([offset for offset, _, _ in lines])
-    rankings = np.array(weights).T * (1.0 - _NEARER * far / (far.max() + 1.0))
+    rankings = np.array(weights) * (1.0 - _NEARER * far / (far.max() + 1.0))
     return _distinct([[lines[i] for i in np.argsort(-w, kind="stable").tolist()] for w in rankings], _spacing(second) / 2)
 
 
@@ -331,7 +335,8 @@ def _sets(first: Ends, second: Ends) -> Iterator[tuple[Ends, Ends, int, int]]:
 def _coincidences(first: Ends, second: Ends) -> list[tuple[float, float, float]]:
     """Lines at which most ends coincide, whatever lies between them: of stages of a pipeline each has other neighbours too."""
     some, others = (_around_the_middle(ends, most) for ends, most in ((first, _SOME), (second, _OTHERS)))
-    many = int(_SHARED * min(len(some.time), len(others.time)))
+    # a stage of a pipeline has half of its messages with either neighbour
+    many = int(NEARLY_ALL / 2 * min(len(some.time), len(others.time)))
     if many < _FEWEST_OF_PART:
         return []
     apart = np.sort((some.time[:, None] - others.time)[some.key[:, None] == others.key])
@@ -351,11 +356,13 @@ def _around_the_middle(ends: Ends, most: int) -> Ends:
     return Ends(ends.time[here], ends.key[here], ends.number[here])
 
 
-def _weight(sharpness: Floats, piece: Int64) -> float:
-    """How much pieces speak for a line; each counts once."""
-    weight = np.zeros(int(piece.max(initial=0)) + 1)
-    np.maximum.at(weight, piece, sharpness)
-    return float(weight.sum())
+def _weights(sharpness: Floats, piece: Int64) -> Floats:
+    """How much pieces, which ascend, speak for each line (l, n); each counts once."""
+    heads = np.flatnonzero(np.diff(piece, prepend=-1))
+    weights = np.zeros((len(sharpness), int(piece[-1]) + 1))
+    weights[:, piece[heads]] = np.maximum(np.maximum.reduceat(sharpness, heads, axis=1), 0.0)
+    total: Floats = weights.sum(axis=1)
+    return total
 
 
 def _distinct(rankings: Sequence[list[tuple[float, float, float]]], apart_ns: float) -> list[tuple[float, float, float]]:
@@ -402,7 +409,7 @@ def _refined(first: Ends, second: Ends, offset: float, slope: float, middle: flo
     line = ClockLine(offset, slope, middle, math.inf, 0, 1.0)
     for _ in range(2):
         nearest, near = nearest_ends(first, second, line)
-        if near.sum() < 3:
+        if near.sum() < _FEWEST:
             return None
         line = _fitted(nearest[near], second.time[near], rate=rate)
     return line

@@ -17,6 +17,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from alltrace.capture.variables import REQUEST
+
 _MOST_BYTES = 1 << 16
 
 
@@ -46,6 +48,16 @@ def write_control(path: str, told: dict[str, Any]) -> None:
         os.write(number, json.dumps(told).encode())
     finally:
         os.close(number)
+
+
+def request_window(folder: str, steps: int) -> None:
+    """Ask the armed job with this folder for a window of steps of all ranks, as soon as all can know of it.
+
+    Raises `OSError`: the folder cannot be written.
+    """
+    path = os.path.join(folder, REQUEST)  # noqa: PTH118  pathlib would be a further import
+    before = read_control(path)
+    write_control(path, {"id": (0 if before is None else before["id"]) + 1, "steps": steps, "ranks": None, "lead_s": 3.0})
 
 
 def holds(spans: object, rank: int) -> bool:

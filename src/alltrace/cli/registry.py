@@ -44,6 +44,7 @@ SHELVES: dict[str, tuple[Verb, ...]] = {
         Verb("info", "recipe_verb", "what ran where: ranks, hosts, devices, what was captured, what is missing"),
         Verb("diagnose", "recipe_verb", "what costs time, which rank or host is responsible, what to do: ranked findings"),
         Verb("hang", "verbs.hang", "which rank a hanging or dead job waits for, and why: a sentence from dumps, logs and stacks"),
+        Verb("watch", "verbs.watch", "a job while it runs: step time, slow and stopped ranks, alerts, metrics"),
         Verb("ui", "verbs.ui", "explore a run, or two side by side, in a browser: heat map, timeline, tables, SQL"),
         Verb("report", "verbs.report", "one file to read and share: findings, charts and tables of the main questions"),
     ),

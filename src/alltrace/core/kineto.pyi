@@ -11,9 +11,10 @@ TIME: int
 TEXT: int
 RAW: int
 TRIPLE: int
+IDENTITY: int
 INSIDE: int
 """How a field's value is written: as an integer; in thousandths; as the code of a string; as the code of a value's JSON text; as
-three integers in three rows. `INSIDE` is the object with the arguments."""
+three integers in three rows; as an integer, or `IDENTITIES` minus the code of a string. `INSIDE` is that with the arguments."""
 
 MORE: int
 CLOSED: int
@@ -23,6 +24,9 @@ BROKEN: int
 
 NOTHING: int
 """What a field holds that the event lacks."""
+
+IDENTITIES: int
+"""An `IDENTITY` is a string if it is below this, the one of code 0."""
 
 class EventScanner:
     def __init__(

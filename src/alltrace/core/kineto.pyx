@@ -22,15 +22,19 @@ cpdef enum:
 
 cpdef enum:
     # How a field's value is written: as an integer; in thousandths; as the code of a string; as the code of a value's JSON text; as
-    # three integers in three rows. INSIDE marks the object that contains the arguments.
+    # three integers in three rows; as an integer, or IDENTITIES minus the code of a string that is none. INSIDE marks the object that
+    # contains the arguments.
     NUMBER
     TIME
     TEXT
     RAW
     TRIPLE
+    IDENTITY
     INSIDE
 
 NOTHING = INT64_MIN
+IDENTITIES = -(1 << 40)
+cdef int64_t TEXTS_BELOW = IDENTITIES
 
 cdef enum:
     CUT = -1  # a value or string that does not end before `end`
@@ -352,7 +356,7 @@ cdef class EventScanner:
             if stop < 0:
                 return stop
             if found and kind != INSIDE and texts < MOST_TEXTS_OF_AN_EVENT:
-                texts += kind == TEXT or kind == RAW
+                texts += kind == TEXT or kind == RAW or kind == IDENTITY
                 if kind == TEXT and self.targets[level][slot] == self.category_row and self.whole_length > 0:
                     whole = stop - at == self.whole_length + 2 and fnv(buf, at + 1, stop - 1) == self.whole_key
                 self.store(buf, at, stop, kind, self.targets[level][slot], row)
@@ -376,6 +380,8 @@ cdef class EventScanner:
             self.rows[target, row] = self.intern(buf, at, end)
         elif kind != TRIPLE:
             self.rows[target, row] = number(buf, at, end, 3 if kind == TIME else 0)
+            if kind == IDENTITY and quoted and self.rows[target, row] == INT64_MIN:
+                self.rows[target, row] = TEXTS_BELOW - self.intern(buf, at, end)
         elif not quoted and buf[at] == c"[":
             self.triple(buf, at + 1, end, target, row)
         return 0

@@ -117,8 +117,8 @@ class ClusterEngine:
         if new:
             names_of: dict[str, list[str]] = self.client.run(host_names, workers=new, on_error="ignore")
             for address, names in names_of.items():
-                known = (*names, workers[address].get("host"), workers[address].get("name"))
-                self._names[address] = frozenset(str(name) for name in known if name)
+                own_names = (*names, workers[address].get("host"), workers[address].get("name"))
+                self._names[address] = frozenset(str(name) for name in own_names if name)
         return [address for address in workers if host in self._names.get(address, ())]
 
     def name_of(self, address: str) -> str:

@@ -85,7 +85,7 @@ def queue_engine(
         raise UsageError(f"--{system} needs dask-jobqueue, which is not installed; pip install 'alltrace[dask]'") from error
     _quiet()
     kind: Any = getattr(dask_jobqueue, {"slurm": "SLURMCluster", "pbs": "PBSCluster"}[system])
-    known = {
+    defaults = {
         "cores": 1,
         "processes": 1,
         "memory": "4GiB",
@@ -95,7 +95,7 @@ def queue_engine(
         "scheduler_options": {"dashboard": False, "dashboard_address": "127.0.0.1:0"},
     }
     try:
-        cluster = kind(**{**known, **settings})
+        cluster = kind(**{**defaults, **settings})
     except (TypeError, ValueError) as error:
         raise UsageError(f"--{system}: {error}; --cluster accepts the settings of dask_jobqueue.{kind.__name__}") from error
     try:

@@ -81,8 +81,8 @@ class Places:
         if not len(self._keys):
             return np.full(len(tracks), -1, np.int64)
         place = np.minimum(np.searchsorted(self._starts, starts), len(self._starts) - 1)
-        known = (self._starts[place] == starts) & (tracks >= 0) & (tracks < self._width - 1)
-        wanted = np.where(known, place * self._width + tracks + 1, -1)
+        present = (self._starts[place] == starts) & (tracks >= 0) & (tracks < self._width - 1)
+        wanted = np.where(present, place * self._width + tracks + 1, -1)
         at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
         return np.where(self._keys[at] == wanted, self._order[at], -1)
 
@@ -112,8 +112,8 @@ def arguments_of(
     pieces = []
     for row in range(len(first)):
         values = {name: _value([t[row] for t in own]) for (name, _), own in zip(some, texts, strict=True)}
-        known = {name: value for name, value in values.items() if value is not None}
-        pieces.append(pool.add(form.arguments(known)) if known else -1)
+        filled = {name: value for name, value in values.items() if value is not None}
+        pieces.append(pool.add(form.arguments(filled)) if filled else -1)
     return Arguments(np.array(pieces, np.int64)[codes], many)
 
 

@@ -140,18 +140,18 @@ class GpuEvents:
 
     def head(self) -> bytes:
         """The packet ahead of the rank's events: what they refer to by number."""
-        known = b"".join(
+        names = b"".join(
             field(24, field(1, n + 1) + field(2, utf8(name)) + field(4, category)) for n, (_, name, category) in enumerate(_STAGES)
         )
-        known += b"".join(field(24, field(1, n) + field(2, utf8(label)) + field(4, _COMPUTE)) for n, label in self._queues.items())
+        names += b"".join(field(24, field(1, n) + field(2, utf8(label)) + field(4, _COMPUTE)) for n, label in self._queues.items())
         api = _HIP if any(_OF_AMD.search(d.name or "") for d in self._rank.devices) else _CUDA
-        known += field(23, field(1, self._rank.rank + 1) + field(2, self._pid) + field(3, api))
-        known += b"".join(field(2, field(1, code + 1) + b"\x12" + self._pool.piece(code)) for code in sorted(self._texts))
-        known += b"".join(field(1001, field(1, n + 1) + field(2, utf8(name))) for n, (_, name) in enumerate(_ARGUMENTS))
+        names += field(23, field(1, self._rank.rank + 1) + field(2, self._pid) + field(3, api))
+        names += b"".join(field(2, field(1, code + 1) + b"\x12" + self._pool.piece(code)) for code in sorted(self._texts))
+        names += b"".join(field(1001, field(1, n + 1) + field(2, utf8(name))) for n, (_, name) in enumerate(_ARGUMENTS))
         for full, short in sorted(self._kernels.items()):
             kernel = field(1, full + 1) + b"\x12" + self._pool.piece(short) + b"\x1a" + self._pool.piece(full)
-            known += field(1000, kernel)
-        return field(1, field(10, SEQUENCE + self._rank.rank) + field(12, known) + field(13, _CLEARED))
+            names += field(1000, kernel)
+        return field(1, field(10, SEQUENCE + self._rank.rank) + field(12, names) + field(13, _CLEARED))
 
 
 def gpu_info(selection: Selection) -> bytes:

@@ -41,12 +41,12 @@ class Pool:
     def add(self, piece: bytes | str) -> int:
         """The number of a piece; equal pieces have one."""
         piece = piece.encode("utf-8", "replace") if isinstance(piece, str) else piece
-        known = self._known.get(piece)
-        if known is None:
-            known = self._known[piece] = len(self._pieces)
+        number = self._known.get(piece)
+        if number is None:
+            number = self._known[piece] = len(self._pieces)
             self._pieces.append(piece)
             self._arrays = None
-        return known
+        return number
 
     def add_all(self, pieces: Iterable[bytes | str]) -> Int64:
         """The numbers of the pieces, as an int64 array."""

@@ -61,16 +61,16 @@ class Selection:
         pieces = stored.pieces(table) if self.window_ns is None and table != "collectives" else []
         for piece in pieces:
             values = tuple(stored.constant(table, piece.group, c) for c in columns)
-            known = tuple(v for v in values if v is not None)
-            if piece.start_ns is None or len(known) < len(columns):
+            constants = tuple(v for v in values if v is not None)
+            if piece.start_ns is None or len(constants) < len(columns):
                 read.append(piece.group)
             else:
-                seen.add(known)
+                seen.add(constants)
         if len(read) == len(pieces):
             yield from self.batches(rank, table, columns)
             return
-        for known in sorted(seen):
-            yield pa.table([pa.array([v], f.type) for v, f in zip(known, schema, strict=True)], schema=schema)
+        for constants in sorted(seen):
+            yield pa.table([pa.array([v], f.type) for v, f in zip(constants, schema, strict=True)], schema=schema)
         for group in read:
             yield from self._wanted(stored.piece(table, group, list(dict.fromkeys((*columns, order)))), order, table)
 
@@ -83,8 +83,8 @@ class Selection:
         if table not in self.tables:
             return
         order = TABLES[table].order or "start"
-        known = TABLES[table].column_names
-        further = ("end",) if self.window_ns is not None and "end" in known else ()
+        names = TABLES[table].column_names
+        further = ("end",) if self.window_ns is not None and "end" in names else ()
         for batch in self.run.rank(rank.rank).batches(table, list(dict.fromkeys((*columns, order, *further)))):
             yield from self._wanted(batch, order, table)
 
@@ -145,8 +145,8 @@ class SentSelection:
 
 def _starts(batch: Any, order: str) -> Any:
     """When the rows of a batch start: on a device, or else their calls."""
-    known = batch.column(order)
-    return pc.coalesce(known, batch.column("api_start")) if "api_start" in batch.column_names else known
+    starts = batch.column(order)
+    return pc.coalesce(starts, batch.column("api_start")) if "api_start" in batch.column_names else starts
 
 
 def select(
@@ -197,8 +197,8 @@ def _of_steps(aligned: Aligned, steps: Span, ranks: Sequence[int]) -> tuple[int,
     mine = pc.is_in(table.column("rank"), pa.array(ranks, pa.int32()))
     rows = table.filter(pc.and_(mine, pa.array(steps.holds(numbers.to_numpy()))))
     if not rows.num_rows:
-        known = pc.min_max(numbers).as_py()
-        there = "no steps were found in the run" if known["min"] is None else f"there are {known['min']} to {known['max']}"
+        extremes = pc.min_max(numbers).as_py()
+        there = "no steps were found in the run" if extremes["min"] is None else f"there are {extremes['min']} to {extremes['max']}"
         raise UsageError(f"--steps is {steps}; {there}")
     lasts = [pc.max(rows.column(c)).as_py() for c in ("end", "device_end")]
     return pc.min(rows.column("start")).as_py(), max(e for e in lasts if e is not None)

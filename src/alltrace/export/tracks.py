@@ -70,11 +70,11 @@ def _pair(devices: Any, streams: Any) -> Any:
     return (devices + 1) << np.int64(40) | (streams + 1)
 
 
-def _places(known: Int64, wanted: Int64) -> Int64:
-    if not len(known):
+def _places(ascending: Int64, wanted: Int64) -> Int64:
+    if not len(ascending):
         return np.full(len(wanted), -1, np.int64)
-    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    return np.where(known[at] == wanted, at, -1)
+    at = np.minimum(np.searchsorted(ascending, wanted), len(ascending) - 1)
+    return np.where(ascending[at] == wanted, at, -1)
 
 
 def tracks_of(selection: Selection, rank: RankRecord, *, fold_streams: bool = False, metrics: bool = True) -> Tracks:
@@ -96,9 +96,9 @@ def tracks_of(selection: Selection, rank: RankRecord, *, fold_streams: bool = Fa
         for batch in selection.distinct(rank, "gpu_metrics", ["device"]):
             metered.update(d for d in np.unique(numbers(batch, "device")).tolist() if d != UNKNOWN)
     stored = selection.run.rank(rank.rank)
-    known = stored.table("threads", ["thread", "tid", "name"])
-    rows, ids = (known.column(c).to_pylist() for c in ("thread", "tid"))
-    names = dict(zip(rows, stored.texts(known.column("name")).to_pylist(), strict=True))
+    declared = stored.table("threads", ["thread", "tid", "name"])
+    rows, ids = (declared.column(c).to_pylist() for c in ("thread", "tid"))
+    names = dict(zip(rows, stored.texts(declared.column("name")).to_pylist(), strict=True))
     ordinals = {d.device: d.device if d.ordinal is None else d.ordinal for d in rank.devices}
     return Tracks(
         rank,

@@ -93,15 +93,15 @@ class ViewerTracks:
 
     def _of_lane(self, group: int, name: tuple[int, str, int], lane: int) -> int:
         """The track of a group's lane: the one with its number, or a further one if another owner's slices are there."""
-        known = self._lanes.get((group, lane))
-        if known is None:
+        track = self._lanes.get((group, lane))
+        if track is None:
             base, label, _ = name
             free = lane
             while (number := self.number(base, label, free)) in self._taken:
                 free += 1
-            known = self._lanes[group, lane] = number
+            track = self._lanes[group, lane] = number
             self._taken.add(number)
-        return known
+        return track
 
     def _make_room(self, rows: int) -> None:
         """Allocate space for this many further rows."""

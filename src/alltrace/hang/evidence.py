@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from alltrace.readers.flight_recorder.read import Entry, Recording
+from alltrace.trace.step_records import RankSteps
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Evidence:
     written_ns: dict[int, int] = field(default_factory=dict)  # when the dump of a rank was written, by its file's time
     deaths: dict[int, list[Death]] = field(default_factory=lambda: defaultdict(list))
     stacks: dict[int, Stack] = field(default_factory=dict)
+    steps: dict[int, RankSteps] = field(default_factory=dict)  # of each rank, from the record of steps
     xids: list[Xid] = field(default_factory=list)
     behind: list[Behind] = field(default_factory=list)
     watchdogs: list[Watchdog] = field(default_factory=list)

@@ -9,12 +9,14 @@ from pathlib import Path
 from alltrace.hang.evidence import Behind, Evidence
 from alltrace.hang.log_lines import WORTH_A_LOOK, LogLines
 from alltrace.hang.stacks import has_stacks, read_stacks
+from alltrace.hang.step_records import judge_steps, read_steps
 from alltrace.readers.flight_recorder.read import rank_in_name, read_recording
 from alltrace.readers.nccl_inspector.records import InspectorFile, looks_like, read_inspector
 from alltrace.readers.registry import is_report
 from alltrace.readers.text import TextLog
 from alltrace.run.identity import natural_key
 from alltrace.trace.errors import InputError, printable
+from alltrace.trace.step_records import SUFFIX
 
 _DUMP_NAME = re.compile(
     r"(?:dump|trace|fr|flight|recorder)[\w.-]*?\d+(?:\.(?:json|pkl|pickle|bin))?(?:\.(?:gz|zst))?$", re.IGNORECASE
@@ -25,6 +27,8 @@ _HEAD_BYTES = 1 << 16
 _LONGEST_STACKS = 4 << 20
 _TEXTS = (".txt", ".log", ".out", ".err", ".stack", ".stacks", ".dmesg", "")
 _MOST_FILES = 100_000
+_LAST_OPERATIONS = 500
+"""Operations of a dump that are read: enough to know the order in which a rank issues them."""
 
 
 def gather(folder: Path) -> Evidence:
@@ -47,11 +51,12 @@ def gather(folder: Path) -> Evidence:
             continue
         (evidence.read if used else evidence.skipped).append(str(path))
     _behind_by_inspector(evidence, inspectors)
+    judge_steps(evidence)
     if not (evidence.read or evidence.empty):
         raise InputError(
             folder,
             found="no file in it says how a job ended",
-            expected="flight recorder dumps, NCCL or job logs, stacks, or kernel logs",
+            expected="flight recorder dumps, NCCL or job logs, stacks, kernel logs, or records of steps",
             advice="see the guide on jobs that hang",
         )
     return evidence
@@ -59,6 +64,8 @@ def gather(folder: Path) -> Evidence:
 
 def _read(path: Path, evidence: Evidence, inspectors: list[InspectorFile]) -> bool:
     """Read a file into the evidence; whether it says anything."""
+    if path.suffix == SUFFIX:
+        return read_steps(path, evidence)
     named = _DUMP_NAME.search(path.name) is not None
     with TextLog(path) as log:
         head = next(log.blocks(_HEAD_BYTES), (b"", True))[0]
@@ -90,7 +97,7 @@ def _is_dump(head: bytes, *, named: bool) -> bool:
 def _dump(path: Path, evidence: Evidence) -> bool:
     rank = rank_in_name(str(path))
     try:
-        recording = read_recording(str(path))
+        recording = read_recording(str(path), last=_LAST_OPERATIONS)
     except InputError as error:
         if rank is None:
             raise

@@ -46,6 +46,8 @@ COLUMNS: col.Columns = (
     col.real("confidence", "confidence in the kind and the culprits, 0 to 1"),
 )
 _LEAST_AGE_NS = 5_000_000_000
+_LEAST_CUT = 4
+"""At least this many ranks whose operations stand, and half of all, are those of a network that is cut."""
 _GAPS = 3.0
 """A job hangs if nothing was issued for this many times the longest time without an operation before."""
 _ACCEPTED_KINDS = ("missing-call", "missing-peer", "dead-rank")
@@ -217,6 +219,10 @@ class _Case:
             if root.reason != "mismatch" and (dead or lost_peer or rank in failed):
                 continue
             by_kind[self._kind(root)].append(root)
+        stopped = [root for root in by_kind["dead-rank"] if root.reason == "stopped"]
+        if len(stopped) >= max(_LEAST_CUT, len(self.all_ranks) / 2):  # so many devices do not fail at once
+            return [self._network(sorted(root.rank for root in stopped))]
+        by_kind = {kind: its for kind, its in by_kind.items() if its}
         return sorted((self._root_cause(kind, its) for kind, its in by_kind.items()), key=lambda cause: -cause.confidence)
 
     def _kind(self, root: Root) -> str:
@@ -313,7 +319,7 @@ class _Case:
             sentence = f"A GPU of {', '.join(hosts) or 'a host'} failed ({', '.join(details)})."
             return [Cause("dead-rank", ranks, "", details, 0.5, sentence, {"xid": float(evidence.xids[0].number)}, hosts)]
         if self.waits.together:
-            return [self._network()]
+            return [self._network(sorted(self.waits.together))]
         if self.waits.waits:
             ranks = sorted(self.waits.waits)
             return [
@@ -359,11 +365,14 @@ class _Case:
         place = self._place(entry)
         if named:
             ranks = sorted(named)
-            left = "left nothing" if all(r not in self.evidence.empty for r in ranks) else "left no dump that can be read"
+            nothing = not any(r in self.evidence.empty or r in self.evidence.recordings for r in ranks)
+            left = "left nothing" if nothing else "left no whole dump"
             they = "all ranks of a host, it seems, " if len(ranks) > 1 and named == candidates else ""
             waiting = self._waiting(ranks)
             sentence = f"{who(ranks)} {they}{left}, and {'is' if len(ranks) == 1 else 'are'} the only ranks missing in {place}"
-            sentence = sentence.replace("is the only ranks", "is the only one") + f"{self._others_wait(waiting, ranks)}."
+            sentence = sentence.replace("is the only ranks", "is the only one") + f"{self._others_wait(waiting, ranks)}. "
+            only = "its dump is lost, and it waits" if len(ranks) == 1 else "their dumps are lost, and they wait"
+            sentence += f"Whether only {only} for another rank, cannot be known."
             return [Cause("dead-rank", ranks, place, self._machine_words(ranks), 0.6, sentence, self._numbers(waiting))]
         ranks = sorted(candidates)
         sentence = (
@@ -372,16 +381,18 @@ class _Case:
         )
         return [Cause("unknown", ranks, place, [], 0.3, sentence, self._numbers(len(self.waits.waits)))]
 
-    def _network(self) -> Cause:
-        ranks = sorted(self.waits.together)
-        entry = self.waits.waits[ranks[0]].entry
-        place = self._place(entry)
+    def _network(self, ranks: list[int]) -> Cause:
+        entry = next((self.waits.waits[r].entry for r in ranks if r in self.waits.waits), None) or self.waits.roots[ranks[0]].entry
+        place = self._place(entry) if entry is not None else "their operations"
         details = [f"{Path(f).name}: {counted(n, 'network error')}" for f, n in self.evidence.network.items()][:4]
-        sentence = f"{who(ranks)} all entered {place}, and it does not complete: a link, an adapter or a GPU stands."
+        others = "" if ranks == sorted(self.waits.together) else ", or others like it that some of their peers completed"
+        sentence = f"{who(ranks)} all entered {place}{others}, and it does not complete: a link, an adapter or a GPU stands."
         return Cause("network", ranks, place, details, 0.6 if details else 0.5, sentence, self._numbers(len(ranks)))
 
     def _no_hang(self) -> Cause:
         numbers = self._numbers(len(self.waits.waits))
+        if self.evidence.empty and not self.evidence.recordings and not self.evidence.ended_well:
+            return Cause("unknown", [], "", [], 0.1, "It cannot be known whether the job hangs: no dump can be read.", numbers)
         numbers["operations"] = float(sum(len(r.entries) for r in self.evidence.recordings.values()))
         if self.waits.waits and self.age_ns is not None:
             sentence = (
@@ -395,10 +406,15 @@ class _Case:
         return Cause("no-hang", [], "", [], 0.8 if self.evidence.recordings or self.evidence.ended_well else 0.4, sentence, numbers)
 
     def further(self, causes: Sequence[Cause]) -> str:
-        """The end of the verdict, if there are more causes."""
-        if len(causes) < 2:
-            return ""
-        return f" In addition: {'; '.join(c.sentence.rstrip('.') for c in causes[1:3])}."
+        """The end of the verdict: more causes, and ranks without a dump that others may wait for as well."""
+        text = f" In addition: {'; '.join(c.sentence.rstrip('.') for c in causes[1:3])}." if len(causes) > 1 else ""
+        named = {rank for cause in causes for rank in cause.ranks}
+        silent = {r for r, state in self.progress.ranks.items() if state.cut and r not in self.waits.waits}
+        if not (named and self.evidence.recordings) or self.by_watchdogs or causes[0].kind == "unknown" or silent <= named:
+            return text
+        ranks = sorted(silent - named)
+        left = "left no whole dump, is to blame" if len(ranks) == 1 else "left no whole dumps, are to blame"
+        return f"{text} Whether {who(ranks).lower()}, which {left} as well cannot be known."
 
     def notes(self) -> list[str]:
         """What must be known of the files."""

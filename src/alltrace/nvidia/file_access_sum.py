@@ -217,7 +217,6 @@ class FileAccessSum(SqlNsysRecipe):
         return {"osrt": calls, "file_accesses": accesses, "processes": id_table(rank, "processes", ["process", "pid"])}
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-        """The tables, the longest total first."""
         if not parts:
             return self.answer({}, ("no call that reads or writes was recorded",))
 

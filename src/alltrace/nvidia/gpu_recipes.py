@@ -357,7 +357,6 @@ class NcclStraggler(NsysRecipe):
         return self.map_rank(rank, options)
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-        """Both tables, who caused most waiting first."""
         members = alignment_of(run).members
         ranks = pa.array([part.rank for part in parts], members.schema.field("rank").type)
         members = members.filter(pc.is_in(members.column("rank"), value_set=ranks))

@@ -449,8 +449,8 @@ def bin_rates(starts: Int64, ends: Int64, values: Reals, edges: Int64) -> Reals:
     starts, ends, values = starts[long], ends[long], values[long]
     zero = int(edges[0])
     total = np.diff(_integral(starts - zero, values, edges - zero) - _integral(ends - zero, values, edges - zero))
-    known = bin_load_ns(starts, ends, edges)
-    means: Reals = np.divide(total, known, out=np.full(len(edges) - 1, np.nan), where=known > 0)
+    covered_ns = bin_load_ns(starts, ends, edges)
+    means: Reals = np.divide(total, covered_ns, out=np.full(len(edges) - 1, np.nan), where=covered_ns > 0)
     return means
 
 

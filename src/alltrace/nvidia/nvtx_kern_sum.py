@@ -180,13 +180,13 @@ def _part(rank: Rank, owners: Any, owner: Int64, range_rows: Int64 | None, kerne
     begins = np.flatnonzero(np.diff(of, prepend=-1))
     number, in_order = len(rows), of[begins]
     described = owners.take(pa.array(owner[rows[in_order]]))
-    known = described.column("thread").is_valid().to_numpy()
+    has_thread = described.column("thread").is_valid().to_numpy()
     ids = np.zeros((2, number), np.int64)
-    ids[:, known] = pids_and_tids(rank, integers(described.column("thread"))[known])
+    ids[:, has_thread] = pids_and_tids(rank, integers(described.column("thread"))[has_thread])
     stops = pa.array(np.append(begins, len(of)).astype(np.int32))
     counts = [np.zeros(number, np.int64) if r is None else _distinct(keys, r, number) for r in (range_rows, kernel_rows)]
     columns = {name: described.column(name) for name in ("domain", "name", "kind")}
-    columns |= {name: pa.array(values, mask=~known) for name, values in zip(("pid", "tid"), ids, strict=True)}
+    columns |= {name: pa.array(values, mask=~has_thread) for name, values in zip(("pid", "tid"), ids, strict=True)}
     columns["kernel"] = kernel.take(pa.array(first[kernel_of[kernel_rows[rows[in_order]]]])).cast(pa.int64())
     columns |= {name: count[in_order] for name, count in zip(_INSTANCES, counts, strict=True)}
     return pa.table(columns | {n: pa.ListArray.from_arrays(stops, table.column(n).combine_chunks()) for n in (VALUE, COUNT)})

@@ -155,8 +155,8 @@ class SqlNsysRecipe(NsysRecipe):
 def files(run: RunFacts) -> dict[int, str]:
     """The name of each rank's report, without folder and ending; different for each rank."""
     stems = {r.rank: ", ".join(_stem(run.manifest.reports[i].path) for i in r.reports) for r in run.ranks}
-    known = Counter(stems.values())
-    return {rank: stem if known[stem] == 1 else f"{stem} rank {rank}" for rank, stem in stems.items()}
+    counts = Counter(stems.values())
+    return {rank: stem if counts[stem] == 1 else f"{stem} rank {rank}" for rank, stem in stems.items()}
 
 
 def _stem(path: Any) -> str:

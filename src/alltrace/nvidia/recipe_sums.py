@@ -100,7 +100,6 @@ class ReportSum(NsysRecipe):
         return self._report.shown_statement({**options, "quartiles": True})
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-        """Both tables; the largest total first."""
         if not parts:
             return self.answer({})
         of_all, of_rank = (
@@ -243,7 +242,6 @@ class DurationSum(SqlNsysRecipe):
         return f'{statement}\nORDER BY {"rank, " if by_rank else ""}"{TEXT}"'
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-        """The three tables, by name."""
         if not parts:
             return self.answer({})
         of_all, of_rank = (self.statements.over_parts(parts, run, {**options, "by_rank": by_rank}) for by_rank in (False, True))
@@ -384,7 +382,6 @@ class NcclSum(DurationSum):
         """Nothing: operations are counted in the tables of each rank."""
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-        """The tables of the calls and of the operations."""
         calls = [
             Part(p.rank, p.table.filter(pc.invert(p.table.column("on_gpu"))).drop_columns(["on_gpu", *_OPERATION])) for p in parts
         ]

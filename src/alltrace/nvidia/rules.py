@@ -68,7 +68,6 @@ class Rule(NsysRecipe):
         return self._rows(rank, options)
 
     def map_rank(self, rank: Rank, options: Options) -> Any:
-        """The rank's worst rows."""
         rows = self.rows(rank, options)
         rest = [name for name in rows.column_names if name not in dict(self.order)]
         order = [*self.order, *((name, "ascending") for name in rest if not pa.types.is_dictionary(rows.schema.field(name).type))]

@@ -166,7 +166,6 @@ class GpuMetricUtilSum(RankRows):
         return super().prepared(options, run)
 
     def reads(self, options: Options) -> dict[str, tuple[str, ...]]:
-        """The samples, and the kernels or ranges that they are about."""
         wanted = super().reads(options)
         more: Reads = {}
         if options["per_kernel"]:
@@ -178,7 +177,6 @@ class GpuMetricUtilSum(RankRows):
         return wanted
 
     def needs(self, options: Options) -> tuple[tuple[str, ...], ...]:
-        """The samples, and what they are detected by."""
         by = ("kernels",) if options["per_kernel"] else ("ranges", "api", "kernels") if options["per_projected_nvtx"] else ()
         return (*super().needs(options), *((t,) for t in by))
 

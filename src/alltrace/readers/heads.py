@@ -1,4 +1,4 @@
-"""How files begin, by which formats are told apart."""
+"""How files begin, by which readers recognize them."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ READERS = (
     "alltrace.readers.kineto",
     "alltrace.readers.memory_snapshot",
     "alltrace.readers.xplane",
+    "alltrace.readers.step_record",
 )
 """Packages with `is_report(path) -> bool`, which are light to import, and a module `read` with `open_report(path)`."""
 
@@ -33,7 +34,8 @@ ENTRY_POINTS = "alltrace.readers"
 KNOWN = (
     "an Nsight Systems report (.nsys-rep, .qdrep, .qdstrm) or its export (.sqlite, a _pqtdir folder), "
     "a PyTorch profiler trace (.json, .json.gz, .json.zst), a PyTorch memory snapshot (.pickle), an XProf trace (.xplane.pb), "
-    "a rocprofv3 database (.db) or its .json, a .prv or .json that alltrace exported, or a verbose NCCL Inspector file"
+    "a record of steps (.steps), a rocprofv3 database (.db) or its .json, a .prv or .json that alltrace exported, or a "
+    "verbose file of NCCL Inspector"
 )
 
 

@@ -120,13 +120,13 @@ def find_report(spec: str) -> Question:
 
 def _parsed(report: Question, arguments: Sequence[str]) -> dict[str, Any]:
     """The values of the options named in `arguments`, by option."""
-    known = {option.name.replace("_", "-"): option for option in report.options}
+    options = {option.name.replace("_", "-"): option for option in report.options}
     values: dict[str, Any] = {}
     for argument in arguments:
         key, equals, text = argument.partition("=")
-        option = known.get(key.replace("_", "-"))
+        option = options.get(key.replace("_", "-"))
         if option is None:
-            raise UsageError.unknown(f"option of {report.name}", key, known)
+            raise UsageError.unknown(f"option of {report.name}", key, options)
         if (option.type is bool) == bool(equals):
             wanted = "no value" if option.type is bool else f"a value: {key}=VALUE"
             raise UsageError(f"option {key} of {report.name} takes {wanted}")

@@ -167,10 +167,7 @@ def merged_by_call(
 
     `tables`: The tables of events that `rows` reads, with their columns. `by_call`: The tables of launched work among
     these. `rows`: Makes a table from the rank's tables, in which the calls of one span and their work are. `order`: The
-    column of the rows' starts.
-
-    Raises:
-        InputError: A file cannot be read or written.
+    column of the rows' starts. Raises `InputError`: A file cannot be read or written.
     """
     room = PieceRoom(_ROOM_BYTES)
     left = _LOOKED_UP_ROWS
@@ -191,10 +188,7 @@ class SpilledRows:
     """The rows of one rank in a file, in a stable order of their starts.
 
     `files`: The files. `table`: Its rows, a `pyarrow.Table`. `order`: The column of their starts, int64; a row without
-    one comes last.
-
-    Raises:
-        InputError: The file cannot be written.
+    one comes last. Raises `InputError`: The file cannot be written.
     """
 
     def __init__(self, files: PartFiles, rank: int, table: pa.Table, order: str) -> None:
@@ -232,10 +226,8 @@ class SpilledRows:
 def spilled_parts(ranks: Iterable[tuple[int, pa.Table]]) -> Generator[list[Part], None, None]:
     """The parts of all ranks, kept in files until the end of the block.
 
-    `ranks`: Each rank's number and what its `map` returns, made one after the other.
-
-    Raises:
-        InputError: The files cannot be written.
+    `ranks`: Each rank's number and what its `map` returns, made one after the other. Raises `InputError`: The files
+    cannot be written.
     """
     with PartFiles(0) as files:
         yield [files.stored(Part(rank, table)) for rank, table in ranks]
@@ -245,9 +237,7 @@ def merged_spilled(ranks: Iterable[tuple[int, pa.Table]], order: str) -> Generat
     """The rows of all ranks as by `merged`, of ranks that can only be made whole: they go to files first.
 
     `ranks`: Each rank's number and its rows, made one after the other. `order`: The column of their starts.
-
-    Raises:
-        InputError: The files cannot be written.
+    Raises `InputError`: The files cannot be written.
     """
     with PartFiles(0) as files:
         yield from merged([SpilledRows(files, rank, table, order) for rank, table in ranks])

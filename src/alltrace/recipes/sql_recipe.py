@@ -125,8 +125,7 @@ def _merged(name: str, columns: Columns, statements: Statements, parts: Sequence
 def as_declared(name: str, columns: Columns, rows: pa.Table | None) -> pa.Table:
     """The rows of a statement of the question called `name`, with its columns in their order; none for None.
 
-    Raises:
-        AlltraceError: They do not have the columns that the question declares.
+    Raises `AlltraceError`: They do not have the columns that the question declares.
     """
     names = [column.name for column in columns]
     if rows is None:

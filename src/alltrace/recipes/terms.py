@@ -75,9 +75,9 @@ def explain(term: str) -> Answer:
     wanted = term.strip().lower()
     rows = [row for row in _all_terms() if row[0].lower() == wanted]
     if not rows:
-        known = sorted({row[0] for row in _all_terms()})
+        terms = sorted({row[0] for row in _all_terms()})
         close = (
-            difflib.get_close_matches(wanted, known, n=5, cutoff=0.6) or [k for k in known if wanted and wanted in k.lower()][:5]
+            difflib.get_close_matches(wanted, terms, n=5, cutoff=0.6) or [k for k in terms if wanted and wanted in k.lower()][:5]
         )
         hint = f"did you mean {', '.join(close)}?" if close else "expected a kind of finding, a recipe, a table or a column"
         raise UsageError(f"alltrace has no term {term!r}; {hint}")

@@ -271,10 +271,10 @@ class _Builder:
                 start = self._meetings[n][0]
                 last = self._anchor_before(start, node)
                 self._arcs.add(last, node, host=start - when[last])
-        number = np.array([node for node, e in enumerate(self._events) if e[1] == 1], np.int64)
-        call = np.array([e[2] for e in self._events if e[1] == 1], np.int64)
-        if not len(call):
+        ends = [(node, n) for node, (_, kind, n) in enumerate(self._events) if kind == 1]
+        if not ends:
             return
+        number, call = np.array(ends, np.int64).T
         begun, end, found = waits.start[call], waits.end[call], self._awaited[:, call]
         moments = np.where(found >= 0, self._end[found] if len(self._end) else UNKNOWN, UNKNOWN)
         latest = moments.max(axis=0) if len(w.tracks) else np.full(len(call), UNKNOWN)

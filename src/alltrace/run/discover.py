@@ -10,7 +10,7 @@ from pathlib import Path
 
 from alltrace.engine.tasks import run_tasks
 from alltrace.readers.registry import KNOWN, is_report
-from alltrace.run.host_paths import HostPath, host_path, naming_host, on_host, reachable
+from alltrace.run.host_paths import HostPath, exists, host_path, naming_host, on_host, reachable
 from alltrace.run.identity import natural_key
 from alltrace.run.manifest import is_run
 from alltrace.trace.errors import InputError, UsageError, printable
@@ -113,12 +113,12 @@ def _written(path: Path) -> int:
 
 def is_url(text: str) -> bool:
     """Whether `text` names something that fsspec opens rather than a local path."""
-    return _URL.match(text) is not None and not _exists(Path(text))
+    return _URL.match(text) is not None and not exists(Path(text))
 
 
 def _expand(text: str) -> list[Path]:
     path = Path(text)
-    if _exists(path):
+    if exists(path):
         return [path]
     if any(c in text for c in "*?["):
         matches = [Path(p) for p in sorted(glob.glob(text, recursive=True))]  # noqa: PTH207  also absolute and recursive patterns
@@ -131,14 +131,6 @@ def _expand(text: str) -> list[Path]:
 def _place(path: Path) -> Path:
     """The location of a path, independent of how its folder is spelled."""
     return path.parent.resolve() / path.name
-
-
-def _exists(path: Path) -> bool:
-    """Whether something is at `path`; a text too long for a path, or below a folder without access, does not count."""
-    try:
-        return path.exists()
-    except OSError:
-        return False
 
 
 def _reports_at(path: Path) -> list[Path]:

@@ -24,7 +24,7 @@ class HostPath(NamedTuple):
 def host_path(text: str) -> HostPath:
     """Where the report called `text` is; what exists here under that very name is no `HOST:/PATH`."""
     match = _HOSTED.fullmatch(text)
-    if match is None or _exists(Path(text)):
+    if match is None or exists(Path(text)):
         return HostPath(None, Path(text))
     return HostPath(match["host"], Path(match["path"]))
 
@@ -63,7 +63,8 @@ def naming_host(host: str | None) -> Iterator[None]:
         raise type(error)(f"{host}:{error.path}", found=error.found, expected=error.expected, advice=error.advice) from error
 
 
-def _exists(path: Path) -> bool:
+def exists(path: Path) -> bool:
+    """Whether something is at `path`; a text too long for a path, or below a folder without access, does not count."""
     try:
         return path.exists()
     except OSError:

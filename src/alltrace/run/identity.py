@@ -404,7 +404,8 @@ def _from_parallel_ranks(candidates: Sequence[_Candidate]) -> Callable[[_Candida
     """
     stated: dict[int, dict[str, int]] = {}
     for c in candidates:
-        axis_ranks = {m["axis"].lower(): int(m["rank"]) for m in _PARALLEL.finditer(c.stem)} if c.alone else {}
+        text = c.stem if c.alone else c.leads[0].name
+        axis_ranks = {m["axis"].lower(): int(m["rank"]) for m in _PARALLEL.finditer(text)}
         if axis_ranks:
             stated[id(c)] = axis_ranks
     if len(stated) == 1 and not {"tp", "dp"} <= set(*stated.values()):

@@ -10,7 +10,8 @@ A row is suspect if
 * it lasts half an hour longer than anything else begins;
 * it is a call that begins 1 ms or more after what it launched or the call behind it (`alltrace.run.launch_order`);
 * it is recorded twice: another row of its stream or thread has the same times and the same launch;
-* it overruns: it ends more than 1 us after the third later piece of work of its stream has begun. Work on a stream is serial.
+* it overruns: it ends more than 1 us after the third later piece of work of its stream has begun, or 10 ms after a wait for its
+  stream, context or device, which began when it had begun, has ended. Work on a stream is serial.
   Kernels of graphs are not, and neither is a stream in which one in twenty rows overruns; nearby ones may overlap (dependent
   launches, 230 ns of noise between clocks of a device);
 * it crosses others of its thread and domain, which ranges that are pushed and popped do not (but steps of PyTorch's profiler), and
@@ -18,10 +19,10 @@ A row is suspect if
 * it is on another device than most of its context, which has one;
 * it is a copy of a negative size, or of over 64 kB at over 20 TB/s, ten times what any device's memory has.
 
-The tables that questions read have the believed end of work that overruns (the start of the next) and of ranges that cross (before
-they do), the device of the context, no size for copies that are too fast, and no other suspect row. `suspects` says what the report
-has. A table that differs is kept as it was recorded for the reports of Nsight Systems, which give the file's numbers. If calls
-share their correlation ids with many others, nothing has one.
+The tables that questions read have the believed end of work that overruns (the start of the next, or the end of the wait) and of
+ranges that cross (before they do), the device of the context, no size for copies that are too fast, and no other suspect row.
+`suspects` says what the report has. A table that differs is kept as it was recorded for the reports of Nsight Systems, which give
+the file's numbers. If calls share their correlation ids with many others, nothing has one.
 A rank whose clock steps back, whose launches are not joined, or of which a part is lost is in doubt and not compared with others.
 """
 
@@ -61,6 +62,7 @@ _OVERRUN_NS = 1_000
 _LATER = 3
 _LONG_NS = 10_000_000
 """Copies that take less than this are not compared with kernels, nor kernels with copies."""
+_DEVICE_WAIT = re.compile(r"(?:cuda|hip)DeviceSynchronize|cuCtxSynchronize")
 _NOT_SERIAL_SHARE = 0.05
 _BITS = 40
 """Where the process begins in a process and correlation id as one number."""
@@ -81,7 +83,7 @@ _TEXTS = {
     LONG: "rows of `{table}` that last half an hour longer than anything else begins",
     LATE: "rows of `{table}` that begin 1 ms or more after what they launched, or after the call behind them",
     REPEATED: "rows of `{table}` that are recorded twice",
-    OVERRUN: "rows of `{table}` that end after later work of their stream has begun",
+    OVERRUN: "rows of `{table}` that end after later work of their stream has begun, or a wait for them has ended",
     CROSSING: "rows of `{table}` that cross others of their thread",
     DEVICE: "rows of `{table}` on another device than their context",
     SIZE: "copies of an impossible size, or faster than any memory",
@@ -132,7 +134,8 @@ def set_aside(piece: Piece, scratch: Path, report: str) -> None:
     """
     tables = {name: times for name in piece.rows if (times := times_of(piece, name)) is not None}
     _check_unit(tables, report)
-    reasons = _suspects(piece, tables)
+    waited = _waited_ends(piece, tables)
+    reasons = _suspects(piece, tables, waited)
     calls, kernels = (tables[name].start if name in tables else None for name in ("api", "kernels"))
     order = launch_order(piece, calls, kernels, {name: (why > 0) & (why < LATE) for name, why in reasons.items()})
     if order.late is not None:
@@ -152,7 +155,7 @@ def set_aside(piece: Piece, scratch: Path, report: str) -> None:
         piece.row_warnings += (ReportWarning(f"its clock steps back by {order.back_ns / 1e6:,.1f} ms", tuple(tables)),)
     if not reasons and not piece.unreachable:
         return
-    believed = ends | _believed_ends(piece, tables, reasons)
+    believed = ends | _believed_ends(piece, tables, reasons, waited)
     devices = {name: _devices_of_contexts(piece, name) for name, why in reasons.items() if (why == DEVICE).any()}
     suspects: list[pa.Table] = []
     for name, why in reasons.items():
@@ -233,7 +236,7 @@ def _doubt(tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8
     return None
 
 
-def _suspects(piece: Piece, tables: Mapping[str, RowTimes]) -> dict[str, NDArray[np.int8]]:
+def _suspects(piece: Piece, tables: Mapping[str, RowTimes], waited: Mapping[str, Int64]) -> dict[str, NDArray[np.int8]]:
     """For each table with suspect rows the reason of each row, 0 for none."""
     reasons: dict[str, NDArray[np.int8]] = {}
     note = partial(_note, reasons)
@@ -261,6 +264,8 @@ def _suspects(piece: Piece, tables: Mapping[str, RowTimes]) -> dict[str, NDArray
     for name, flags in _overruns(piece, tables, reasons).items():
         note(name, flags & (tables[name].start == 0), TIMELESS)  # its end is not what is wrong
         note(name, flags, OVERRUN)
+    for name, ends in waited.items():
+        note(name, tables[name].end > ends + _LONG_NS, OVERRUN)
     for name in _SERIAL:
         if name in tables and _on_several(piece, name):
             device = piece.read(name, ["device"]).column("device")
@@ -394,6 +399,52 @@ def _overruns(piece: Piece, tables: Mapping[str, RowTimes], reasons: Mapping[str
     return overruns
 
 
+def _waited_ends(piece: Piece, tables: Mapping[str, RowTimes]) -> dict[str, Int64]:
+    """For work that takes long, the end of the first wait to end among those for its stream, context or device that began after it.
+
+    `MOST_TIME_NS` for other rows; nothing of a table of which more than a few rows end later: then its waits are wrong.
+    """
+    waited: dict[str, Int64] = {}
+    long = {name: np.flatnonzero(tables[name].end - tables[name].start > _LONG_NS) for name in _SERIAL if name in tables}
+    waits = _waits(piece, tables) if any(map(len, long.values())) else []
+    for name, rows in long.items() if waits else ():
+        start, end = tables[name]
+        read = piece.read(name, ["process", "context", "stream"]).take(pa.array(rows))
+        keys = np.stack([integers(read.column(c), -1) for c in read.column_names])
+        ends = np.full(len(start), MOST_TIME_NS, np.int64)
+        for key, begins, finishes in waits:
+            own = rows[(keys[: len(key)] == np.array(key)[:, None]).all(axis=0)]
+            behind = np.searchsorted(begins, start[own])
+            ends[own] = np.minimum(ends[own], np.append(finishes, MOST_TIME_NS)[behind])
+        if 0 < np.count_nonzero(end > ends + _LONG_NS) <= max(_ALWAYS_FEW, _NOT_SERIAL_SHARE * len(rows)):
+            waited[name] = ends
+    return waited
+
+
+def _waits(piece: Piece, tables: Mapping[str, RowTimes]) -> list[tuple[tuple[int, ...], Int64, Int64]]:
+    """The waits for each stream, context and only device: whose, their starts, and the first end from each on."""
+    found: list[tuple[tuple[int, ...], Int64, Int64]] = []
+    whole: list[tuple[Any, Int64, Int64]] = []
+    if "syncs" in tables:
+        read = piece.read("syncs", ["kind", "process", "context", "stream"])
+        keys = np.stack([integers(read.column(c), -1) for c in ("process", "context", "stream")])
+        for kind, width in (("stream", 3), ("context", 2)):
+            of_kind = np.asarray(pc.fill_null(pc.equal(read.column("kind"), kind), fill_value=False))
+            of_kind &= (keys[:width] >= 0).all(axis=0)
+            whole.append((keys[:width, of_kind], tables["syncs"].start[of_kind], tables["syncs"].end[of_kind]))
+    if "api" in tables and len(piece.devices) == 1 and (calls := piece.named("api", _DEVICE_WAIT)):
+        read = piece.read("api", ["process", "name"])
+        of_device = np.isin(integers(read.column("name"), 0), list(calls))
+        keys = integers(read.column("process"), -1)[None, of_device]
+        whole.append((keys, tables["api"].start[of_device], tables["api"].end[of_device]))
+    for keys, start, end in whole:
+        for key in np.unique(keys, axis=1).T.tolist() if len(start) else ():
+            own = np.flatnonzero((keys == np.array(key)[:, None]).all(axis=0) & (end > start))
+            own = own[np.argsort(start[own], kind="stable")]
+            found.append((tuple(key), start[own], np.minimum.accumulate(end[own][::-1])[::-1]))
+    return found
+
+
 def _may_overrun(times: RowTimes, *, others: bool) -> bool:
     """Whether work of a table can overrun work behind it in the table, or long work that of other tables."""
     start, end = times
@@ -485,8 +536,10 @@ def _impossible_sizes(piece: Piece, times: RowTimes) -> Flags:
     return impossible
 
 
-def _believed_ends(piece: Piece, tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]]) -> dict[str, Int64]:
-    """The ends of all rows of a table with work that overruns: of that, the start of what is next on its stream."""
+def _believed_ends(
+    piece: Piece, tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]], waited: Mapping[str, Int64]
+) -> dict[str, Int64]:
+    """The ends of all rows of a table with work that overruns: of that, the start of the next, or the end of a wait."""
     ends: dict[str, Int64] = {}
     whose = {name: reasons.get(name, np.zeros(len(tables[name].start), np.int8)) for name in _SERIAL if name in tables}
     if not any((why == OVERRUN).any() for why in whose.values()):
@@ -499,7 +552,9 @@ def _believed_ends(piece: Piece, tables: Mapping[str, RowTimes], reasons: Mappin
             others = [tables[n].start[t.rows[track]] for n, t in tracks.items() if track in t.rows]
             begins = np.sort(np.concatenate(others))
             behind = np.searchsorted(begins, tables[name].start[over], "right")
-            believed[over] = np.minimum(begins[np.minimum(behind, len(begins) - 1)], tables[name].end[over])
+            latest = waited[name][over] if name in waited else believed[over]
+            latest = np.minimum(latest, np.append(begins, MOST_TIME_NS)[behind])
+            believed[over] = np.minimum(latest, believed[over])
         if (why == OVERRUN).any():
             ends[name] = believed
     return ends

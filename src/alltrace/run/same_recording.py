@@ -1,7 +1,7 @@
 """Reports that are one recording, of which one is taken; and reports of several jobs, which are refused.
 
-Reports are one recording if they have the same content, or differ only in how they are packed; if they are exports of one session
-of Nsight Systems; and if Nsight Systems and PyTorch's profiler both recorded the device of one process.
+Reports are one recording if they have the same content, or are traces of one process that begin with the same event; if they are
+exports of one session of Nsight Systems; and if Nsight Systems and PyTorch's profiler both recorded the device of one process.
 
 Reports are of several jobs if their launchers say so. Otherwise they are if processes share their rank numbers, and the jobs that
 would then be in the folder have other world sizes, or ran at times that are hours apart, or at once on other hosts that share none.
@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from typing import Any, Protocol, TypeVar
 
 from alltrace.readers.base import Report
-from alltrace.run.identity import Plan, natural_key, plan_ranks, rank_in_name, report_stem, stated_rank
+from alltrace.run.identity import Plan, natural_key, plan_ranks, rank_in_name, stated_rank
 from alltrace.run.manifest import ReportRecord
 from alltrace.run.stated_ranks import STATED, with_stated_ranks
 from alltrace.trace.errors import UsageError, path_text, printable
@@ -77,7 +77,7 @@ def doubles(reports: Sequence[Report | None], contents: Sequence[tuple[int, str]
     order = sorted((n for n, r in enumerate(reports) if r is not None), key=lambda n: _preference(reports[n]))
     keys: tuple[tuple[str, Callable[[int, Report], Hashable | None]], ...] = (
         ("the same content as", lambda n, _report: contents[n] if contents[n][1] else None),
-        ("the same trace as", lambda _n, report: _packed(report)),
+        ("the same trace as", lambda _n, report: _trace(report)),
         ("the same session as", lambda _n, report: _session(report)),
         ("the same process as", lambda _n, report: _process_on_device(report)),
     )
@@ -109,21 +109,24 @@ def doubles_notes(reports: Sequence[Report | None], instead: dict[int, tuple[int
 
 
 def _preference(report: Report | None) -> tuple[Any, ...]:
-    path = "" if report is None else report.path
-    return report is not None and not report.format.startswith("nsys"), len(path), natural_key(path)
+    if report is None:
+        return ()
+    cut = any("cut short" in warning.text for warning in report.warnings)
+    return not report.format.startswith("nsys"), cut, len(report.path), natural_key(report.path)
 
 
 def _may_be_one(one: Report, other: Report) -> bool:
-    """Whether nothing in the names says that they are two: who copies a report as those of several ranks or roles calls it so."""
-    ranks = rank_in_name(one.path), rank_in_name(other.path)
-    return (None in ranks or ranks[0] == ranks[1]) and one.environment.get(ROLE) == other.environment.get(ROLE)
+    """Whether they do not say that they are two: who copies a report as those of several ranks or roles calls it so."""
+    numbers = [(rank_in_name(r.path), next((p.rank_hint for p in r.processes), None)) for r in (one, other)]
+    alike = all(a is None or b is None or a == b for a, b in zip(*numbers, strict=True))
+    return alike and one.environment.get(ROLE) == other.environment.get(ROLE)
 
 
-def _packed(report: Report) -> Hashable | None:
-    """The same for `x.json` and `x.json.gz` of one process in one folder."""
-    if report.format != "kineto":
+def _trace(report: Report) -> Hashable | None:
+    """The same for traces of one process that begin with the same event, however they are packed, formatted or called."""
+    if report.format != "kineto" or report.start_ns is None or report.companion:
         return None
-    return str(PurePath(report.path).parent), report_stem(report.path), tuple(p.pid for p in report.processes)
+    return report.host, report.utc_ns, report.start_ns, tuple(p.pid for p in report.processes)
 
 
 def _session(report: Report) -> Hashable | None:

@@ -80,9 +80,9 @@ def _write_events(reading: _Reading, target: IO[bytes], words: Words, left_out: 
         arguments = event.get("args")
         if isinstance(arguments, dict):
             whole = event.get("cat") == KINETO.whole.decode()  # the names of metrics are members
-            known = {k: v for k, v in arguments.items() if k in _ARGUMENTS or (whole and not isinstance(v, (str, list, dict)))}
-            left_out.update(arguments.keys() - known.keys())
-            members["args"] = {k: _plain(v, words) if k in _VALUES else words.inside(v) for k, v in known.items()}
+            shared = {k: v for k, v in arguments.items() if k in _ARGUMENTS or (whole and not isinstance(v, (str, list, dict)))}
+            left_out.update(arguments.keys() - shared.keys())
+            members["args"] = {k: _plain(v, words) if k in _VALUES else words.inside(v) for k, v in shared.items()}
         target.write(f"{',' if number else ''}\n{_text(members)}".encode())
 
 
@@ -188,15 +188,15 @@ def write_dump(source: Path, target: IO[bytes], words: Words) -> Counter[str]:
     return left_out
 
 
-def _members(value: Any, known: frozenset[str], words: Words, left_out: Counter[str], *, named: bool = False) -> Any:
+def _members(value: Any, names: frozenset[str], words: Words, left_out: Counter[str], *, named: bool = False) -> Any:
     """A record of a dump with its known members; of `named` ones the outermost names are the program's."""
     if isinstance(value, dict):
-        members = value if named else {key: v for key, v in value.items() if key in known}
+        members = value if named else {key: v for key, v in value.items() if key in names}
         left_out.update(map(str, value.keys() - members.keys()))
         return {
-            words(str(key)): words.path(v) if key == "filename" and isinstance(v, str) else _members(v, known, words, left_out)
+            words(str(key)): words.path(v) if key == "filename" and isinstance(v, str) else _members(v, names, words, left_out)
             for key, v in members.items()
         }
     if isinstance(value, (list, tuple)):
-        return [_members(v, known, words, left_out) for v in value]
+        return [_members(v, names, words, left_out) for v in value]
     return words.inside(value)

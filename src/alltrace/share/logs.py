@@ -45,8 +45,8 @@ def _line(raw: bytes, words: Callable[[str], str]) -> str | None:
     line = g.ANSI.sub(b"", raw)
     head = g.HEADER.search(line) if b" NCCL " in line else None
     if head is not None:
-        known = _lead(line[: head.start()]) + line[head.start() :]
-        return words(_SET_TO.sub(r"\1(removed)", known.decode("utf-8", "surrogateescape")))
+        record = _lead(line[: head.start()]) + line[head.start() :]
+        return words(_SET_TO.sub(r"\1(removed)", record.decode("utf-8", "surrogateescape")))
     version = g.VERSION.search(line)
     if version is not None:
         return version[0].decode("utf-8", "surrogateescape")

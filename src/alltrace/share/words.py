@@ -84,11 +84,11 @@ class Words:
 
     def __call__(self, text: str) -> str:
         """The text with all that must not be shared replaced."""
-        if (known := self._done.get(text)) is None:
-            known = self._instead.get(text) or self._known(_PATTERN.sub(self._replaced, text))
+        if (replaced := self._done.get(text)) is None:
+            replaced = self._instead.get(text) or self._known(_PATTERN.sub(self._replaced, text))
             if len(self._done) < 1 << 18:
-                self._done[text] = known
-        return known
+                self._done[text] = replaced
+        return replaced
 
     def inside(self, value: Any) -> Any:
         """A value of JSON with all texts in it replaced, but for those of a type of their own."""

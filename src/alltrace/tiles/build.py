@@ -188,8 +188,8 @@ def _metric_rows(run: Run, rank: Rank, grid: Grid) -> list[Any]:
 def _of_others(run: Run, rank: Rank) -> list[int]:
     """The devices in a rank's report that other ranks of its host work on, as one report may sample all GPUs of its host."""
     taken = {d.identity for r in run.manifest.ranks_of_host[rank.host] for d in r.devices}
-    known = rank.table("devices", ["device", "uuid", "bus_id"]).to_pylist()
-    return [d["device"] for d in known if (rank.host, d["uuid"] or d["bus_id"]) in taken]
+    devices = rank.table("devices", ["device", "uuid", "bus_id"]).to_pylist()
+    return [d["device"] for d in devices if (rank.host, d["uuid"] or d["bus_id"]) in taken]
 
 
 def _heat(run: Run, place: Path, grid: Grid, broken: set[int]) -> tuple[Shares, dict[str, list[float]]]:
@@ -233,10 +233,10 @@ def _scaled(run: Run, metrics: Mapping[int, NDArray[np.float32]]) -> tuple[Share
     texts = run.texts(pa.array(list(metrics), pa.int64())).to_pylist() if metrics else []
     shares, scales = {}, {}
     for (metric, values), text in zip(metrics.items(), texts, strict=True):
-        known = np.isfinite(values)
-        low, high = (min(float(values[known].min()), 0.0), float(values[known].max())) if known.any() else (0.0, 1.0)
-        share = np.where(known, (values - low) / max(high - low, 1e-30), 0)
+        finite = np.isfinite(values)
+        low, high = (min(float(values[finite].min()), 0.0), float(values[finite].max())) if finite.any() else (0.0, 1.0)
+        share = np.where(finite, (values - low) / max(high - low, 1e-30), 0)
         name = f"metric: {text or metric}"
-        shares[name] = np.where(known, as_shares(share), NO_DATA).astype(np.uint16)
+        shares[name] = np.where(finite, as_shares(share), NO_DATA).astype(np.uint16)
         scales[name] = [low, high]
     return shares, scales

@@ -29,8 +29,8 @@ def event_details(reader: EventReader, rank: int, table: str, row: int) -> dict[
     `table`: a table with intervals. `row`: the row of the rank's table, 0-based. Returns `columns` (the event's
     values by column, names as text, times in ns from the run's first event), `track`, and where there are such:
     `call` (the API call that launched it), `ranges` (those open around it on the calling thread, outermost first),
-    `collective` (its row in `collectives`), and of API calls `launched` (the work) and the result of `event_waits`.
-    Raises `UsageError`: the rank, table or row does not exist.
+    `collective` (its row in `collectives`), and of API calls `launched` (the work), `awaits` and `waited_by` (waits for
+    CUDA events). Raises `UsageError`: the rank, table or row does not exist.
     """
     stored = reader.rank(rank)
     zero = reader.run.span_ns[0]

@@ -193,8 +193,8 @@ class EventReader:
         texts = self.run.texts(pa.array(wanted)).to_pylist()
         return {
             int(i): text
-            for i, known in zip(wanted.tolist(), texts, strict=True)
-            if (text := known if known is not None else self.words.get(i)) is not None
+            for i, own_text in zip(wanted.tolist(), texts, strict=True)
+            if (text := own_text if own_text is not None else self.words.get(i)) is not None
         }
 
     def _decoded(self, stored: Rank, source: Source, piece: Piece) -> list[Events]:
@@ -224,8 +224,8 @@ class EventReader:
             return numbers
         names = integers(table, source.name)
         if source.table == "sched":
-            known, which = np.unique(names, return_inverse=True)
-            words = ["some CPU" if n < 0 else f"CPU {n}" for n in known.tolist()]
+            cpus, which = np.unique(names, return_inverse=True)
+            words = ["some CPU" if n < 0 else f"CPU {n}" for n in cpus.tolist()]
             ids = np.array([name_id(w) for w in words], np.int64)
             self.words.update(zip(ids.tolist(), words, strict=True))
             return ids[which]

@@ -31,22 +31,22 @@ def laid(table: pa.Table) -> dict[str, Any]:
     `left_out`, the number of rows without a start. Raises `UsageError`: no column has starts, or it holds something
     else than whole numbers.
     """
-    known = {name.lower(): name for name in reversed(table.column_names)}
-    start_of = _first(known, STARTS)
+    columns = {name.lower(): name for name in reversed(table.column_names)}
+    start_of = _first(columns, STARTS)
     if start_of is None:
         raise UsageError(f"the answer has no column of times; expected one called {', '.join(STARTS[:-1])} or {STARTS[-1]}")
     there = np.flatnonzero(pc.is_valid(table.column(start_of)).to_numpy())
     rows = table.take(pa.array(there))
     starts = _whole(rows, start_of)
-    end_of, length_of = _first(known, ENDS), _first(known, LENGTHS)
+    end_of, length_of = _first(columns, ENDS), _first(columns, LENGTHS)
     ends = starts
     if end_of is not None:
         ends = _whole(rows, end_of, starts)
     elif length_of is not None:
         ends = starts + _whole(rows, length_of, np.zeros(len(starts), np.int64))
     ends = np.maximum(starts, ends)
-    ranks = _whole(rows, known["rank"], np.full(len(starts), _NO_RANK)) if "rank" in known else np.full(len(starts), _NO_RANK)
-    names = _names(rows, known)
+    ranks = _whole(rows, columns["rank"], np.full(len(starts), _NO_RANK)) if "rank" in columns else np.full(len(starts), _NO_RANK)
+    names = _names(rows, columns)
     tracks = []
     for (rank,), its in by_track(ranks):
         own = np.arange(len(starts))[its]
@@ -65,8 +65,8 @@ def laid(table: pa.Table) -> dict[str, Any]:
     return {"tracks": tracks, "left_out": table.num_rows - len(there)}
 
 
-def _first(known: dict[str, str], wanted: Sequence[str]) -> str | None:
-    return next((known[w] for w in wanted if w in known), None)
+def _first(columns: dict[str, str], wanted: Sequence[str]) -> str | None:
+    return next((columns[w] for w in wanted if w in columns), None)
 
 
 def _whole(table: pa.Table, column: str, missing: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
@@ -82,8 +82,8 @@ def _whole(table: pa.Table, column: str, missing: NDArray[np.int64] | None = Non
     return integers
 
 
-def _names(table: pa.Table, known: dict[str, str]) -> list[str]:
-    column = _first(known, NAMES)
+def _names(table: pa.Table, columns: dict[str, str]) -> list[str]:
+    column = _first(columns, NAMES)
     if column is None:
         column = next((f.name for f in table.schema if pa.types.is_string(f.type) and f.name.lower() != "host"), None)
     if column is None:

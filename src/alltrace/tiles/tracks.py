@@ -101,9 +101,9 @@ def moved(
 ) -> tuple[NDArray[Any], NDArray[Any], list[NDArray[Any]]]:
     """The samples of the devices in `places`, from `Samples.read`, with these devices."""
     times, values, (device, *more) = rows
-    known = sorted(places)
-    own_rows = np.isin(device, known)
-    own = np.array([places[d] for d in known], np.int64)[np.searchsorted(known, device[own_rows])]
+    devices = sorted(places)
+    own_rows = np.isin(device, devices)
+    own = np.array([places[d] for d in devices], np.int64)[np.searchsorted(devices, device[own_rows])]
     return times[own_rows], values[own_rows], [own, *(column[own_rows] for column in more)]
 
 

@@ -291,10 +291,10 @@ def _coarser(values: NDArray[np.uint16], steps: int, span_ns: int, level: int) -
     shares = np.empty((len(values), groups), np.uint16)
     for i in range(0, len(values), 256):  # in parts, so that little more memory is needed than for the answer
         part = values[i : i + 256]
-        known = (part != NO_DATA) * weights
+        weight = (part != NO_DATA) * weights
         at = np.arange(0, bins, width) if width < bins else np.zeros(1, np.int64)
-        sums = np.add.reduceat(part * known, at, axis=1, dtype=np.float64)
-        counts = np.add.reduceat(known, at, axis=1, dtype=np.float64)
+        sums = np.add.reduceat(part * weight, at, axis=1, dtype=np.float64)
+        counts = np.add.reduceat(weight, at, axis=1, dtype=np.float64)
         shares[i : i + 256] = np.where(counts > 0, np.rint(sums / np.maximum(counts, 1e-9)), NO_DATA)
     return shares
 
@@ -313,11 +313,11 @@ def _samples_at_level(track: TrackTiles, values: NDArray[Any], request: _Request
     """The samples of a track likewise: their least, most, or with `np.add` their mean; NaN if there is none."""
     out = np.full(request.count * TILE_BINS, np.nan, np.float32)
     own = _own_range(track, len(values), request)
-    known = np.flatnonzero(np.isfinite(values[own])) + own.start
-    if len(known):
-        bins, firsts = _bins_of(track, known, request)
-        reduced = reduce.reduceat(values[known], firsts)
-        out[bins] = reduced / np.diff(np.append(firsts, len(known))) if reduce is np.add else reduced
+    rows = np.flatnonzero(np.isfinite(values[own])) + own.start
+    if len(rows):
+        bins, firsts = _bins_of(track, rows, request)
+        reduced = reduce.reduceat(values[rows], firsts)
+        out[bins] = reduced / np.diff(np.append(firsts, len(rows))) if reduce is np.add else reduced
     return out
 
 
@@ -429,15 +429,15 @@ def pack(tiles: Sequence[Tile], names: Mapping[int, str], facts: Mapping[str, An
     import json
 
     numbers = {i: n for n, i in enumerate(names)}
-    known = np.array(sorted(numbers), np.int64)
-    places = np.array([numbers[int(i)] for i in known], np.int32)
+    ids = np.array(sorted(numbers), np.int64)
+    places = np.array([numbers[int(i)] for i in ids], np.int32)
     blobs: list[bytes] = []
     offset = 0
     described = []
     for tile in tiles:
         arrays = []
         for name, values in tile.arrays.items() if tile.arrays is not NO_ITEMS else ():
-            plain = _name_numbers(values, known, places) if name == "name" else values
+            plain = _name_numbers(values, ids, places) if name == "name" else values
             blob = plain.tobytes()
             arrays.append([name, plain.dtype.str[1:], offset, plain.size])
             blob += bytes(-len(blob) % 8)
@@ -450,9 +450,9 @@ def pack(tiles: Sequence[Tile], names: Mapping[int, str], facts: Mapping[str, An
     return b"".join([b"ATB1", len(header).to_bytes(4, "little"), header, *blobs])
 
 
-def _name_numbers(values: NDArray[Any], known: NDArray[Any], places: NDArray[np.int32]) -> NDArray[np.int32]:
-    if not len(known):
+def _name_numbers(values: NDArray[Any], ids: NDArray[Any], places: NDArray[np.int32]) -> NDArray[np.int32]:
+    if not len(ids):
         return np.full(len(values), -1, np.int32)
-    at = np.minimum(np.searchsorted(known, values), len(known) - 1)
-    numbers: NDArray[np.int32] = np.where(known[at] == values, places[at], -1).astype(np.int32)
+    at = np.minimum(np.searchsorted(ids, values), len(ids) - 1)
+    numbers: NDArray[np.int32] = np.where(ids[at] == values, places[at], -1).astype(np.int32)
     return numbers

@@ -61,6 +61,15 @@ def distinct_rows(*columns: Int64) -> tuple[Int64, Int64]:
     return np.stack([np.asarray(column, np.int64)[one] for column in columns]), code
 
 
+def occurrences(*columns: Int64) -> Int64:
+    """For each row how many equal rows are before it. `columns`: int64 arrays of n, one at least."""
+    code = distinct_rows(*columns)[1]
+    order = np.argsort(code, kind="stable")
+    before = np.empty(len(code), np.int64)
+    before[order] = np.arange(len(code)) - np.searchsorted(code[order], code[order])
+    return before
+
+
 def rows_by(values: NDArray[np.integer[Any]]) -> dict[int, NDArray[np.intp]]:
     """The rows of each value, ascending: the result of `np.flatnonzero(values == value)`, by one sort for all values.
 

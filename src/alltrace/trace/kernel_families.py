@@ -57,9 +57,7 @@ FAMILIES: tuple[tuple[str, str], ...] = (
 )
 """(family, pattern) in order: the first pattern that is found in a name decides."""
 
-_COMPILED = tuple((family, re.compile(pattern)) for family, pattern in FAMILIES)
-
 
 def family_in_name(name: str) -> str | None:
     """The family of the first rule that knows the name; None if no rule does."""
-    return next((family for family, pattern in _COMPILED if pattern.search(name)), None)
+    return next((family for family, pattern in FAMILIES if re.search(pattern, name)), None)

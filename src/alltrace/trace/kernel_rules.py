@@ -63,7 +63,6 @@ class KernelRules:
         own = tuple(extra)
         self.rules: tuple[KernelRule, ...] = (*own, *BUILT_IN)
         self._own = [(UserPattern("a kernel rule", r.pattern), r.kind) for r in own]
-        self._compiled = [(re.compile(r.pattern), r.kind) for r in BUILT_IN]
         self._known: dict[str, str] = {}  # the ranks of a job run the same kernels
 
     @property
@@ -83,7 +82,8 @@ class KernelRules:
         if result is None:
             looked_at = name[:LONGEST_NAME]
             result = next((kind for pattern, kind in self._own if pattern.matches([looked_at])[0]), None)
-            result = result or next((kind for pattern, kind in self._compiled if pattern.search(looked_at)), UNCLASSIFIED)
+            # most kernels are known by an early rule, and to compile the others takes longer than to import a small trace
+            result = result or next((r.kind for r in BUILT_IN if re.search(r.pattern, looked_at)), UNCLASSIFIED)
             if len(name) <= _LONGEST_KNOWN and len(self._known) < _MOST_KNOWN:
                 self._known[name] = result
         return result

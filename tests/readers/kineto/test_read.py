@@ -8,8 +8,10 @@ import zlib
 import pytest
 from tests.readers.reading import rows_of
 
+import alltrace
 from alltrace.readers.kineto import is_report
 from alltrace.readers.registry import open_report
+from alltrace.run.importer import import_reports
 from alltrace.trace.errors import InputError
 from alltrace.trace.schema import EVENT_TABLES, TABLES
 
@@ -568,25 +570,73 @@ def merged(label, count=12):
 @pytest.mark.parametrize(
     ("events", "shown"),
     [
-        (
-            merged(lambda rank: f"[TP{rank:02}-DP00-PP00-EP00] 1000"),
-            r"2 processes \(\[TP00-DP00-PP00-EP00\], \[TP01-DP00-PP00-EP00\]\)",
-        ),
-        (merged(lambda rank: f"rank{rank} 17"), r"2 processes \(rank0, rank1\)"),
-        (merged(lambda rank: 1000 + rank), r"2 processes \(process 1000, process 1001\)"),
-        (
-            [{"ph": "M", "name": "process_name", "pid": r, "args": {"name": f"rank {r} (node1)"}} for r in range(5)]
-            + merged(lambda _: 4),
-            r"5 processes \(rank 0 \(node1\), rank 1 \(node1\), rank 2 \(node1\), rank 3 \(node1\), \.\.\.\)",
-        ),
+        (merged(lambda rank: 1000 + rank), "2 processes .process 1000, process 1001."),
+        ([*merged(lambda rank: f"rank{rank} 17"), *merged(lambda _: 5)], "2 processes .rank 0, rank 1."),
+        ([*merged(lambda rank: f"rank{rank} 17"), gpu("kernel", "k", 1_000_000, 3, 5)], "2 processes .rank 0, rank 1."),
     ],
 )
-def test_a_trace_that_was_merged_of_several_ranks_is_refused(write, events, shown):
+def test_a_trace_that_was_merged_and_does_not_name_the_ranks_of_all_is_refused(write, events, shown):
     reader = open_report(write(trace(events)))
     with pytest.raises(
         InputError, match=f"it holds {shown}, as a trace does that was merged.*give the traces from before they were merged"
     ):
         _ = reader.report
+
+
+def of_sglang(rank, event):
+    return {**event, "pid": f"[TP{rank:02}-DP00-PP00-EP00] {event['pid']}"}
+
+
+def of_tracefusion(rank, event):
+    own = {"pid_raw": event["pid"], "rank": rank}
+    return {**event, "pid": event["pid"] + 10**6 * rank, "args": {**event.get("args", {}), **own}}
+
+
+def of_named_processes(rank, event):
+    return {**event, "pid": event["pid"] + 10**6 * rank}
+
+
+def of_one_rank(rank):
+    """A rank's own trace: calls on two threads, and what they launched on a device of its own."""
+    events = []
+    for n in range(12):
+        call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 900 + rank, "tid": 1 + n % 2}
+        work = gpu("kernel", f"k{rank}", 1_000_010 + 100 * n, 30 + rank, n + 1)
+        events.append({**call, "ts": 1_000_000 + 100 * n, "dur": 5, "args": {"correlation": n + 1}})
+        events.append({**work, "pid": rank, "args": {**work["args"], "device": rank}})
+    return events
+
+
+@pytest.mark.parametrize("form", [of_sglang, of_tracefusion, of_named_processes])
+def test_a_trace_that_was_merged_of_several_ranks_is_split(write, tmp_path, form):
+    ranks = (0, 1, 10)
+    names = [
+        {"ph": "M", "name": "process_name", "pid": pid + 10**6 * rank, "args": {"name": f"{what} of rank {rank}"}}
+        for rank in ranks
+        for pid, what in ((900 + rank, "python"), (rank, "GPU"))
+    ]
+    events = [form(rank, event) for rank in ranks for event in of_one_rank(rank)]
+    whole = trace(events + (names if form is of_named_processes else []), distributedInfo={"rank": 1, "world_size": 3})
+    import_reports([str(write(whole))], tmp_path / "run", jobs=1)
+    run = alltrace.open(tmp_path / "run")
+    assert tuple(r.rank for r in run.ranks) == ranks
+    for own, rank in zip(ranks, run.ranks, strict=True):
+        assert rank.pids == (900 + own + (10**6 * own if form is of_named_processes else 0),)
+        assert [d.ordinal for d in rank.devices] == [own]
+        stored = run.rank(rank.rank)
+        kernels = stored.table("kernels", ["correlation", "short_name"])
+        assert stored.texts(kernels.column("short_name")).to_pylist() == [f"k{own}"] * 12
+        assert kernels.column("correlation").to_pylist() == list(range(1, 13))
+        assert sorted(stored.table("threads", ["tid"]).column("tid").to_pylist()) == [1, 2]
+        assert rank.rows["api"] == 12
+
+
+def test_ranks_of_a_merged_trace_on_one_ordinal_are_of_several_hosts(write, tmp_path):
+    events = [of_sglang(rank, event) for rank in (0, 1) for event in of_one_rank(0)]
+    import_reports([str(write(trace(events)))], tmp_path / "run", jobs=2)
+    assert [(r.rank, r.host, r.rows["kernels"]) for r in alltrace.open(tmp_path / "run").ranks] == [
+        (0, "host-0", 12), (1, "host-1", 12),
+    ]  # fmt: skip
 
 
 def test_few_events_of_another_process_are_no_second_rank(write):

@@ -124,7 +124,7 @@ def asked_of_processes(run, name, monkeypatch, jobs=2):
     sent = []
 
     def note(work, items, **options):
-        sent.extend(item[0] for item in items)
+        sent.extend(item[0] for batch in items for item in batch)
         return run_tasks(work, items, **options)
 
     with monkeypatch.context() as patch:

@@ -148,16 +148,16 @@ class _Records:
 
     def _objects(self, lines: Lines, rows: Int64, at: int) -> None:
         cpu, appl, task, thread = (self._get(lines, rows, at + n) for n in range(4))
-        known = (appl >= 1) & (appl <= self._appls)
-        appl = np.where(known, appl, 1)
+        valid = (appl >= 1) & (appl <= self._appls)
+        appl = np.where(valid, appl, 1)
         row = self._first[appl - 1] + task - 1
-        known &= (task >= 1) & (row < self._first[appl])
-        row = np.where(known, row, 0)
-        known &= (thread >= 1) & (thread <= self._threads[row])
-        self._fault(lines, rows[~known], "is of a thread that is not in the header")
+        valid &= (task >= 1) & (row < self._first[appl])
+        row = np.where(valid, row, 0)
+        valid &= (thread >= 1) & (thread <= self._threads[row])
+        self._fault(lines, rows[~valid], "is of a thread that is not in the header")
         node = np.searchsorted(self._cpu_ends, cpu, side="left")
         on = (cpu == 0) | ((cpu > 0) & (cpu <= self._cpu_ends[-1]) & (node == self._nodes[row]))
-        self._fault(lines, rows[known & ~on], "is on a CPU of another node than its thread")
+        self._fault(lines, rows[valid & ~on], "is on a CPU of another node than its thread")
 
     def _states(self, lines: Lines, rows: Int64) -> None:
         begin, end = (self._get(lines, rows, n) for n in (5, 6))

@@ -69,9 +69,9 @@ class Lines:
         on with; `LOW` and `HIGH` are the sum of the time and 32 bits of that number, and `LAST_HIGH`, which is
         `HIGH`, has the row after it be the next. `AGAIN` is the line's beginning.
         """
-        known = self._shapes.get((variant, form))
-        if known is not None:
-            return known
+        number = self._shapes.get((variant, form))
+        if number is not None:
+            return number
         text, size = "", _LINE_BYTES + _NUMBER_BYTES
         for piece in form:
             if isinstance(piece, str):
@@ -98,9 +98,9 @@ class Lines:
         block.
         """
         texts, text_at = _joined(self._texts)
-        known: tuple[Int64 | None, Int64 | None] = (None, None)
+        first_shapes: tuple[Int64 | None, Int64 | None] = (None, None)
         if self._known_as:
-            known = (self._first_shapes, np.array(self._known_as, np.int64))
+            first_shapes = (self._first_shapes, np.array(self._known_as, np.int64))
         shapes = (np.array(self._variants, np.int64), np.array(self._steps, np.int64), np.array(self._kinds, np.int8))
         out = np.empty(_WRITTEN_BYTES + self._longest, np.uint8)  # small enough to stay in the processor's cache
         for rows, order in blocks:
@@ -118,7 +118,7 @@ class Lines:
                     text_at,
                     out,
                     _WRITTEN_BYTES,
-                    *known,
+                    *first_shapes,
                 )
                 yield out[:size].data
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from alltrace.readers.paraver import labels as ev
 
 
-def values_of(labels: Iterable[str], known: Mapping[str, int] | None = None, first: int = 1) -> dict[str, int]:
+def values_of(labels: Iterable[str], fixed: Mapping[str, int] | None = None, first: int = 1) -> dict[str, int]:
     """A value for each label: the known one, or the next free number in the order of the labels."""
-    known = known or {}
+    fixed = fixed or {}
     distinct = set(labels)
-    values = {label: known[label] for label in distinct if label in known}
-    taken = set(known.values())
+    values = {label: fixed[label] for label in distinct if label in fixed}
+    taken = set(fixed.values())
     number = first
     for label in sorted(distinct - set(values)):
         while number in taken:

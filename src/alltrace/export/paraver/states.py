@@ -84,8 +84,8 @@ def state_of_mpi(name: str, kind: str) -> int:
         return ev.GROUP
     if kind == "start-wait" or "Wait" in name:
         return ev.MPI_WAIT
-    known = {
+    states = {
         "MPI_Send": ev.MPI_SEND, "MPI_Recv": ev.MPI_RECEIVE, "MPI_Isend": ev.MPI_ISEND, "MPI_Irecv": ev.MPI_IRECEIVE,
         "MPI_Sendrecv": ev.MPI_SENDRECV, "MPI_Probe": ev.MPI_RECEIVE,
     }  # fmt: skip
-    return known.get(name, ev.MPI_OTHER)
+    return states.get(name, ev.MPI_OTHER)

@@ -100,13 +100,13 @@ class Survey:
         return [ev.label_of(_VERSION.sub("", t) if strip and t else t) for t in texts]
 
     def _number(self, types: dict[int, str], names: list[str], fixed: Mapping[str, int] | None, first: int) -> dict[str, int]:
-        known = dict(fixed or {})
+        value_of = dict(fixed or {})
         for number in types:
             if number in self._known:
                 base = self._known[number]
                 labels = ev.our_values(base.types[number], base.values)
-                known.update({label: v for v, label in labels.items() if 0 < v <= ev.LARGEST_LABELLED})
-        return values_of(names, known, first)
+                value_of.update({label: v for v, label in labels.items() if 0 < v <= ev.LARGEST_LABELLED})
+        return values_of(names, value_of, first)
 
     def _name_values(
         self,

@@ -152,14 +152,14 @@ class Task:
     def _calls(self) -> None:
         import pyarrow as pa
 
-        known = self._survey.values["api"]
-        texts = self._selection.run.texts(pa.array(known.ids)).to_pylist()
+        calls = self._survey.values["api"]
+        texts = self._selection.run.texts(pa.array(calls.ids)).to_pylist()
         states = np.array([state_of_call(t or "") for t in texts], np.int64)
         for part in self._parts("api", ["name", "process", "correlation"]):
             self._joined.calls(*self._call(part.rows), part.starts, part.ends, part.tracks)
-            places = known.places(numbers(part.rows, "name"))
+            places = calls.places(numbers(part.rows, "name"))
             more = [(ev.CORRELATION, numbers(part.rows, "correlation", 0))] if self._details else ()
-            self._host_intervals(part, ev.CALL, known.values[places], states[places], more)
+            self._host_intervals(part, ev.CALL, calls.values[places], states[places], more)
 
     def _host_intervals(
         self, part: Intervals, types: Any, values: Int64, states: Int64 | None, more: Any = (), kinds: Int64 | None = None
@@ -269,11 +269,11 @@ class Task:
             new = np.append(True, (devices[1:] != devices[:-1]) | (metrics[1:] != metrics[:-1]))
             since = np.append(times[0], times[:-1])
             for row in np.flatnonzero(new).tolist():
-                known = before.get((int(devices[row]), int(metrics[row])))
-                if known is None:  # the first sample lasted as long as the second
+                begin = before.get((int(devices[row]), int(metrics[row])))
+                if begin is None:  # the first sample lasted as long as the second
                     alone = row + 1 == len(new) or new[row + 1]
-                    known = int(times[row] if alone else 2 * times[row] - times[row + 1])
-                since[row] = known
+                    begin = int(times[row] if alone else 2 * times[row] - times[row + 1])
+                since[row] = begin
             for row in np.flatnonzero(np.append(new[1:], True)).tolist():
                 before[int(devices[row]), int(metrics[row])] = int(times[row])
             values = batch.column("value").to_numpy()[shown]
@@ -368,9 +368,9 @@ class _CallJoin:
         for keys, kinds, times, tracks, sizes in self._rows.blocks():
             number = np.arange(len(keys))
             calls = np.maximum.accumulate(np.where(np.append(True, keys[1:] != keys[:-1]), number, 0))
-            known = kinds[calls] < _WORK
-            launched = np.flatnonzero(known & (kinds >= _WORK) & (kinds < _WAIT))
-            waited = np.flatnonzero(known & (kinds >= _WAIT))
+            has_call = kinds[calls] < _WORK
+            launched = np.flatnonzero(has_call & (kinds >= _WORK) & (kinds < _WAIT))
+            waited = np.flatnonzero(has_call & (kinds >= _WAIT))
             launching, waiting = calls[launched], calls[waited]
             work = (times[launched], tracks[launched], sizes[launched], kinds[launched] - _WORK)
             yield (

@@ -88,9 +88,10 @@ class Recording:
     damage: str | None = None  # what is wrong with the rest of a file that is damaged or ends early, or None
 
 
-def read_recording(path: str, advance: Callable[[int], None] = lambda _n: None) -> Recording:
+def read_recording(path: str, advance: Callable[[int], None] = lambda _n: None, last: int | None = None) -> Recording:
     """Read a dump; of one that is damaged or ends early, what comes before that.
 
+    `last`: how many of the last operations are read, and those since the first collective that did not complete; None for all.
     Raises `InputError`: it is not such a file, nothing of it can be read, or its pickle holds anything but plain data.
     """
     pieces, size = [], 0
@@ -118,7 +119,7 @@ def read_recording(path: str, advance: Callable[[int], None] = lambda _n: None) 
     if not isinstance(root, dict) or not isinstance(root.get("entries"), list):
         problem = f"{damage}, before its first operation" if damage else "it has no list of entries"
         raise InputError(path, found=problem, expected=_EXPECTED)
-    return _recorder(path, root, damage)
+    return _recorder(path, root, damage, last)
 
 
 def _pickled(path: str, data: bytes) -> tuple[Any, str | None]:
@@ -166,7 +167,7 @@ def _json(data: bytes) -> tuple[Any, str | None]:
     return root, f"its JSON is damaged or ends early after character {at}"
 
 
-def _recorder(path: str, root: dict[str, Any], damage: str | None) -> Recording:
+def _recorder(path: str, root: dict[str, Any], damage: str | None, last: int | None) -> Recording:
     rank = root.get("rank")
     if not _is_rank(rank):
         rank = rank_in_name(path) or 0
@@ -176,13 +177,25 @@ def _recorder(path: str, root: dict[str, Any], damage: str | None) -> Recording:
         if isinstance(config, dict):
             recording.groups[str(name)] = _members(config.get("ranks"))
             recording.descriptions[str(name)] = _text(config.get("desc", ""))
-    for raw in root["entries"]:
+    for raw in _needed(root["entries"], last):
         try:
             recording.entries.append(_entry(raw, rank))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
             recording.unread += 1
     recording.progress = _progress(root)
     return recording
+
+
+def _needed(entries: list[Any], last: int | None) -> list[Any]:
+    """The last operations, and those since the first collective that did not complete."""
+    if last is None or len(entries) <= last:
+        return entries
+    is_open = (
+        isinstance(raw, dict) and not raw.get("is_p2p") and not raw.get("retired") and raw.get("state") != "completed"
+        for raw in entries
+    )  # fmt: skip
+    first = next((number for number, one in enumerate(is_open) if one), len(entries))
+    return entries[min(first, len(entries) - last) :]
 
 
 def _progress(root: dict[str, Any]) -> dict[str, tuple[int, int]]:

@@ -40,18 +40,18 @@ class Gpu(NamedTuple):
 
 
 @lru_cache(1024)  # the same words come line after line
-def gpu_of(text: str, known: Gpu) -> Gpu:
-    """`known` with what a text says of the GPU: a UUID, a bus id or an index.
+def gpu_of(text: str, gpu: Gpu) -> Gpu:
+    """`gpu` with what a text says of the GPU: a UUID, a bus id or an index.
 
     Raises `ValueError`: the text is none of these.
     """
     if _UUID.fullmatch(text):
-        return known._replace(uuid=text)
+        return gpu._replace(uuid=text)
     bus = _BUS.fullmatch(text)
     if bus:
-        return known._replace(bus_id=f"{int(bus['domain'] or '0', 16):04x}:{bus['place'].lower()}")
+        return gpu._replace(bus_id=f"{int(bus['domain'] or '0', 16):04x}:{bus['place'].lower()}")
     if text.isascii() and text.isdigit() and len(text) < 5:
-        return known._replace(number=int(text))
+        return gpu._replace(number=int(text))
     raise ValueError(f"{text[:60]!r} is not a GPU")
 
 

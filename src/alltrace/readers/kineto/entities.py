@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -13,14 +15,20 @@ from alltrace.readers.kineto.names import Names
 from alltrace.trace.schema import TABLES
 
 _MOST_ORDINALS = 1 << 20
-_MOST_DEVICES = 1 << 10
+MOST_DEVICES = 1 << 10
 
 
 class Entities:
-    """Numbers threads and devices as they come up; the process is one, independent of the ids in its events."""
+    """Numbers threads and devices as they come up; the process is one, independent of the ids in its events.
 
-    def __init__(self, pid: int) -> None:
+    `before`: those of another process of the trace, whose numbers are taken.
+    """
+
+    def __init__(self, pid: int, process: int = 0, before: Entities | None = None) -> None:
         self._pid = pid
+        self._process = process
+        self.free_devices: Iterator[int] = count() if before is None else before.free_devices
+        self.free_threads: Iterator[int] = count() if before is None else before.free_threads
         self._properties: dict[int, dict[str, Any]] = {}
         self._devices: dict[int, int] = {}
         self._threads: dict[int, int] = {}
@@ -33,21 +41,26 @@ class Entities:
             ordinal = about.get("id", row) if isinstance(about, dict) else None
             if isinstance(ordinal, int) and not isinstance(ordinal, bool) and 0 <= ordinal < _MOST_ORDINALS:
                 self._properties.setdefault(ordinal, about)
-                self._devices.setdefault(ordinal, len(self._devices))
+                _row(self._devices, ordinal, self.free_devices)
 
     def device_ids(self, pids: Any) -> Any:
         """The ordinals that the ids of processes of device work are, as Kineto writes them; `NOTHING` for the id of the process."""
-        return np.where(((pids == self._pid) & (pids > 0)) | (pids >= _MOST_DEVICES), NOTHING, pids)
+        return np.where(((pids == self._pid) & (pids > 0)) | (pids >= MOST_DEVICES), NOTHING, pids)
 
     def devices(self, ordinals: Any) -> Any:
         """Rows of `devices`, null if the events name none."""
         missing = (ordinals < 0) | (ordinals >= _MOST_ORDINALS)
-        return pa.array(_rows(self._devices, np.where(missing, 0, ordinals), missing), mask=missing if missing.any() else None)
+        return pa.array(
+            _rows(self._devices, self.free_devices, np.where(missing, 0, ordinals), missing),
+            mask=missing if missing.any() else None,
+        )
 
     def threads(self, pids: Any, tids: Any) -> Any:
         """Rows of `threads`, null if the events name none, or are of no process (the profiler's own have -1)."""
         missing = (tids == NOTHING) | (pids == NOTHING) | (pids < 0)
-        return pa.array(_rows(self._threads, np.where(missing, 0, tids), missing), mask=missing if missing.any() else None)
+        return pa.array(
+            _rows(self._threads, self.free_threads, np.where(missing, 0, tids), missing), mask=missing if missing.any() else None
+        )
 
     def note_names(self, block: Block, known: Names) -> None:
         """Remember what the metadata events of a block call the process and its threads."""
@@ -65,11 +78,15 @@ class Entities:
 
     def tables(self, known: Names) -> dict[str, Any]:
         """The dictionaries `processes`, `threads` and `devices`."""
-        process = {"process": 0, "pid": self._pid, "name": known.add(self._process_name) if self._process_name else None}
+        process = {
+            "process": self._process,
+            "pid": self._pid,
+            "name": known.add(self._process_name) if self._process_name else None,
+        }
         threads = []
         for tid, row in self._threads.items():
             label = self._thread_names.get((self._pid, tid))
-            threads.append({"thread": row, "process": 0, "tid": tid, "name": known.add(label) if label else None})
+            threads.append({"thread": row, "process": self._process, "tid": tid, "name": known.add(label) if label else None})
         devices = [_device(row, ordinal, self._properties.get(ordinal, {}), known) for ordinal, row in self._devices.items()]
         made = {"processes": [process], "threads": threads, "devices": devices}
         return {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in made.items()}
@@ -79,14 +96,17 @@ def _metadata(name: str) -> int:
     return {"process_name": 1, "thread_name": 2}.get(name, 0)
 
 
-def _rows(numbered: dict[int, int], values: Any, missing: Any) -> Any:
+def _rows(numbered: dict[int, int], free: Iterator[int], values: Any, missing: Any) -> Any:
     kinds, places = np.unique(values, return_inverse=True)
     seen = set(values[~missing].tolist()) if missing.any() else None
-    rows = [
-        numbered.setdefault(v, len(numbered)) if seen is None or v in seen else 0
-        for v in kinds.tolist()
-    ]  # fmt: skip
+    rows = [_row(numbered, v, free) if seen is None or v in seen else 0 for v in kinds.tolist()]
     return np.array(rows, np.int32)[places.ravel()]
+
+
+def _row(numbered: dict[int, int], value: int, free: Iterator[int]) -> int:
+    if value not in numbered:
+        numbered[value] = next(free)
+    return numbered[value]
 
 
 def _device(row: int, ordinal: int, about: dict[str, Any], known: Names) -> dict[str, Any]:

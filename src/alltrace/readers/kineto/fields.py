@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alltrace.core.kineto import INSIDE, NUMBER, RAW, TEXT, TIME, TRIPLE
+from alltrace.core.kineto import IDENTITY, INSIDE, NUMBER, RAW, TEXT, TIME, TRIPLE
 
 Field = tuple[str, int, tuple[str, ...]]
 
@@ -12,7 +12,7 @@ EVENT: tuple[Field, ...] = (
     ("ph", TEXT, ("ph",)),
     ("cat", TEXT, ("cat",)),
     ("name", TEXT, ("name",)),
-    ("pid", NUMBER, ("pid",)),
+    ("pid", IDENTITY, ("pid",)),
     ("tid", NUMBER, ("tid",)),
     ("ts", TIME, ("ts",)),
     ("dur", TIME, ("dur",)),
@@ -62,6 +62,8 @@ _ARGUMENTS: tuple[Field, ...] = (
     ("size", NUMBER, ("Bytes",)),
     ("allocated", NUMBER, ("Total Allocated",)),
     ("reserved", NUMBER, ("Total Reserved",)),
+    ("merged_rank", NUMBER, ("rank",)),
+    ("merged_pid", NUMBER, ("pid_raw",)),
 )
 
 

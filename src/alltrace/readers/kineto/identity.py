@@ -8,14 +8,16 @@ from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from alltrace.core.kineto import NOTHING, next_event
+from alltrace.core.kineto import IDENTITIES, NOTHING, next_event
 from alltrace.readers.base import Report, ReportProcess, ReportWarning
 from alltrace.readers.kineto import categories
-from alltrace.readers.kineto.events import Scan, Scanner, decoded
+from alltrace.readers.kineto.entities import MOST_DEVICES
+from alltrace.readers.kineto.events import Block, Scan, Scanner
+from alltrace.readers.kineto.names import Names
 from alltrace.readers.kineto.text import PIECE, Text
 from alltrace.trace.errors import InputError, printable
 
@@ -31,17 +33,18 @@ _CAPTURES = "capture_traces"
 _HEAD_BYTES = 2 << 20
 _LONG_HEAD_BYTES = 32 << 20
 _TAIL_BYTES = 1 << 20
-_ALL_RANKS = (b"0", b"default_pg")  # names of the group that the program starts with
+_ALL_RANKS = ("0", "default_pg")  # names of the group that the program starts with
 _SECOND_NS = 10**9
 _DAY_NS = 86_400 * 10**9
 _EPOCH_NS = 10**18  # times above it, which is 2001, count from 1970
 _LATEST_NS = 1 << 62  # the year 2116; later values are not times, and the difference of two of them would not fit 64 bits
 _FEWEST_OF_A_PROCESS = 10
 _LABELS_SHOWN = 4
-_LABEL = re.compile(rb'"pid"\s*:\s*"([^"\\]{1,200})"|"process_name"[^{}]{0,200}"args"\s*:\s*\{\s*"name"\s*:\s*"([^"\\]{1,200})"')
-_PROCESS_BEHIND = re.compile(r"[-_ ]*\d+$")
-_RANKED = re.compile(r"(?:\brank[-_ ]?\d+|\b(?:TP|DP|PP|EP)-?\d+)", re.IGNORECASE)
+_PROCESS_BEHIND = re.compile(r"[-_ ]*(\d{1,18})$")
+_RANK = "rank "
+_RANKED = re.compile(r"\brank[-_ ]?(\d{1,7})|(?<![A-Za-z])(?:TP|DP|PP|EP)-?\d{1,7}", re.IGNORECASE)
 """What a merged trace puts before the ids of processes, or calls processes: `[TP00-DP00-PP00-EP00] 1000`, `rank 3 (node1)`."""
+_MERGED = ("pid", "merged_pid", "merged_rank")
 _HANDLER_NAME = re.compile(r"^(?P<host>.+)_(?P<pid>\d+)\.(?:\d+\.)?pt\.trace\.json", re.IGNORECASE)
 
 
@@ -56,11 +59,14 @@ class Facts:
         roles: Roles of events, by how often.
         group_ranks: Ranks in the group of all ranks that communication calls state, by how often.
         zero_ns: What the trace's clock shows at time 0 of the report: a whole second, not after the first event read.
+        first_ns: What it shows at the first event of the file that has a time.
         whole: Whether the trace ends as it should.
         events: Events read.
         correlated: Kernels with a correlation.
         external: Kernels without one, but with the id of the call that launched them.
-        labels: What events call their processes, of those that name a rank.
+        gpu_pids: Process ids of events on a GPU, by how often.
+        labels: For process ids of a trace that may be merged the rank that their events name, such as `rank 3` or `TP00-DP01`.
+        own_pids: For such ids the one that the process had itself; `NOTHING` if it is not a number.
     """
 
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -69,11 +75,24 @@ class Facts:
     roles: Counter[int] = field(default_factory=Counter)
     group_ranks: Counter[int] = field(default_factory=Counter)
     zero_ns: int = 0
+    first_ns: int | None = None
     whole: bool = False
     events: int = 0
     correlated: int = 0
     external: int = 0
-    labels: set[str] = field(default_factory=set)
+    gpu_pids: Counter[int] = field(default_factory=Counter)
+    labels: dict[int, str] = field(default_factory=dict)
+    own_pids: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def merged(self) -> bool:
+        """Whether tools may have merged it from the traces of several ranks."""
+        return len(set(self.labels.values())) > 1 or len(self.launching) > 1
+
+    @property
+    def launching(self) -> list[int]:
+        """The processes with more than a few events on the host."""
+        return [pid for pid, count in self.pids.items() if (pid > 0 or pid <= IDENTITIES) and count >= _FEWEST_OF_A_PROCESS]
 
     @property
     def first_time_ns(self) -> int | None:
@@ -96,6 +115,21 @@ class Facts:
         return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
+class Process(NamedTuple):
+    """A process of a trace."""
+
+    label: str  # the rank that a merged trace names for it, such as `rank 3`; empty for the only one
+    pid: int
+    pids: tuple[int, ...]  # the ids that a merged trace has for it; none for the only one
+    ordinal: int | None  # the lowest ordinal of its devices
+    gpu: bool
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that its label states by its number."""
+        return int(self.label[len(_RANK) :]) if self.label.startswith(_RANK) and self.label[len(_RANK) :].isdecimal() else None
+
+
 class _Bytes(Text):
     """Bytes in memory, read like a file."""
 
@@ -111,8 +145,8 @@ class _Bytes(Text):
         self._data = b""
 
 
-def look_at_head(path: Path, most: int = _HEAD_BYTES) -> Facts:
-    """The facts from the first `most` bytes.
+def look_at_head(path: Path, most: int | None = _HEAD_BYTES) -> Facts:
+    """The facts from the first `most` bytes, or from all.
 
     Raises:
         InputError: It is empty, not such a trace, or a trace of another tool.
@@ -123,8 +157,6 @@ def look_at_head(path: Path, most: int = _HEAD_BYTES) -> Facts:
         _take(facts, reader, first=True)
         done = reader.scan.whole and not text.cut
     facts.whole = done
-    with closing(Text(path)) as text:
-        facts.labels |= _labels(text.read(most))
     if not reader.scan.found and not reader.scan.metadata and not facts.events:
         found = "it is empty" if path.stat().st_size == 0 else "it does not start with a list of events"
         raise InputError(path, found=found, expected=EXPECTED)
@@ -136,19 +168,23 @@ def look_at_head(path: Path, most: int = _HEAD_BYTES) -> Facts:
 
 
 def look_at_all(path: Path, head: Facts) -> Facts:
-    """The facts from 32 MiB and the end: also metadata written after the events, and whether the trace is complete and valid."""
+    """The facts from 32 MiB and the end: also metadata written after the events, and whether the trace is complete and valid.
+
+    Of a trace that may be merged they are from all of it, because any part may have a process that no other has.
+    """
     if head.whole:
         return head
     facts = look_at_head(path, _LONG_HEAD_BYTES)
-    facts.zero_ns = head.zero_ns
     if not facts.whole:
         _look_at_tail(path, facts)
+        if facts.merged:
+            facts = look_at_head(path, None)
+    facts.zero_ns, facts.first_ns = head.zero_ns, head.first_ns
     return facts
 
 
 def _look_at_tail(path: Path, facts: Facts) -> None:
     data, whole = _tail(path)
-    facts.labels |= _labels(data)
     at = next_event(data, 0, len(data))
     if at < 0:  # no event in sight: metadata as long as that is read from the beginning
         with closing(Text(path)) as text:
@@ -177,10 +213,9 @@ def _tail(path: Path) -> tuple[bytes, bool]:
 
 def _take(facts: Facts, reader: Scanner, *, first: bool) -> None:
     scan: Scan = reader.scan
+    known = Names(scan.texts)
     for block in reader.blocks():
-        roles = np.array([categories.role_of(decoded(t)) for t in scan.texts] + [categories.OTHER])
-        codes = block["cat"]
-        role = roles[np.where(codes == NOTHING, len(scan.texts), codes)]
+        role = known.classes("role", categories.role_of, block["cat"], categories.OTHER)
         facts.events += len(role)
         facts.roles.update(role.tolist())
         kernels = role == categories.KERNEL
@@ -190,15 +225,18 @@ def _take(facts: Facts, reader: Scanner, *, first: bool) -> None:
         for roles_of, column, counter in (
             (categories.ON_HOST, "pid", facts.pids),
             (categories.ON_GPU, "device", facts.devices),
+            (categories.ON_GPU, "pid", facts.gpu_pids),
         ):
             values = block[column][np.isin(role, roles_of)]
             counter.update(values[values != NOTHING].tolist())
-        stated = block["rank"][np.isin(block["group"], [n for n, t in enumerate(scan.texts) if t in _ALL_RANKS])]
+        _note_labels(facts, block, known)
+        stated = block["rank"][known.classes("all", lambda text: int(text in _ALL_RANKS), block["group"]) == 1]
         facts.group_ranks.update(stated[stated >= 0].tolist())
         times = block["ts"][(block["ts"] != NOTHING) & (role != categories.OTHER)]
         if first and len(times):
             times = times[times > 0] if (times > 0).any() else times  # events that lost their time have 0, or 0 less the base
             facts.zero_ns = int(times.min()) // _SECOND_NS * _SECOND_NS
+            facts.first_ns = int(times[0])
             first = False
     facts.metadata.update(scan.metadata)
 
@@ -208,38 +246,68 @@ def is_of_capture(path: Path) -> bool:
     return PurePath(path).parent.name == _CAPTURES
 
 
-def _check_one_process(path: Path, facts: Facts) -> None:
-    """Refuse a trace that tools have merged from those of several ranks."""
-    launching = [pid for pid, count in facts.pids.items() if pid > 0 and count >= _FEWEST_OF_A_PROCESS]
-    if len(facts.labels) < 2 and len(launching) < 2:
-        return
-    named = sorted(facts.labels) if len(facts.labels) > 1 else [f"process {pid}" for pid in sorted(launching)]
+def _note_labels(facts: Facts, block: Block, known: Names) -> None:
+    """Take the ranks that events name: in a text as process id, in the name of their process, or as an argument."""
+    pids, labels = block["pid"], block["label"]
+    named = (known.classes("process_name", lambda text: int(text == "process_name"), block["name"]) == 1) & (labels != NOTHING)
+    called = {pid: known.text(label) for pid, label in zip(pids[named].tolist(), labels[named].tolist(), strict=True)}
+    for pid in np.unique(pids[(pids <= IDENTITIES) & (pids != NOTHING)]).tolist():
+        text = known.text(IDENTITIES - pid)
+        behind = _PROCESS_BEHIND.search(text)
+        facts.own_pids[pid] = int(behind[1]) if behind else NOTHING
+        called[pid] = text[: behind.start()] if behind and _RANKED.search(text[: behind.start()]) else text
+    facts.labels |= {pid: label for pid, text in called.items() if (label := _rank_named(text))}
+    merged = block["merged_pid"] != NOTHING
+    if merged.any():
+        for pid, own, rank in np.unique(np.stack([block[f][merged] for f in _MERGED]), axis=1).T.tolist():
+            if rank >= 0:
+                facts.labels[pid], facts.own_pids[pid] = f"{_RANK}{rank}", own
+
+
+def _rank_named(text: str) -> str:
+    """The rank that a text names, in words that are the same for all processes of it; empty if it names none."""
+    return "-".join(m[0].upper() if m[1] is None else f"{_RANK}{int(m[1])}" for m in _RANKED.finditer(text))
+
+
+def processes_of(path: Path, facts: Facts) -> list[Process]:
+    """The processes of a trace: one, or one for each rank that a merged trace names.
+
+    Raises `InputError`: it holds several, and some name no rank.
+    """
+    working = {*facts.launching, *facts.gpu_pids}
+    if not facts.merged:
+        pid = next((pid for pid, _ in facts.pids.most_common() if pid > IDENTITIES), 0)
+        ordinal = min((d for d in facts.devices if d >= 0), default=None)
+        return [Process("", pid, (), ordinal, any(facts.roles[r] for r in categories.ON_GPU))]
+    if working <= facts.labels.keys():
+        labels = {facts.labels[pid] for pid in working}
+        return [_labelled(facts, label) for label in sorted(labels, key=lambda label: [int(n) for n in re.findall(r"\d+", label)])]
+    named = sorted(set(facts.labels.values())) or [f"process {pid}" for pid in sorted(facts.launching)]
     shown = ", ".join(map(printable, named[:_LABELS_SHOWN])) + (", ..." if len(named) > _LABELS_SHOWN else "")
     raise InputError(
         path,
         found=f"it holds {len(named)} processes ({shown}), as a trace does that was merged from those of several ranks",
         expected="the trace of one process",
-        advice="give the traces from before they were merged; for a trace that alltrace exported, its run",
+        advice="give the traces from before they were merged",
     )
 
 
-def _labels(text: bytes) -> set[str]:
-    """What process ids, or the names of processes, say of ranks."""
-    labels = {m[1] or m[2] for m in _LABEL.finditer(text)}
-    return {
-        label
-        for raw in labels
-        if (label := _PROCESS_BEHIND.sub("", raw.decode("utf-8", "replace")).strip()) and _RANKED.search(label)
-    }
+def _labelled(facts: Facts, label: str) -> Process:
+    """The process of a rank that a merged trace names."""
+    pids = tuple(sorted(pid for pid, own in facts.labels.items() if own == label))
+    own = {pid: facts.own_pids.get(pid, pid) for pid in pids}
+    pid = max(pids, key=lambda pid: facts.pids[pid])
+    ordinals = [own[p] for p in pids if facts.gpu_pids[p] and 0 <= own[p] < MOST_DEVICES]
+    return Process(label, max(0, own[pid]), pids, min(ordinals, default=None), any(facts.gpu_pids[p] for p in pids))
 
 
 def report_of(path: Path, facts: Facts) -> Report:
     """The identity of the trace.
 
     Raises:
-        InputError: It holds several processes.
+        InputError: It holds several processes, and some name no rank.
     """
-    _check_one_process(path, facts)
+    processes = processes_of(path, facts)
     base = facts.number("baseTimeNanoseconds")
     warnings = []
     if not facts.whole:
@@ -253,21 +321,18 @@ def report_of(path: Path, facts: Facts) -> Report:
     if absolute and not 0 <= utc_ns < _LATEST_NS:
         absolute = False
         warnings.append(ReportWarning("the trace's start time is implausible: its times are not absolute"))
-    pid = facts.pids.most_common(1)[0][0] if facts.pids else 0
+    one = processes[0] if len(processes) == 1 else None
     rank, source = facts.number("distributedInfo", "rank"), "distributedInfo"
     if rank is None and len(facts.group_ranks) == 1:
         rank, source = next(iter(facts.group_ranks)), "record_param_comms"
-    named = _HANDLER_NAME.match(PurePath(path).name)
-    stated = facts.metadata.get("host_name")
-    host = stated if isinstance(stated, str) and stated else named["host"] if named and int(named["pid"]) == pid else None
-    process = ReportProcess(
-        process=0,
-        pid=pid,
-        rank_hint=rank,
-        rank_hint_source=source if rank is not None else None,
-        gpu=any(facts.roles[r] for r in categories.ON_GPU),
-        device_ordinal=min((d for d in facts.devices if d >= 0), default=None),
-    )
+    stated, named = facts.metadata.get("host_name"), _HANDLER_NAME.match(PurePath(path).name)
+    host = stated if isinstance(stated, str) and stated else None
+    if one is None:
+        host, source = None, "label"
+    elif host is None and named and int(named["pid"]) == one.pid:
+        host = named["host"]
+    # if two are on one ordinal, they are on two hosts
+    apart = len({p.ordinal for p in processes}) < len(processes)
     return Report(
         path=str(path),
         format="kineto",
@@ -275,7 +340,22 @@ def report_of(path: Path, facts: Facts) -> Report:
         schema_version=None if facts.number("schemaVersion") is None else str(facts.number("schemaVersion")),
         host=host,
         utc_ns=utc_ns if absolute else None,
-        processes=(process,),
+        start_ns=None if facts.first_ns is None else facts.first_ns - facts.zero_ns,
+        processes=tuple(
+            ReportProcess(
+                process=number,
+                pid=process.pid,
+                name=process.label,
+                gpu=process.gpu,
+                device_ordinal=process.ordinal,
+                rank_hint=hint,
+                rank_hint_source=source if hint is not None else None,
+                host=f"host-{number}" if apart else None,
+                source_id=None if one else number,
+            )
+            for number, process in enumerate(processes)
+            for hint in [rank if one else process.rank]
+        ),
         world_size=facts.number("distributedInfo", "world_size"),
         tables=OF_CAPTURE if is_of_capture(path) else TABLES,
         warnings=tuple(warnings),

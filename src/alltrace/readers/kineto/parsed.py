@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from alltrace.readers.base import ReportWarning
 from alltrace.readers.kineto.communication import Communication
 from alltrace.readers.kineto.counters import Counters
 from alltrace.readers.kineto.entities import Entities
-from alltrace.readers.kineto.events import Scanner
-from alltrace.readers.kineto.identity import TABLES, Facts
+from alltrace.readers.kineto.events import Block, Scanner
+from alltrace.readers.kineto.identity import TABLES, Facts, Process
 from alltrace.readers.kineto.names import Names
 from alltrace.readers.kineto.tables import Tables
 from alltrace.readers.kineto.text import Text
@@ -23,40 +26,85 @@ from alltrace.trace.errors import printable
 _MOST_CATEGORIES = 5
 
 
+class _Process:
+    """What the events of one process are made into."""
+
+    def __init__(self, known: Names, facts: Facts, number: int, process: Process, before: Entities | None) -> None:
+        self._number = number
+        self._pids = process.pids
+        self.metadata = {**facts.metadata}
+        self._own_pids = np.array([facts.own_pids.get(pid, pid) for pid in process.pids], np.int64)
+        self._rank = process.rank
+        self.entities = Entities(process.pid, number, before)
+        self.communication = Communication(known, self.entities, facts.zero_ns, self.metadata)
+        self.counters = Counters(known, self.entities, facts.zero_ns)
+        self.tables = Tables(known, self.entities, facts.zero_ns, facts.first_time_ns, by_external=facts.by_external)
+
+    def add(self, block: Block, spool: Spool) -> None:
+        """Write its rows of a block."""
+        if self._pids:
+            rows = np.flatnonzero(np.isin(block["pid"], self._pids))
+            block = Block(block.values[:, rows], block.first)
+            block["pid"][:] = self._own_pids[np.searchsorted(self._pids, block["pid"])]
+        for table, columns in self.tables.batches(block):
+            spool.append(table, self._owned(columns))
+        self.communication.add(block, self.tables.places)
+        self.counters.add(block, self.tables.places["counters"], self.tables.places["launches"])
+
+    def finish(self, metadata: dict[str, Any]) -> None:
+        """Take the metadata of the whole trace, of which a merged one has that of some rank."""
+        self.metadata.update(metadata)
+        about = self.metadata.get("distributedInfo")
+        if self._pids and isinstance(about, dict):
+            self.metadata["distributedInfo"] = {**about, "rank": self._rank}
+        self.entities.describe(self.metadata.get("deviceProperties"))
+
+    def whole(self) -> Iterator[tuple[str, Any]]:
+        """The tables that are made of all events together."""
+        for table, batch in (("collectives", self.communication.batch()), ("kernel_counters", self.counters.batch())):
+            if batch is not None:
+                yield table, record_batch(table, self._owned(dict(zip(batch.schema.names, batch.columns, strict=True))))
+
+    def _owned(self, columns: dict[str, Any]) -> dict[str, Any]:
+        """The columns, of this process."""
+        return {**columns, "process": np.full(len(columns["process"]), self._number, np.int32)} if self._number else columns
+
+
 class Parsed:
     """A trace with its rows read, table by table."""
 
-    def __init__(self, path: Path, facts: Facts) -> None:
-        pid = facts.pids.most_common(1)[0][0] if facts.pids else 0
+    def __init__(self, path: Path, facts: Facts, processes: Sequence[Process]) -> None:
         self._spool = Spool()
         try:
             with closing(Text(path)) as text:
                 scanner = Scanner(text)
                 self._names = Names(scanner.scan.texts)
-                self._entities = Entities(pid)
-                # the pass also reads the metadata after the events
-                metadata = {**facts.metadata}
-                communication = Communication(self._names, self._entities, facts.zero_ns, metadata)
-                counters = Counters(self._names, self._entities, facts.zero_ns)
-                tables = Tables(self._names, self._entities, facts.zero_ns, facts.first_time_ns, by_external=facts.by_external)
+                self._processes: list[_Process] = []
+                for number, process in enumerate(processes):
+                    before = self._processes[0].entities if number else None
+                    self._processes.append(_Process(self._names, facts, number, process, before))
                 for block in scanner.blocks():
-                    for table, columns in tables.batches(block):
-                        self._spool.append(table, columns)
-                    communication.add(block, tables.places)
-                    counters.add(block, tables.places["counters"], tables.places["launches"])
+                    for one in self._processes:
+                        one.add(block, self._spool)
                 self._goes_on = scanner.scan.whole and scanner.goes_on()
-                metadata.update(scanner.scan.metadata)
-                self._entities.describe(metadata.get("deviceProperties"))
-            self._broken, self._unknown = scanner.scan.broken, tables.unknown
+            self._broken = scanner.scan.broken
+            tables = [one.tables for one in self._processes]
+            self._unknown: dict[str, list[int]] = {}
+            for category, counts in (item for one in tables for item in one.unknown.items()):
+                self._unknown[category] = [a + b for a, b in zip(self._unknown.get(category, (0, 0)), counts, strict=True)]
             self._left_out = {
-                "events left out because their start or duration is missing, 0 or not a number": tables.timeless,
-                "events left out because they begin and do not end (`ph` is B)": tables.begun,
-                "events that name a group of size 0; its size is that of its list of ranks": tables.memberless,
+                "events left out because their start or duration is missing, 0 or not a number": sum(t.timeless for t in tables),
+                "events left out because they begin and do not end (`ph` is B)": sum(t.begun for t in tables),
+                "events that name a group of size 0; its size is that of its list of ranks": sum(t.memberless for t in tables),
             }
             if not scanner.scan.whole and not scanner.array_closed:
                 self._broken = max(0, self._broken - 1)  # the last event of a trace that is cut short
-            self._whole = {"collectives": communication.batch(), "kernel_counters": counters.batch()}
-            self._broken += counters.broken
+            self._whole: dict[str, list[Any]] = {"collectives": [], "kernel_counters": []}
+            for one in self._processes:
+                one.finish(scanner.scan.metadata)  # the pass also reads the metadata after the events
+                for table, batch in one.whole():
+                    self._whole[table].append(batch)
+                self._broken += one.counters.broken
             self._spool.finish()
         except BaseException:
             self._spool.close()
@@ -65,17 +113,16 @@ class Parsed:
     def batches(self, table: str) -> Iterator[Any]:
         """The rows of a canonical table."""
         if table in self._whole:
-            if self._whole[table] is not None:
-                yield self._whole[table]
+            yield from self._whole[table]
             return
         for columns in self._spool.read(table):
             yield record_batch(table, columns)
 
     def dictionaries(self) -> dict[str, Any]:
         """The dictionaries of all rows."""
-        made = self._entities.tables(self._names)
-        made["names"] = self._names.table()
-        return made
+        made = [one.entities.tables(self._names) for one in self._processes]
+        joined = {name: pa.concat_tables([tables[name] for tables in made]) for name in made[0]}
+        return {**joined, "names": self._names.table()}
 
     def warnings(self) -> tuple[ReportWarning, ...]:
         """What was left out of the tables."""

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from alltrace.readers.base import Report, ReportWarning
-from alltrace.readers.kineto.identity import EXPECTED, OF_CAPTURE, TABLES, is_of_capture, look_at_all, look_at_head, report_of
+from alltrace.readers.base import Report, ReportProcess, ReportWarning
+from alltrace.readers.kineto.identity import (
+    EXPECTED,
+    OF_CAPTURE,
+    TABLES,
+    is_of_capture,
+    look_at_all,
+    look_at_head,
+    processes_of,
+    report_of,
+)
 from alltrace.readers.kineto.parsed import Parsed
 from alltrace.trace.errors import InputError
 from alltrace.trace.schema import EVENT_TABLES
@@ -20,21 +29,26 @@ _PACKED = 15
 class KinetoReader:
     """A trace of the PyTorch profiler, opened; see `alltrace.readers.base.ReportReader`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, known: Sequence[ReportProcess] = ()) -> None:
         self._path = path
         self._facts = look_at_head(path)
+        if len(known) > 1:
+            self._facts = look_at_all(path, self._facts)
         self._parsed: Parsed | None = None
 
     @cached_property
     def report(self) -> Report:
         """The identity of the trace; looks at more of it than opening does."""
-        return report_of(self._path, look_at_all(self._path, self._facts))
+        facts = look_at_all(self._path, self._facts)
+        if facts.merged:
+            self._facts = facts
+        return report_of(self._path, facts)
 
     def _pass(self) -> Parsed:
         if self._parsed is None:
             from alltrace.readers.kineto.parsed import Parsed
 
-            self._parsed = Parsed(self._path, self._facts)
+            self._parsed = Parsed(self._path, self._facts, processes_of(self._path, self._facts))
         return self._parsed
 
     def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
@@ -68,12 +82,12 @@ def estimated_rows(path: Path) -> int:
     return path.stat().st_size * (1 if path.name.lower().endswith(".json") else _PACKED) // _BYTES_OF_AN_EVENT
 
 
-def open_report(path: Path) -> KinetoReader:
-    """Open a trace: JSON, plain or compressed.
+def open_report(path: Path, known: Sequence[ReportProcess] = ()) -> KinetoReader:
+    """Open a trace: JSON, plain or compressed. `known`: its processes, if it was opened before and is merged.
 
     Raises `InputError`: it is damaged from its beginning or not such a trace.
     """
     try:
-        return KinetoReader(path)
+        return KinetoReader(path, known)
     except OSError as error:
         raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=EXPECTED) from error

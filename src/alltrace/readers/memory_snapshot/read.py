@@ -15,11 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.readers.base import Report, ReportProcess, ReportWarning
+from alltrace.readers.dictionaries import NameIds, dictionary_tables
 from alltrace.readers.plain_pickle import PickleRefusedError, decode
 from alltrace.readers.spool import record_batch
 from alltrace.trace.errors import InputError
-from alltrace.trace.names import name_id
-from alltrace.trace.schema import TABLES
 
 EXPECTED = "a snapshot of PyTorch's allocator (torch.cuda.memory._dump_snapshot) with a history of version 2.1 or later"
 _EMPTY = "its history is empty (call torch.cuda.memory._record_memory_history before the part to record)"
@@ -41,7 +40,7 @@ class SnapshotReader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._names: dict[int, str] = {}
+        self._names = NameIds()
         content = _content(path)
         traces = content["device_traces"]
         by_device = {n: rows for n, trace in enumerate(traces) if len((rows := _rows(path, content, n, trace))["time"])}
@@ -67,8 +66,7 @@ class SnapshotReader:
         number = 1
         for row, rows in enumerate(self._rows):
             count = len(rows["time"])
-            stacks = {stack: name_id(stack) for stack in set(rows["stack"]) if stack}
-            self._names.update({key: stack for stack, key in stacks.items()})
+            stacks = {stack: self._names.add(stack) for stack in set(rows["stack"]) if stack}
             columns = {
                 "time": rows["time"] - self._zero_ns,
                 "process": np.zeros(count, np.int32),
@@ -87,12 +85,8 @@ class SnapshotReader:
 
     def dictionaries(self) -> dict[str, pa.Table]:
         """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
-        tables: dict[str, list[dict[str, Any]]] = {
-            "processes": [{"process": 0}],
-            "devices": [{"device": row, "ordinal": n, "gpu": n} for row, n in enumerate(self._devices)],
-            "names": [{"id": key, "value": text} for key, text in self._names.items()],
-        }
-        return {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in tables.items()}
+        devices = [{"device": row, "ordinal": n, "gpu": n} for row, n in enumerate(self._devices)]
+        return dictionary_tables({"processes": [{"process": 0}], "devices": devices}, self._names)
 
     def warnings(self) -> tuple[ReportWarning, ...]:
         """None; see `ReportReader.warnings`."""
@@ -139,7 +133,7 @@ def _lists(value: Any) -> bool:
 def _rows(path: Path, content: dict[str, Any], device: int, trace: list[dict[str, Any]]) -> dict[str, Any]:
     """What the allocator did on a device, in order of time, with its memory after each event."""
     times, changes, reserves, addresses, stacks = [], [], [], [], []
-    known: dict[int, str] = {}
+    stack_of: dict[int, str] = {}
     for event in trace:
         action = event.get("action")
         sign, reserved = _GIVEN.get(str(action), 0), _RESERVED.get(str(action), 0)
@@ -158,7 +152,7 @@ def _rows(path: Path, content: dict[str, Any], device: int, trace: list[dict[str
         reserves.append(reserved * size)
         addresses.append(address if 0 < address < _MOST else 0)
         frames = event.get("frames")
-        stacks.append(known.setdefault(id(frames), _stack(frames)) if sign > 0 else "")
+        stacks.append(stack_of.setdefault(id(frames), _stack(frames)) if sign > 0 else "")
     order = np.argsort(np.array(times, np.int64), kind="stable")
     change, reserve = np.array(changes, np.int64)[order], np.array(reserves, np.int64)[order]
     allocated, taken = _at_the_end(content["segments"], device)

@@ -13,11 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from alltrace.readers.base import Report, ReportProcess, ReportWarning
+from alltrace.readers.dictionaries import NameIds, dictionary_tables
 from alltrace.readers.nccl_inspector.records import EXPECTED, read_inspector
 from alltrace.readers.spool import record_batch
 from alltrace.trace.errors import InputError
-from alltrace.trace.names import name_id
-from alltrace.trace.schema import TABLES
 
 _TABLE = "collectives"
 _SECOND_NS = 10**9
@@ -40,7 +39,7 @@ class InspectorReader:
         self._communicators = file.communicators
         starts = [int(o.end_ns or 0) - round(1000 * o.duration_us) for o in self._timed]
         self._zero_ns = min(starts) // _SECOND_NS * _SECOND_NS
-        self._names: dict[int, str] = {}
+        self._names = NameIds()
         world = max(file.communicators.values(), key=lambda c: c.size)
         process = ReportProcess(
             process=0, pid=file.pid, gpu=True, rank_hint=world.rank, rank_hint_source="the largest communicator", host=None
@@ -75,8 +74,8 @@ class InspectorReader:
                 "end": end,
                 "process": [0] * len(its),
                 "device": [0] * len(its),
-                "communicator": [self._name(o.communicator) for o in its],
-                "op": [self._name(o.op) for o in its],
+                "communicator": [self._names.add(o.communicator) for o in its],
+                "op": [self._names.add(o.op) for o in its],
                 # a message's number counts those of its rank alone
                 "sequence": [o.sequence if o.peer is None else None for o in its],
                 "bytes": [o.bytes for o in its],
@@ -87,20 +86,10 @@ class InspectorReader:
             }
             yield _TABLE, record_batch(_TABLE, columns)
 
-    def _name(self, text: str) -> int:
-        key = name_id(text)
-        self._names[key] = text
-        return key
-
     def dictionaries(self) -> dict[str, pa.Table]:
         """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
         process = self.report.processes[0]
-        tables: dict[str, list[dict[str, Any]]] = {
-            "processes": [{"process": 0, "pid": process.pid}],
-            "devices": [{"device": 0}],
-            "names": [{"id": key, "value": text} for key, text in self._names.items()],
-        }
-        return {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in tables.items()}
+        return dictionary_tables({"processes": [{"process": 0, "pid": process.pid}], "devices": [{"device": 0}]}, self._names)
 
     def warnings(self) -> tuple[ReportWarning, ...]:
         """None; see `ReportReader.warnings`."""

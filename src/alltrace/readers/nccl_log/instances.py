@@ -90,21 +90,21 @@ class Instances:
 
     def _apply(self, number: int, event: CommunicatorEvent) -> None:
         current = int(self._current[number])
-        known = self.all[current] if current >= 0 else None
+        instance = self.all[current] if current >= 0 else None
         if event.what.startswith("Init"):
             rank = int(event.fields["rank"])
-            goes_on = known is not None and known.begin_line is not None and not known.complete and known.rank == rank
-            if event.what == "Init START" or known is None or not goes_on:
-                known = Instance(*self._communicators[number], begin_line=event.line)
-                self._new(number, known)
-            known.complete = event.what == "Init COMPLETE"
-            _fill(known, event.fields)
+            goes_on = instance is not None and instance.begin_line is not None and not instance.complete and instance.rank == rank
+            if event.what == "Init START" or instance is None or not goes_on:
+                instance = Instance(*self._communicators[number], begin_line=event.line)
+                self._new(number, instance)
+            instance.complete = event.what == "Init COMPLETE"
+            _fill(instance, event.fields)
         elif event.what == "placement":
-            if known is None or known.complete:
-                known = Instance(*self._communicators[number], begin_line=event.line)
-                self._new(number, known)
-            _fill(known, event.fields)
-        elif known is not None and event.what in ("Destroy COMPLETE", "Abort COMPLETE"):
+            if instance is None or instance.complete:
+                instance = Instance(*self._communicators[number], begin_line=event.line)
+                self._new(number, instance)
+            _fill(instance, event.fields)
+        elif instance is not None and event.what in ("Destroy COMPLETE", "Abort COMPLETE"):
             self._current[number] = -1
 
 

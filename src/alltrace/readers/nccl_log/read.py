@@ -136,7 +136,7 @@ class _Reading:
         at = 0
         while at < len(data):
             self._make_room()
-            known = len(self._comm_numbers)
+            before = len(self._comm_numbers)
             calls, careful, comms, lines, foreign, stopped = scan(
                 data[at:],
                 self._lines,
@@ -148,11 +148,11 @@ class _Reading:
                 self._comm_keys,
                 self._comm_values,
                 self._comms,
-                known,
+                before,
                 self._calls_out,
                 self._careful_out,
             )
-            for number in range(known, comms):
+            for number in range(before, comms):
                 pair = int(self._comms[number, 0]), int(self._comms[number, 1])
                 self._comm_numbers[pair] = number
                 self._records.communicators.append(pair)

@@ -59,13 +59,13 @@ class Devices:
         for *numbers, uuid_value in small_rows(source, "TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid", "uuid"):
             gpu_id, ordinal, process = _fitting("gpu", numbers[0]), _fitting("ordinal", numbers[1]), whole(numbers[2])
             uuid = _text(uuid_value)
-            known = next((g for g in self._gpus if uuid and g.uuid == uuid), None)
-            if known is None and gpu_id is not None:
-                known = self._by_id.get(gpu_id)
-            if known is None and uuid:
-                known = _Gpu(gpu_id, ordinal, None, None, uuid, {})
-            if known is not None and ordinal is not None and process is not None:
-                self._by_process.setdefault((process, ordinal), known)
+            device = next((g for g in self._gpus if uuid and g.uuid == uuid), None)
+            if device is None and gpu_id is not None:
+                device = self._by_id.get(gpu_id)
+            if device is None and uuid:
+                device = _Gpu(gpu_id, ordinal, None, None, uuid, {})
+            if device is not None and ordinal is not None and process is not None:
+                self._by_process.setdefault((process, ordinal), device)
         self._visible: dict[int, _Gpu] | None = None
         self._rows: dict[tuple[str, object], int] = {}
         self._listed: list[tuple[_Gpu, int | None]] = []
@@ -145,12 +145,12 @@ def _old_gpus(source: RawSource, gpus: list[_Gpu]) -> Any:
     fields = ("pid", "deviceId", "name", "pciBusId", *columns)
     for pid, ordinal, name, place, *numbers in small_rows(source, "TARGET_INFO_CUDA_GPU", *fields):
         bus = _text(place)
-        known = next((g for g in gpus if g.bus_id and bus and g.bus_id.lower() == bus.lower()), None)
+        gpu = next((g for g in gpus if g.bus_id and bus and g.bus_id.lower() == bus.lower()), None)
         values = dict(zip(_NUMBERS, (_fitting(c, n) for c, n in zip(_NUMBERS, numbers, strict=True)), strict=True))
-        if known is not None:
-            known.numbers.update({k: values.get(k) for k, v in known.numbers.items() if v is None})
+        if gpu is not None:
+            gpu.numbers.update({k: values.get(k) for k, v in gpu.numbers.items() if v is None})
         if whole(pid) is not None:
-            yield whole(pid), known or _Gpu(None, _fitting("ordinal", ordinal), _text(name), bus, None, values)
+            yield whole(pid), gpu or _Gpu(None, _fitting("ordinal", ordinal), _text(name), bus, None, values)
 
 
 def _text(value: Any) -> str | None:

@@ -52,9 +52,9 @@ class Entities:
         """Thread rows (int32 Arrow array) of global thread ids (int64 Arrow array); null stays null."""
         numbers, nothing = unpacked(global_ids)
         rows = _rows(self._threads, numbers, nothing)
-        known = len(self._thread_process)
-        if len(self._threads.keys) > known:
-            fresh = np.array(self._threads.keys[known:], np.int64) >> TID_BITS
+        before = len(self._thread_process)
+        if len(self._threads.keys) > before:
+            fresh = np.array(self._threads.keys[before:], np.int64) >> TID_BITS
             self._thread_process = np.concatenate((self._thread_process, self._processes.rows(fresh)))
         return pa.array(rows, pa.int32(), mask=nothing)
 

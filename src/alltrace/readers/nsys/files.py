@@ -80,11 +80,11 @@ class Files:
 
     def _descriptors(self) -> tuple[dict[int, str], dict[int, int]]:
         """The path of each access, and the global id of its process."""
-        known: dict[int, int] = {}
+        process_of: dict[int, int] = {}
         for column in ("PROCESSES", "ThreadNames"):
             for (number,) in small_rows(self._source, column, "globalPid" if column == "PROCESSES" else "globalTid"):
                 if isinstance(number, int):
-                    known.setdefault(pid_of(number), number & ~TID_MASK)
+                    process_of.setdefault(pid_of(number), number & ~TID_MASK)
         paths: dict[int, str] = {}
         owners: dict[int, int] = {}
         for access, process, path in small_rows(self._source, _DESCRIPTORS, "fileAccessId", "processId", "filePath"):
@@ -93,7 +93,7 @@ class Files:
                 continue
             paths[number] = str(path or "")
             if pid is not None:
-                owners[number] = pid & ~TID_MASK if pid > TID_MASK else known.get(pid, _VM | pid << TID_BITS)
+                owners[number] = pid & ~TID_MASK if pid > TID_MASK else process_of.get(pid, _VM | pid << TID_BITS)
         return paths, owners
 
     def _kinds(self) -> dict[int, int]:

@@ -144,12 +144,12 @@ class Generic:
 
     def _names(self, kind: int | None, label: str) -> tuple[int, int]:
         """Ids of the names of source and metric."""
-        known = self._named.get((kind, label))
-        if known is None:
+        ids = self._named.get((kind, label))
+        if ids is None:
             source, event = self._type(kind)
             metric = f"{event}: {label}" if event else label
-            known = self._named[kind, label] = self._strings.add(_sound(source)), self._strings.add(_sound(metric))
-        return known
+            ids = self._named[kind, label] = self._strings.add(_sound(source)), self._strings.add(_sound(metric))
+        return ids
 
     def _type(self, kind: int | None) -> tuple[str, str]:
         """The names of the source and of the type of an event."""

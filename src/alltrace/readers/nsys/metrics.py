@@ -67,13 +67,13 @@ class Metrics:
         names = {}
         for kind, metric, name in small_rows(self._source, "TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName"):
             names[whole(kind), whole(metric)] = str(name)
-        known = _Pairs(names, self._strings)
+        pairs = _Pairs(names, self._strings)
         for columns, count in self._batches(table, "timestamp", "typeId", "metricId", "value"):
             kinds, _ = unpacked(as_integers(columns["typeId"]))
             rows = {
                 "time": as_integers(columns["timestamp"]),
                 "device": self._gpus(kinds),
-                "metric": known.ids(kinds, unpacked(as_integers(columns["metricId"]))[0]),
+                "metric": pairs.ids(kinds, unpacked(as_integers(columns["metricId"]))[0]),
                 "value": _floats(columns["value"]),
             }
             yield record_batch(canonical, rows, count)
@@ -89,13 +89,13 @@ class Metrics:
         names = {}
         for metrics, index, name in small_rows(self._source, "TARGET_INFO_NETWORK_METRICS", "metricsListId", "metricsIdx", "name"):
             names[whole(metrics), whole(index)] = str(name)
-        known = _Pairs(names, self._strings)
+        pairs = _Pairs(names, self._strings)
         adapters = self._adapters() if canonical == "nic_metrics" else {}
         for columns, count in self._batches(table, "start", "end", "globalId", "metricsListId", "metricsIdx", "value"):
             rows = {
                 "start": as_integers(columns["start"]),
                 "end": as_integers(columns["end"]),
-                "metric": known.ids(
+                "metric": pairs.ids(
                     unpacked(as_integers(columns["metricsListId"]))[0], unpacked(as_integers(columns["metricsIdx"]))[0]
                 ),
                 "value": _floats(columns["value"]),

@@ -264,7 +264,7 @@ _NUMBERS = ("uint64Value", "int64Value", "doubleValue", "uint32Value", "int32Val
 
 
 def _binary_texts(batch: Any, values: Any, payloads: Payloads) -> Any:
-    known = "domainId" in batch.schema.names
-    domains = as_integers(batch.column("domainId")).to_pylist() if known else [None] * batch.num_rows
+    has_domain = "domainId" in batch.schema.names
+    domains = as_integers(batch.column("domainId")).to_pylist() if has_domain else [None] * batch.num_rows
     pairs = zip(domains, values.to_pylist(), strict=True)
     return pa.array([None if data is None else payloads.decode(domain, data) for domain, data in pairs], pa.string())

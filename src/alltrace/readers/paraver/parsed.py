@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from alltrace.core import paraver as core
 from alltrace.core.paraver import CHANGES, PUNCTUAL
+from alltrace.readers.dictionaries import NameIds, dictionary_tables
 from alltrace.readers.paraver import labels as ev
 from alltrace.readers.paraver.identity import Facts, beside
 from alltrace.readers.paraver.labels import EventType
@@ -20,7 +21,6 @@ from alltrace.readers.paraver.parsing import Lines, read_lines
 from alltrace.readers.spool import Spool, record_batch, strict
 from alltrace.trace.arrays import Int64
 from alltrace.trace.mpi_sizes import message_of_buffers
-from alltrace.trace.names import name_id
 from alltrace.trace.schema import TABLES
 
 CALL_SLOT, LAST_WORK = 0, 4
@@ -44,7 +44,7 @@ class Parsed:
 
     def __init__(self, path: Path, facts: Facts) -> None:
         self._facts = facts
-        self._names: dict[int, str] = {}
+        self._names = NameIds()
         self._known = _slots_of(ev.read_pcf(beside(path, ".pcf")))
         self._devices: dict[tuple[int, int], int] = {}
         self._streams = [t.ordinal is not None for t in facts.threads]
@@ -61,8 +61,8 @@ class Parsed:
             raise
 
     def _read(self, path: Path) -> None:
-        known = self._known
-        slots = known.slots
+        tables = self._known
+        slots = tables.slots
         threads = len(self._facts.threads)
         heads, waiting = np.full((threads, len(slots)), -1, np.int64), np.full((threads, 2), -1, np.int64)
         places = _places(_OPEN)
@@ -76,8 +76,8 @@ class Parsed:
             line = 0
             while True:
                 line = core.pair(
-                    line, lines.values, lines.offsets, lines.wrong, self._first, known.types, known.slot_of, kinds,
-                    known.place_of, heads, waiting, depths, places, out, counters, ev.LENGTH, CALL_SLOT, LAST_WORK, ev.TAG_KERNEL,
+                    line, lines.values, lines.offsets, lines.wrong, self._first, tables.types, tables.slot_of, kinds,
+                    tables.place_of, heads, waiting, depths, places, out, counters, ev.LENGTH, CALL_SLOT, LAST_WORK, ev.TAG_KERNEL,
                 )  # fmt: skip
                 if line == len(lines.wrong):
                     break
@@ -139,7 +139,7 @@ class Parsed:
         elif slot.table == "graphs":
             columns |= {c: _known(details[c]) for c in ("graph", "graph_exec")}
         else:
-            names = pa.array(np.array([self._name(t) for t in texts], np.int64)[inverse])
+            names = pa.array(np.array([self._names.add(t) for t in texts], np.int64)[inverse])
             columns["name"] = names
             if slot.table == "kernels":
                 columns["short_name"] = names
@@ -148,7 +148,7 @@ class Parsed:
             if word is not None:
                 columns["kind"] = pa.array(word).dictionary_encode().take(pa.array(inverse))
         if slot.table == "ranges" and slot.word is not None:
-            columns["domain"] = pa.array(np.full(len(places), self._name(slot.word)))
+            columns["domain"] = pa.array(np.full(len(places), self._names.add(slot.word)))
         if slot.table == "mpi":
             size = message_of_buffers(columns["name"].to_numpy(), details["sent"], details["received"])
             columns |= {"bytes": _known(size), "sent_bytes": _known(details["sent"]), "recv_bytes": _known(details["received"])}
@@ -165,11 +165,6 @@ class Parsed:
             return ["start-wait" if slot.word == "p2p" and "Wait" in t else slot.word or "other" for t in texts]
         return [slot.word or "other"] * len(texts) if slot.table == "openacc" else None
 
-    def _name(self, text: str) -> int:
-        key = name_id(text)
-        self._names[key] = text
-        return key
-
     def batches(self, table: str) -> Iterator[Any]:
         """The rows of a canonical table."""
         for columns in self._spool.read(table):
@@ -180,7 +175,7 @@ class Parsed:
         facts = self._facts
         processes = [{"process": n, "pid": pid} for n, (_, pid) in enumerate(facts.ranks)]
         threads = [
-            {"thread": place, "process": t.task, "name": self._name(t.name) if t.name else None}
+            {"thread": place, "process": t.task, "name": self._names.add(t.name) if t.name else None}
             for place, t in enumerate(facts.threads)
             if not self._streams[place]
         ]
@@ -189,10 +184,7 @@ class Parsed:
             {"device": row, "ordinal": max(ordinal, 0), "gpu": max(cpu - 1, 0), "uuid": self._uuid(cpu)}
             for (cpu, ordinal), row in self._devices.items()
         ]
-        tables = {"processes": processes, "threads": threads, "streams": streams, "devices": devices}
-        names = [{"id": key, "value": text} for key, text in self._names.items()]
-        tables["names"] = names
-        return {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in tables.items()}
+        return dictionary_tables({"processes": processes, "threads": threads, "streams": streams, "devices": devices}, self._names)
 
     def _uuid(self, cpu: int) -> str | None:
         """What the trace calls a GPU, less its host's name."""

@@ -129,8 +129,8 @@ class _Process:
         return len(self._events)
 
     def _string(self, text: Any) -> int:
-        known = _value(text)
-        return self._strings.setdefault(known if isinstance(known, str) else "", len(self._strings) + 1)
+        value = _value(text)
+        return self._strings.setdefault(value if isinstance(value, str) else "", len(self._strings) + 1)
 
     def _place(self, record: Mapping[str, Any]) -> tuple[Any, ...]:
         tid = _int(record.get("thread_id"))
@@ -143,8 +143,8 @@ class _Process:
         number, operation = _int(record.get("kind")), _int(record.get("operation"))
         kind = self._kinds[number] if number is not None and 0 <= number < len(self._kinds) else {}
         operations = _list(kind.get("operations"))
-        known = operation is not None and 0 <= operation < len(operations)
-        return str(kind.get("kind") or ""), str(operations[operation]) if known and operation is not None else ""
+        is_listed = operation is not None and 0 <= operation < len(operations)
+        return str(kind.get("kind") or ""), str(operations[operation]) if is_listed and operation is not None else ""
 
     def _dispatches(self, records: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
         for number, record in enumerate(map(_object, _list(records.get("kernel_dispatch"))), 1):

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from alltrace.readers.base import ENVIRONMENT_ALLOWED, Report, ReportProcess, ReportWarning
+from alltrace.readers.dictionaries import NameIds, dictionary_tables
 from alltrace.readers.nsys.sqlite.database import Watch, connection, plan_access, quoted
 from alltrace.readers.nsys.sqlite.detect import open_file, read_header
 from alltrace.readers.rocpd import JSON_SUFFIX
@@ -19,7 +20,7 @@ from alltrace.readers.rocpd.layout import TableSet, table_sets
 from alltrace.readers.spool import record_batch
 from alltrace.trace.errors import InputError
 from alltrace.trace.launches import short_name
-from alltrace.trace.names import name_id, text_of_bytes
+from alltrace.trace.names import text_of_bytes
 from alltrace.trace.schema import EVENT_TABLES, TABLES
 from alltrace.trace.scratch import scratch_folder
 
@@ -53,7 +54,7 @@ class RocpdReader:
         finally:
             os.close(descriptor)
         self.folder: TemporaryDirectory[str] | None = None  # of the database that was made of JSON
-        self._names: dict[int, str] = {}
+        self._names = NameIds()
         self._rows_left_out = 0
         with connection(self._access) as opened:
             declared = {
@@ -99,7 +100,9 @@ class RocpdReader:
                 environment = own if row == 0 else environment
                 self._removed += removed
                 program = _text(command).split(" ")[0].rsplit("/", 1)[-1]
-                self._processes.append({"process": row, "pid": _int(pid) or 0, "name": self._id(program) if program else None})
+                self._processes.append(
+                    {"process": row, "pid": _int(pid) or 0, "name": self._names.add(program) if program else None}
+                )
             for key, pid, tid, name in self._select(of, "rocpd_info_thread", ("id", "pid", "tid", "name")):
                 row = len(self._threads)
                 self._thread_of[of.suffix, key] = row
@@ -115,11 +118,11 @@ class RocpdReader:
 
     def _device(self, row: int, ordinal: int | None, name: str, about: dict[str, Any]) -> dict[str, Any]:
         domain, place = about.get("domain"), about.get("location_id")
-        known = isinstance(place, int) and 0 <= place < 1 << 16 and isinstance(domain, int) and 0 <= domain < _INT32
-        bus = f"{domain:04x}:{place >> 8:02x}:{place >> 3 & 31:02x}.{place & 7}" if known and isinstance(place, int) else None
+        is_place = isinstance(place, int) and 0 <= place < 1 << 16 and isinstance(domain, int) and 0 <= domain < _INT32
+        bus = f"{domain:04x}:{place >> 8:02x}:{place >> 3 & 31:02x}.{place & 7}" if is_place and isinstance(place, int) else None
         count = about.get("cu_count")
         return {
-            "device": row, "ordinal": ordinal, "gpu": ordinal, "bus_id": bus, "name": self._id(name) if name else None,
+            "device": row, "ordinal": ordinal, "gpu": ordinal, "bus_id": bus, "name": self._names.add(name) if name else None,
             "sm_count": count if isinstance(count, int) and 0 <= count < _INT32 else None,
         }  # fmt: skip
 
@@ -184,8 +187,8 @@ class RocpdReader:
             yield {
                 **times,
                 **self._on_device(of, agent, queue, stream, call),
-                "name": self._id(name),
-                "short_name": self._id(short_name(name)),
+                "name": self._names.add(name),
+                "short_name": self._names.add(short_name(name)),
                 # a grid of HSA counts work items, not groups of them
                 **{f"grid_{a}": _groups(g, b) for a, g, b in zip("xyz", blocks, threads, strict=True)},
                 **{f"block_{a}": _int32(b) for a, b in zip("xyz", threads, strict=True)},
@@ -222,12 +225,12 @@ class RocpdReader:
     def _api(self, of: TableSet) -> Iterator[dict[str, Any]]:
         for category, name, row in self._calls(of):
             if not category.startswith("MARKER"):
-                yield {**row, "name": self._id(name), "kind": "driver" if category.startswith("HSA") else "runtime"}
+                yield {**row, "name": self._names.add(name), "kind": "driver" if category.startswith("HSA") else "runtime"}
 
     def _ranges(self, of: TableSet) -> Iterator[dict[str, Any]]:
         for number, (category, name, row) in enumerate(self._calls(of), 1):
             if category.startswith("MARKER"):
-                yield {**row, "name": self._id(name), "kind": "pushpop", "source_row": number}
+                yield {**row, "name": self._names.add(name), "kind": "pushpop", "source_row": number}
 
     def _memory(self, of: TableSet) -> Iterator[dict[str, Any]]:
         columns = (*_PLACE, "agent_id", "type", "level", "address", "size")
@@ -252,11 +255,11 @@ class RocpdReader:
                 number[agent] = number.get(agent, 0) + 1
                 dispatches[event] = {
                     "time": times["start"], "process": times["process"], "device": self._device_of.get((of.suffix, agent)),
-                    "number": number[agent], "name": self._id(symbols.get(kernel, ("unknown_kernel", None))[0]),
+                    "number": number[agent], "name": self._names.add(symbols.get(kernel, ("unknown_kernel", None))[0]),
                 }  # fmt: skip
         for event, metric, value in self._select(of, "rocpd_pmc_event", ("event_id", "pmc_id", "value")):
             if event in dispatches and isinstance(value, int | float):
-                yield {**dispatches[event], "metric": self._id(metrics.get(metric, "unknown")), "value": float(value)}
+                yield {**dispatches[event], "metric": self._names.add(metrics.get(metric, "unknown")), "value": float(value)}
 
     def _symbols(self, of: TableSet) -> dict[Any, tuple[str, int | None]]:
         """Names of kernels, and the registers of each."""
@@ -286,21 +289,12 @@ class RocpdReader:
         }
 
     def _named(self, text: Any) -> int | None:
-        return self._id(_text(text)) if _text(text) else None
-
-    def _id(self, text: str) -> int:
-        key = name_id(text)
-        self._names[key] = text
-        return key
+        return self._names.add(_text(text)) if _text(text) else None
 
     def dictionaries(self) -> dict[str, Any]:
         """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
-        import pyarrow as pa
-
-        rows_of = {"processes": self._processes or [{"process": 0, "pid": 0}], "threads": self._threads, "devices": self._devices}
-        tables = {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in rows_of.items()}
-        names = {"id": pa.array(self._names.keys(), pa.int64()), "value": pa.array(self._names.values(), pa.string())}
-        return {**tables, "names": pa.table(names)}
+        rows = {"processes": self._processes or [{"process": 0, "pid": 0}], "threads": self._threads, "devices": self._devices}
+        return dictionary_tables(rows, self._names)
 
     def warnings(self) -> tuple[ReportWarning, ...]:
         """Rows that were left out; see `ReportReader.warnings`."""

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from alltrace.readers.base import Report, ReportProcess, ReportWarning
+from alltrace.readers.dictionaries import NameIds, dictionary_tables
 from alltrace.readers.wire import WireError
 from alltrace.readers.xplane.planes import Event, Line, Plane, Stat, hosts_of, planes_of
 from alltrace.trace.errors import InputError
 from alltrace.trace.launches import short_name
-from alltrace.trace.names import name_id
 from alltrace.trace.schema import EVENT_TABLES, TABLES
 
 EXPECTED = "a trace of XProf (.xplane.pb), as jax.profiler writes it"
@@ -50,7 +50,7 @@ class XplaneReader:
         view = memoryview(data)
         self._planes = list(planes_of(view))
         self._hosts = hosts_of(view)
-        self._names: dict[int, str] = {}
+        self._names = NameIds()
         self._devices = [(int(m[1]), p) for p in self._planes if (m := _DEVICE.fullmatch(p.name)) and p.lines]
         self._threads: list[Line] = [line for p in self._planes if p.name == _HOST for line in p.lines]
         started = next((s for p in self._planes if isinstance(s := p.stats.get("profile_start_time"), int)), None)
@@ -115,7 +115,7 @@ class XplaneReader:
 
     def _kernel(self, name: str, about: str) -> dict[str, Any]:
         name = name.removesuffix(".kd")  # a symbol of AMD's code objects
-        row: dict[str, Any] = {"name": self._id(name), "short_name": self._id(short_name(name))}
+        row: dict[str, Any] = {"name": self._names.add(name), "short_name": self._names.add(short_name(name))}
         for what, x, y, z in _SIZES.findall(about):
             row |= {f"{what}_{axis}": int(v) for axis, v in zip("xyz", (x, y, z), strict=True)}
         for column, pattern in _NUMBER.items():
@@ -146,18 +146,18 @@ class XplaneReader:
                     if call is not None:
                         if table == "api":
                             kind = "driver" if _DRIVER.match(event.name) else "runtime"
-                            yield {**place, "correlation": _int64(call), "name": self._id(event.name), "kind": kind}
+                            yield {**place, "correlation": _int64(call), "name": self._names.add(event.name), "kind": kind}
                         elif table == "ranges" and "hlo_op" in (stats := {**operations.get(call, {}), **event.stats}):
                             yield self._range(place, _thunk(stats), number, "TSL")
                     elif event.name.startswith("$"):  # a call of the interpreter
                         if table == "frames":
-                            yield {**place, "name": self._id(event.name[1:])}
+                            yield {**place, "name": self._names.add(event.name[1:])}
                     elif table == "ranges":
                         yield self._range(place, _annotated(event), number, None)
 
     def _range(self, place: dict[str, Any], name: str, number: int, domain: str | None) -> dict[str, Any]:
-        of = None if domain is None else self._id(domain)
-        return {**place, "name": self._id(name), "kind": "pushpop", "domain": of, "source_row": number}
+        of = None if domain is None else self._names.add(domain)
+        return {**place, "name": self._names.add(name), "kind": "pushpop", "domain": of, "source_row": number}
 
     def _times(self, line: Line, event: Event) -> dict[str, int]:
         base = line.timestamp_ns - self._zero
@@ -166,25 +166,18 @@ class XplaneReader:
             raise WireError("an event has an implausible time")
         return {"start": base + start, "end": base + end}
 
-    def _id(self, text: str) -> int:
-        key = name_id(text)
-        self._names[key] = text
-        return key
-
     def dictionaries(self) -> dict[str, Any]:
         """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
         threads = [
-            {"thread": n, "process": 0, "tid": _int64(line.number), "name": self._id(line.name) if line.name else None}
+            {"thread": n, "process": 0, "tid": _int64(line.number), "name": self._names.add(line.name) if line.name else None}
             for n, line in enumerate(self._threads)
         ]
-        rows_of = {
+        rows: dict[str, list[dict[str, Any]]] = {
             "processes": [{"process": 0, "pid": 0}],
             "threads": threads,
             "devices": [self._device(n, ordinal, plane) for n, (ordinal, plane) in enumerate(self._devices)],
         }
-        tables = {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in rows_of.items()}
-        names = {"id": pa.array(self._names.keys(), pa.int64()), "value": pa.array(self._names.values(), pa.string())}
-        return {**tables, "names": pa.table(names)}
+        return dictionary_tables(rows, self._names)
 
     def _device(self, row: int, ordinal: int, plane: Plane) -> dict[str, Any]:
         def number(name: str, times: int = 1, most: int = 1 << 31) -> int | None:
@@ -196,7 +189,7 @@ class XplaneReader:
             "device": row,
             "ordinal": ordinal,
             "gpu": ordinal,
-            "name": self._id(vendor) if isinstance(vendor, str) and vendor else None,
+            "name": self._names.add(vendor) if isinstance(vendor, str) and vendor else None,
             "sm_count": number("core_count"),
             "memory_bytes": number("memory_size", most=_INT64),
             "memory_bandwidth_bytes_per_s": number("memory_bandwidth", most=_INT64),

@@ -95,18 +95,18 @@ def _within(times: Int64, spans: Int64) -> NDArray[np.bool_]:
 
 
 def _median(values: NDArray[np.float64]) -> float | None:
-    known = values[np.isfinite(values)]
-    return float(np.median(known)) if len(known) else None
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if len(finite) else None
 
 
 def compared(states: Mapping[int, GpuState | None], ranks: Sequence[int]) -> Comparison:
     """State of the GPUs of `ranks` compared with those of the others."""
-    known = {r: s for r, s in states.items() if s is not None}
-    own = [known[r] for r in sorted(set(ranks)) if r in known]
+    by_rank = {r: s for r, s in states.items() if s is not None}
+    own = [by_rank[r] for r in sorted(set(ranks)) if r in by_rank]
     if not own:
         return Comparison(COLLECT, {})
-    numbers = sorted(r for r in set(ranks) if r in known)
-    peers = [s for r, s in known.items() if r not in set(ranks)]
+    numbers = sorted(r for r in set(ranks) if r in by_rank)
+    peers = [s for r, s in by_rank.items() if r not in set(ranks)]
     mine, others = _typical(own), _typical(peers)
     evidence = {k: v for name in _VALUES for k, v in ((name, mine[name]), (f"peers_{name}", others[name])) if v is not None}
     bits = sum(bit for bit in REASONS if np.mean([s.reasons & bit != 0 for s in own]) >= _MOSTLY)

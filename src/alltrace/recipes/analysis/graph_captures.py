@@ -107,7 +107,7 @@ def order_of(captured: Sequence[int], replayed: Sequence[int]) -> list[int | Non
     Returns the number of the capture of each replay; None if it is not known.
     """
     count, nothing = len(captured), [None] * len(replayed)
-    known: list[int | None] | None = None
+    graphs: list[int | None] | None = None
     whole = False
     for length in (n for n in range(_LEAST_PIECES, count + 1) if count % n == 0):
         blocks = [tuple(captured[first : first + length]) for first in range(0, count, length)]
@@ -116,10 +116,10 @@ def order_of(captured: Sequence[int], replayed: Sequence[int]) -> list[int | Non
         for way in (_blocks_from(blocks, replayed, offset) for offset in range(length)):
             if way is not None:
                 whole |= way[0]
-                known = way[1] if known is None else [a if a == b else None for a, b in zip(known, way[1], strict=True)]
-                if known.count(None) == len(known):
+                graphs = way[1] if graphs is None else [a if a == b else None for a, b in zip(graphs, way[1], strict=True)]
+                if graphs.count(None) == len(graphs):
                     return list(nothing)
-    return list(nothing) if known is None or not whole else known
+    return list(nothing) if graphs is None or not whole else graphs
 
 
 def _blocks_from(blocks: Sequence[tuple[int, ...]], replayed: Sequence[int], offset: int) -> tuple[bool, list[int | None]] | None:

@@ -108,18 +108,18 @@ def _scheduled(rank: Rank, threads: Int64, spans: Merged) -> tuple[float, float 
         return None
     spells = _spells(rank)
     ours = np.isin(spells.thread, threads)
-    known = intersection(spans, merge(spells.begins, spells.ends))
-    if not ours.any() or not known.total_ns:
+    covered = intersection(spans, merge(spells.begins, spells.ends))
+    if not ours.any() or not covered.total_ns:
         return None
     _, begins, ends = spells.of(spells.running)
-    running = float(overlap_ns(begins, ends, known).sum()) / known.total_ns
-    off = difference(known, merge(*spells.of(spells.running & ours)[1:]))
+    running = float(overlap_ns(begins, ends, covered).sum()) / covered.total_ns
+    off = difference(covered, merge(*spells.of(spells.running & ours)[1:]))
     taken = None
     if off.total_ns:
         left, others = (merge_by_track(*spells.of(rows)) for rows in (~spells.running & ours, spells.running & ~ours))
         parts = [intersection(gone, others[cpu]) for cpu, gone in left.items() if cpu in others]
         taken = intersection(off, union(parts)).total_ns / off.total_ns
-    return 1 - off.total_ns / known.total_ns, taken, running
+    return 1 - off.total_ns / covered.total_ns, taken, running
 
 
 def _sampled(rank: Rank, threads: Int64, spans: Merged) -> tuple[str, float]:
@@ -142,11 +142,11 @@ def _sampled(rank: Rank, threads: Int64, spans: Merged) -> tuple[str, float]:
 
 def compared_hosts(states: Mapping[int, HostState | None], ranks: Sequence[int]) -> Comparison:
     """What the launching threads of `ranks` did compared with those of the others."""
-    known = {r: s for r, s in states.items() if s is not None}
-    numbers = sorted(r for r in set(ranks) if r in known)
+    by_rank = {r: s for r, s in states.items() if s is not None}
+    numbers = sorted(r for r in set(ranks) if r in by_rank)
     if not numbers:
         return Comparison(COLLECT, {})
-    own, peers = [known[r] for r in numbers], [s for r, s in known.items() if r not in set(ranks)]
+    own, peers = [by_rank[r] for r in numbers], [s for r, s in by_rank.items() if r not in set(ranks)]
     evidence: dict[str, float] = {}
     for name, key in (("on_cpu_share", "on_cpu_share"), ("taken_share", "cpu_taken_share"), ("running", "running_threads")):
         if name == "taken_share" and evidence.get("on_cpu_share", 1.0) >= _BUSY:

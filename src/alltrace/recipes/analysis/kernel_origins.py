@@ -52,14 +52,14 @@ def origins_of(rank: Rank) -> Origins:
     work = replays.work
     rows = np.flatnonzero(work.kind == KERNEL)
     calls = Intervals(*(work.of_calls(c, rows) for c in ("thread", "start", "end")))
-    known = work.call[rows] >= 0
+    has_call = work.call[rows] >= 0
 
     program = Program.of(rank)
     operators, modules, lines = program.nodes("operator"), program.nodes("module"), _lines(rank, program)
-    at_operator, at_module, at_line = (np.where(known, _keys_around(n, calls), -1) for n in (operators, modules, lines))
+    at_operator, at_module, at_line = (np.where(has_call, _keys_around(n, calls), -1) for n in (operators, modules, lines))
     # the backward's thread has no modules and lines: use those of the forward operator
     back, forward = program.backward_pairs()
-    step = np.where(known, innermost_node(back, calls), -1)
+    step = np.where(has_call, innermost_node(back, calls), -1)
     rest = np.flatnonzero((step >= 0) & (at_module < 0))
     begun = forward.of(step[rest])
     at_module[rest] = _keys_around(modules, begun)

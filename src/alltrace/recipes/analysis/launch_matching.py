@@ -100,9 +100,9 @@ class _Operations:
     """
 
     def __init__(self, process: Int64, correlation: Int64) -> None:
-        known = np.flatnonzero((correlation >= 0) & (process >= 0))
-        self.count = len(known)
-        ids, of = (correlation, process) if self.count == len(process) else (correlation[known], process[known])
+        rows = np.flatnonzero((correlation >= 0) & (process >= 0))
+        self.count = len(rows)
+        ids, of = (correlation, process) if self.count == len(process) else (correlation[rows], process[rows])
         self._processes = int(of.max(initial=0)) + 1
         self._width = int(ids.max(initial=0)) + 1
         self._distinct: Int64 | None = None
@@ -113,15 +113,15 @@ class _Operations:
         places = self._width * self._processes
         self._place: Int64 | None = None  # of the one operation of each key
         self._first: Int64 | None = None  # of each key, in the operations by key
-        if places <= _PLACES * len(known):
+        if places <= _PLACES * len(rows):
             self._place = np.full(places + 1, -1, np.int64 if len(process) > np.iinfo(np.int32).max else np.int32)
-            self._place[keys] = known
-            if np.count_nonzero(self._place >= 0) < len(known):
+            self._place[keys] = rows
+            if np.count_nonzero(self._place >= 0) < len(rows):
                 self._place = None
                 self._count = np.bincount(keys, minlength=places + 1)
                 self._first = np.cumsum(self._count) - self._count
-        order = known[:0] if self._place is not None else np.argsort(keys, kind="stable")
-        self._sorted, self._by_key = keys[order], known[order]
+        order = rows[:0] if self._place is not None else np.argsort(keys, kind="stable")
+        self._sorted, self._by_key = keys[order], rows[order]
 
     def of(self, process: Int64, correlation: Int64) -> tuple[Int64, Int64 | None, Int64]:
         """The rows of calls that have operations, how many each has, None if all have one, and these, call by call."""

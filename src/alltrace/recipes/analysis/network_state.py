@@ -90,8 +90,8 @@ def _typical(states: Sequence[NetworkState]) -> dict[str, float | None]:
     """The median over hosts of each value."""
     medians: dict[str, float | None] = {}
     for name in _VALUES:
-        known = [v for s in states if (v := getattr(s, name)) is not None]
-        medians[name] = float(np.median(known)) if known else None
+        values = [v for s in states if (v := getattr(s, name)) is not None]
+        medians[name] = float(np.median(values)) if values else None
     return medians
 
 

@@ -183,9 +183,9 @@ def _table(nodes: Nodes, operators: _Operators, calls: Intervals, length: Int64,
 def _work_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> dict[str, NDArray[Any]]:
     """Operations and bytes of each node: the sums over the outermost operators inside with a formula, including the node itself."""
     own_flops, own_moved = operators.work
-    known = np.flatnonzero(~np.isnan(own_flops))
-    at = operators.at.of(known)
-    roots = known[outermost(at.thread, at.start, at.end)]
+    rows_with_work = np.flatnonzero(~np.isnan(own_flops))
+    at = operators.at.of(rows_with_work)
+    roots = rows_with_work[outermost(at.thread, at.start, at.end)]
     flops, moved, time = own_flops[roots], own_moved[roots], gpu[roots]
     timed, sized = time > 0, moved >= 0
     counts, sized_counts, *sums = sums_inside(
@@ -196,7 +196,7 @@ def _work_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> dict[str, N
     values: dict[str, NDArray[Any]] = dict(zip(names, sums, strict=True))
     if len(nodes.at) == len(operators.at) and nodes.at is operators.at:
         # an operator nested in another with a formula keeps its own values
-        own = known
+        own = rows_with_work
         values["flops"][own], values["sized_flops"][own] = own_flops[own], own_flops[own]
         values["timed_flops"][own] = np.where(gpu[own] > 0, own_flops[own], 0.0)
         values["timed_gpu_ns"][own], values["moved_bytes"][own] = gpu[own], np.maximum(own_moved[own], 0)
@@ -299,8 +299,8 @@ def _modules(rank: Rank, table: Any, operators: _Operators) -> Nodes:
     at = _intervals(table)
     label, texts = _coded(rank, table.column("name"))
     depth, parent = nest(at.thread, at.start, at.end)
-    path, known = paths(depth, parent, label, [(t or "?").removeprefix(_MODULE_PREFIX) for t in texts], "/")
-    return Nodes(at, path, known, [None] * len(known))
+    path, labels = paths(depth, parent, label, [(t or "?").removeprefix(_MODULE_PREFIX) for t in texts], "/")
+    return Nodes(at, path, labels, [None] * len(labels))
 
 
 def _stacks(rank: Rank, operators: _Operators) -> Nodes:
@@ -308,8 +308,8 @@ def _stacks(rank: Rank, operators: _Operators) -> Nodes:
     frames = rank.table("frames", FRAMES)
     if not frames.num_rows:
         return _labelled(operators, "Call stack", _outermost_first)
-    known = frames.column("thread").is_valid()
-    frames = frames.filter(known)
+    has_thread = frames.column("thread").is_valid()
+    frames = frames.filter(has_thread)
     at = _intervals(frames)
     label, texts = _coded(rank, frames.column("name"))
     depth, parent = nest(at.thread, at.start, at.end)
@@ -334,9 +334,9 @@ def _outermost_first(stack: str) -> str:
 
 
 def _distinct(texts: Sequence[str | None]) -> tuple[list[str | None], Int64]:
-    known: dict[str | None, int] = {}
-    places = [known.setdefault(t, len(known)) for t in texts]
-    return list(known), np.array(places, np.int64)
+    number_of: dict[str | None, int] = {}
+    places = [number_of.setdefault(t, len(number_of)) for t in texts]
+    return list(number_of), np.array(places, np.int64)
 
 
 def _member(payload: str | None, member: str) -> str | None:

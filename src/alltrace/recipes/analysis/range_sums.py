@@ -75,7 +75,7 @@ def paths(depth: Int64, parent: Int64, labels: Int64, texts: Sequence[str], sepa
     of its parent.
     """
     path_of = np.full(len(depth), -1, np.int64)
-    known: list[str] = []
+    joined: list[str] = []
     order = np.argsort(depth, kind="stable")
     edges = np.searchsorted(depth[order], np.arange(_DEEPEST + 1))
     for level in range(_DEEPEST):
@@ -84,11 +84,11 @@ def paths(depth: Int64, parent: Int64, labels: Int64, texts: Sequence[str], sepa
             break
         outer = np.where(parent[rows] >= 0, path_of[np.maximum(parent[rows], 0)], -1)
         kinds, place = np.unique(np.stack((outer, labels[rows])), axis=1, return_inverse=True)
-        path_of[rows] = len(known) + place.ravel()
-        known += [texts[label] if path < 0 else f"{known[path]}{separator}{texts[label]}" for path, label in kinds.T.tolist()]
+        path_of[rows] = len(joined) + place.ravel()
+        joined += [texts[label] if path < 0 else f"{joined[path]}{separator}{texts[label]}" for path, label in kinds.T.tolist()]
     for row in order[edges[_DEEPEST] :].tolist():
         path_of[row] = path_of[parent[row]]
-    return path_of, known
+    return path_of, joined
 
 
 def _on_one_line(nodes: Intervals, items: Intervals) -> tuple[Spans, Int64, Int64]:

@@ -56,8 +56,8 @@ def gpu_series_of_host(rank: Rank) -> list[Series]:
 
 def series(rank: Rank, table: Any, *keys: str, time: str) -> list[Series]:
     """The samples of a table by `keys`, of which the last is the metric's name id; by key and time."""
-    known = pc.is_finite(table.column("value").fill_null(float("nan")))
-    table = table.filter(pc.and_(known, table.column(time).is_valid()))
+    finite = pc.is_finite(table.column("value").fill_null(float("nan")))
+    table = table.filter(pc.and_(finite, table.column(time).is_valid()))
     tracks = [integers(table.column(k), -1) for k in keys]
     times = integers(table.column(time))
     values = table.column("value").to_numpy()
@@ -72,6 +72,6 @@ def series(rank: Rank, table: Any, *keys: str, time: str) -> list[Series]:
 def gpu_numbers(rank: Rank, devices: Sequence[int]) -> dict[int, int | None]:
     """What nsys calls the GPUs of rows of `devices`: its own number, or the CUDA ordinal if not known."""
     rows = pa.array(list(devices), pa.int32())
-    known = rank.table("devices", ["device", "ordinal", "gpu"])
-    numbers = pc.coalesce(look_up(known, "gpu", rows), look_up(known, "ordinal", rows))
+    table = rank.table("devices", ["device", "ordinal", "gpu"])
+    numbers = pc.coalesce(look_up(table, "gpu", rows), look_up(table, "ordinal", rows))
     return dict(zip(devices, numbers.to_pylist(), strict=True))

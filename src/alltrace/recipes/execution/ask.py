@@ -225,16 +225,16 @@ def resolve_options(recipe: Question, values: Mapping[str, Any]) -> dict[str, An
     Raises `UsageError`: an option is unknown, missing, of the wrong type or not among the choices. Raises
     `InputError`: a file that an option names cannot be read.
     """
-    known = {o.name: o for o in recipe.options}
+    options = {o.name: o for o in recipe.options}
     for name in values:
-        if name not in known:
-            raise UsageError.unknown(f"option of {recipe.name}", name, known)
-    whole = {name: values.get(name, option.default) for name, option in known.items()}
-    missing = [option for name, option in known.items() if option.required and whole[name] is None]
+        if name not in options:
+            raise UsageError.unoptions(f"option of {recipe.name}", name, options)
+    whole = {name: values.get(name, option.default) for name, option in options.items()}
+    missing = [option for name, option in options.items() if option.required and whole[name] is None]
     if missing:
         wanted = "; ".join(f"{option.flag}: {option.help}" for option in missing)
         raise UsageError(f"{recipe.name} needs {wanted}")
-    return {name: value if value is None else _typed(recipe, known[name], value) for name, value in whole.items()}
+    return {name: value if value is None else _typed(recipe, options[name], value) for name, value in whole.items()}
 
 
 def _typed(recipe: Question, option: Option, value: Any) -> Any:

@@ -121,14 +121,14 @@ def window_of(selection: Selection, steps: Any, chosen_ranks: Sequence[int]) -> 
 
     columns = {c: steps.column(c).to_numpy() for c in ("rank", "step", "start", "end")}
     mine = np.isin(columns["rank"], np.asarray(chosen_ranks, np.int64))
-    known = columns["step"][mine]
-    if not len(known):
+    numbers = columns["step"][mine]
+    if not len(numbers):
         raise UsageError(f"{selection} needs steps, but none were found in the run; leave it out")
     warm = np.array([k == "warm-up" for k in steps.column("kind").to_pylist()], bool)
     chosen = mine & ~(warm & selection.skip_warmup) & Span(selection.first, selection.end).holds(columns["step"])
     if not chosen.any():
         left = " besides warm-up" if selection.skip_warmup else ""
-        raise UsageError(f"{selection} selects no step{left}; the run has steps {known.min()} to {known.max()}")
+        raise UsageError(f"{selection} selects no step{left}; the run has steps {numbers.min()} to {numbers.max()}")
     device = np.stack([steps.column(c).fill_null(NONE).to_numpy() for c in ("device_start", "device_end")], axis=1)
     ranks = {}
     for rank, rows in rows_by(columns["rank"]).items():
@@ -164,9 +164,9 @@ def _notes(
 ) -> list[str]:
     import numpy as np
 
-    taken, known = np.unique(columns["step"][chosen]), np.unique(columns["step"][mine])
+    taken, every = np.unique(columns["step"][chosen]), np.unique(columns["step"][mine])
     notes = [
-        f"only steps {number_ranges(taken.tolist())} of {number_ranges(known.tolist())} are counted, on {len(ranks)} of "
+        f"only steps {number_ranges(taken.tolist())} of {number_ranges(every.tolist())} are counted, on {len(ranks)} of "
         f"{len(chosen_ranks)} ranks; a row belongs to the step in which it starts"
     ]
     if selection.skip_warmup:

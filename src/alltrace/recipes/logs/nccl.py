@@ -41,8 +41,8 @@ def check_ranks(logs: NcclLogs, options: NcclOptions) -> None:
     """Check that some of the selected ranks are in the logs. Raises `UsageError`: None of them is."""
     there = {rank_of(logs, n) for n in range(len(logs.members))} - {None}
     if options.ranks is not None and not options.ranks & there:
-        known = number_ranges(sorted(r for r in there if r is not None))
-        raise UsageError(f"--ranks: none of these ranks is in the logs, which have {f'ranks {known}' if known else 'none'}")
+        present = number_ranges(sorted(r for r in there if r is not None))
+        raise UsageError(f"--ranks: none of these ranks is in the logs, which have {f'ranks {present}' if present else 'none'}")
 
 
 def datatype_name(code: int) -> str:
@@ -57,8 +57,8 @@ def reduction_name(code: int) -> str:
 
 def datatype_bytes(codes: Any) -> Any:
     """Bytes of an element by an array of datatype numbers; 0 if the number is not known."""
-    known = (codes >= 0) & (codes < len(DATATYPES))
-    return _SIZES[np.where(known, codes, len(DATATYPES))]
+    valid = (codes >= 0) & (codes < len(DATATYPES))
+    return _SIZES[np.where(valid, codes, len(DATATYPES))]
 
 
 @dataclass(frozen=True)

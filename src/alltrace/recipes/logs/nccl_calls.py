@@ -139,11 +139,11 @@ class _Rows:
             return pa.RecordBatch.from_pylist([], schema)
         op, count, datatype = its["operation"], its["count"], its["datatype"]
         size = datatype_bytes(datatype)
-        known = (size > 0) & (count <= np.iinfo(np.int64).max // np.maximum(size, 1))
-        nbytes = np.where(known, count * size, 0)
+        sized = (size > 0) & (count <= np.iinfo(np.int64).max // np.maximum(size, 1))
+        nbytes = np.where(sized, count * size, 0)
         nranks = self._nranks[member]
         share = self._op_share[op]
-        paid = known & (~share | ((nranks > 0) & (nbytes <= np.iinfo(np.int64).max // np.maximum(nranks, 1))))
+        paid = sized & (~share | ((nranks > 0) & (nbytes <= np.iinfo(np.int64).max // np.maximum(nranks, 1))))
         payload = np.where(share & paid, nbytes * np.maximum(nranks, 1), nbytes)
         token = its["token"]
         columns: dict[str, Any] = {
@@ -156,7 +156,7 @@ class _Rows:
             "op_count": batch.column("op_count"),
             "count": _numbers(count, None),
             "datatype": np.clip(datatype, 0, 255).astype(np.int32),
-            "bytes": _numbers(nbytes, known),
+            "bytes": _numbers(nbytes, sized),
             "payload_bytes": _numbers(payload, paid),
             "redop": pa.array(np.clip(its["redop"], 0, 255).astype(np.int32), mask=~self._op_reduces[op]),
             "root": _numbers(its["root"], self._op_root[op]),

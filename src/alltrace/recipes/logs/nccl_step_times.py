@@ -100,11 +100,11 @@ class StepsByTime:
             between += int(((time >= self._times.end_ns[0]) & (time <= self._times.end_ns[-1])).sum())
             if span is None:
                 first, last = self._places(log, batch)
-                known, possible = first == last, np.ones(len(first), bool)
+                certain, possible = first == last, np.ones(len(first), bool)
             else:
-                known, possible = self._wanted(log, batch)
-            sure += int(known.sum())
-            untold += int((possible & ~known).sum())
+                certain, possible = self._wanted(log, batch)
+            sure += int(certain.sum())
+            untold += int((possible & ~certain).sum())
         if not between:  # of another job or another time zone: all would be of the first step, or of none
             name = path_text(self._times.path)
             self.refused = f"no call of NCCL was written between the first and the last step's line of {name}"

@@ -164,13 +164,13 @@ class StepFinder:
         for log, members, lines, tokens in self._collectives(without):
             processes = np.array([p for p, _tid, _dev in logs.parts[log].tokens] or [0], np.int64)[tokens]
             for member in np.unique(members).tolist():
-                known = ends.get(logs.members[member].communicator)
+                ends_of_steps = ends.get(logs.members[member].communicator)
                 mine = np.flatnonzero(members == member)
                 numbers = seen[member] + np.arange(len(mine))
                 seen[member] += len(mine)
-                if known is None or not logs.members[member].from_start:
+                if ends_of_steps is None or not logs.members[member].from_start:
                     continue
-                reach, steps = known
+                reach, steps = ends_of_steps
                 place = np.searchsorted(reach, numbers, side="right")
                 inside = place < len(steps)
                 for step in np.unique(steps[place[inside]]).tolist():

@@ -92,14 +92,14 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str], chosen: Mapping[s
     """
     chosen = chosen or {}
     rows: list[tuple[Any, ...]] = []
-    known = []
+    computed = []
     for each in profiled:
         launch = each.launch
         limits = limits_of(launch)
         registers = chosen.get("registers", launch.number_of("launch__registers_per_thread"))
         own_shared = launch.number_of("launch__shared_mem_per_block_allocated", "launch__shared_mem_per_block")
         shared = chosen.get("shared_memory", own_shared)
-        known.append(limits is not None and registers is not None and shared is not None)
+        computed.append(limits is not None and registers is not None and shared is not None)
         if limits is None or registers is None or shared is None:
             continue
         size = launch.number_of("launch__block_size") or (_product(launch.block) if launch.block else None)
@@ -112,7 +112,7 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str], chosen: Mapping[s
                 (*identity(each), block_size, block_size == size, int(registers), int(shared), blocks, warps,
                  100 * warps / limits.warps, limiter)
             )  # fmt: skip
-    texts = lacking(notes, profiled, known, "device attributes or no registers", "a printed page has them with `--page raw`")
+    texts = lacking(notes, profiled, computed, "device attributes or no registers", "a printed page has them with `--page raw`")
     return Answer(tables.table(COLUMNS, rows), COLUMNS, texts, chart=CHART)
 
 

@@ -46,8 +46,8 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
     lacks = dict.fromkeys(_LACKS, 0)
     best: dict[tuple[str, str], Ceiling] = {}
     for each in profiled:
-        known = ceilings(each.launch)
-        for name, ceiling in known.items():
+        roofs = ceilings(each.launch)
+        for name, ceiling in roofs.items():
             before = best.get((ceiling.device, name))
             if before is None or before.value < ceiling.value:
                 best[ceiling.device, name] = ceiling
@@ -56,10 +56,10 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
         lacks["counts"] += not work
         lacks["work"] += bool(work) and not any(done for done, _ in work.values())
         lacks["bytes"] += not any(traffic.values())
-        lacks["roofs"] += not any(c.kind == "compute" for c in known.values())
+        lacks["roofs"] += not any(c.kind == "compute" for c in roofs.values())
         counted: list[str | None] = [p for p in PRECISIONS if p in work]
         for precision in counted or [None]:
-            rows += [_row(each, precision, level, work, traffic[level], known) for level in LEVELS]
+            rows += [_row(each, precision, level, work, traffic[level], roofs) for level in LEVELS]
     texts = [*notes, *(f"{n} of {len(profiled)} launches {_LACKS[what]}" for what, n in lacks.items() if n)]
     return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(texts), {"ceilings": _shown(list(best.values()))}, CHART)
 
@@ -70,11 +70,11 @@ def _row(
     level: str,
     work: dict[str, tuple[float, str]],
     rate: float | None,
-    known: dict[str, Ceiling],
+    roofs: dict[str, Ceiling],
 ) -> tuple[Any, ...]:
     done, basis = work[precision] if precision else (None, None)
-    peak = known[precision].value if precision in known else None
-    bandwidth = known[level].value if level in known else None
+    peak = roofs[precision].value if precision in roofs else None
+    bandwidth = roofs[level].value if level in roofs else None
     intensity = done / rate if done is not None and rate else None
     slope = intensity * bandwidth if intensity is not None and bandwidth is not None else None
     roof = min(peak, slope) if peak is not None and slope is not None else None

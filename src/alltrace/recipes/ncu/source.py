@@ -116,11 +116,11 @@ def _text(
     _, file, line, _ = place
     if file is None or line is None:
         return None
-    known = (listing.ptx if lines == "ptx" else listing.sources).get(file)
-    if known is None and lines == "source" and text_of is not None:
+    content = (listing.ptx if lines == "ptx" else listing.sources).get(file)
+    if content is None and lines == "source" and text_of is not None:
         lines_of_file = text_of(file)
-        known = None if lines_of_file is None else list(lines_of_file)
-    return known[line - 1].rstrip() if known is not None and line <= len(known) else None
+        content = None if lines_of_file is None else list(lines_of_file)
+    return content[line - 1].rstrip() if content is not None and line <= len(content) else None
 
 
 def _samples(values: dict[str, float], *, issued: bool = True) -> int | None:

@@ -151,8 +151,8 @@ def _table(
         "waiting_ns": pa.array(waiting, mask=unknown),
         "waiting_percent": pa.array(100 * waiting / lengths, mask=unknown),
     }
-    known = np.zeros(bins, np.bool_)
-    unjudged = np.concatenate([hidden.get(r, known) for r in ranks])
+    judged = np.zeros(bins, np.bool_)
+    unjudged = np.concatenate([hidden.get(r, judged) for r in ranks])
     data |= {name: pa.array(data[name], mask=unjudged) for name in ("idle_ns", "idle_percent")}
     schema = col.schema_of(columns)
     return pa.table([pa.array(data[f.name]).cast(f.type) for f in schema], schema=schema)

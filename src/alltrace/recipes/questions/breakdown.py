@@ -102,8 +102,8 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     if options["by"] == "role":
         columns = _columns(options)
         table = col.table_of(_by_role(rows, run), columns)
-        known = any(run.manifest.role_of(r) for r in run.ranks)
-        return Answer(table, columns, (*class_notes(rows), *(() if known or not rows else (_NO_ROLES,))))
+        has_roles = any(run.manifest.role_of(r) for r in run.ranks)
+        return Answer(table, columns, (*class_notes(rows), *(() if has_roles or not rows else (_NO_ROLES,))))
     table = col.table_of(rows, COLUMNS)
     return Answer(table, COLUMNS, (*_sessions(rows, run), *_left_out(rows), *class_notes(rows)))
 

@@ -153,8 +153,8 @@ def _column(text: str, place: str) -> tuple[str, str, str | None]:
                 return recipe, parts[0], statistic
     if len(parts) > 1 and (parts[0] in SHORT or any(parts[0] in _columns(r) for r in SEARCHED)):
         raise UsageError.unknown(f"statistic in {place}", parts[-1], STATISTICS)
-    known = {*SHORT, *(c for recipe in SEARCHED for c in _columns(recipe))}
-    raise UsageError.unknown(f"column in {place}", parts[-1] if len(parts) == 1 else ".".join(parts), known)
+    available = {*SHORT, *(c for recipe in SEARCHED for c in _columns(recipe))}
+    raise UsageError.unknown(f"column in {place}", parts[-1] if len(parts) == 1 else ".".join(parts), available)
 
 
 def _columns(recipe: str) -> list[str]:
@@ -175,10 +175,10 @@ def _options_with(recipe: str, columns: Sequence[str], place: str) -> dict[str, 
     """The options under which a recipe has these columns: its defaults, if they do."""
     answers = list(_answers(recipe))
     for column in columns:
-        if not any(column in known for _, known in answers):
-            raise UsageError.unknown(f"column of {recipe} in {place}", column, {c for _, known in answers for c in known})
-    for options, known in answers:
-        if set(columns) <= set(known):
+        if not any(column in available for _, available in answers):
+            raise UsageError.unknown(f"column of {recipe} in {place}", column, {c for _, available in answers for c in available})
+    for options, available in answers:
+        if set(columns) <= set(available):
             return options
     raise UsageError(f"{place}: no answer of {recipe} has {' and '.join(columns)} together; expected columns of one answer")
 

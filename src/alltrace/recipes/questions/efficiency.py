@@ -235,8 +235,8 @@ class _Region:
         its, own = (np.flatnonzero(np.equal(ranks, rank)).tolist() for ranks in (self.processes, self.hosts))
         device = ([values[i] for i in its] for values in (self.useful, self.active, self.processes))
         host = ([values[i] for i in own] for values in (self.hosts, self.mpi, self.runtime))
-        known = ({r: v for r, v in values.items() if r == rank} for values in (self.unrecorded_ns, self.executed))
-        return _Region(self.step, self.name, self.span, *device, *host, *known)  # type: ignore[arg-type]
+        counts = ({r: v for r, v in values.items() if r == rank} for values in (self.unrecorded_ns, self.executed))
+        return _Region(self.step, self.name, self.span, *device, *host, *counts)  # type: ignore[arg-type]
 
     def rows(self, convention: str, rank: int | None = None) -> Iterator[dict[str, Any]]:
         """Its row for the devices and the one for the hosts."""
@@ -309,7 +309,7 @@ class _Work:
 
     def __init__(self, parts: Sequence[Part], run: RunFacts) -> None:
         identities = {(r.rank, d.device): d.identity for r in run.ranks for d in r.devices}
-        known = {r.rank: [d.device for d in r.devices] for r in run.ranks}
+        devices_of = {r.rank: [d.device for d in r.devices] for r in run.ranks}
         self.host: dict[int, dict[int, Any]] = {}
         sets: dict[Any, dict[int, list[Merged]]] = {}
         self._owners: dict[Any, int] = {}
@@ -319,7 +319,7 @@ class _Work:
             times = np.stack([part.table.column(c).to_numpy() for c in ("start", "end")], axis=1)
             self.host[part.rank] = {w: times[what == w] for w in (_MPI, _RUNTIME, _RANGE)}
             of_device = (what == _USEFUL) | (what == _MOVING)
-            for number in {*np.unique(device[of_device]).tolist(), *known.get(part.rank, ())}:
+            for number in {*np.unique(device[of_device]).tolist(), *devices_of.get(part.rank, ())}:
                 identity = identities.get((part.rank, number), (part.rank, number))
                 self._owners.setdefault(identity, part.rank)
                 for counts in times[(what == _EXECUTED) & (device == number)].tolist():
@@ -453,10 +453,10 @@ def _scaled(rows: Sequence[dict[str, Any]], options: Mapping[str, Any]) -> list[
 
     reference = Run(resolve([options["reference"]]))
     answer = ask(reference, QUESTION, {**options, "reference": None})
-    known = {(r["side"], r["step"], r["range"], r["rank"]): r for r in answer.table.to_pylist()}
+    by_row = {(r["side"], r["step"], r["range"], r["rank"]): r for r in answer.table.to_pylist()}
     without = 0
     for row in rows:
-        other = known.get((row["side"], row["step"], row["range"], row["rank"]))
+        other = by_row.get((row["side"], row["step"], row["range"], row["rank"]))
         if other is None:
             without += 1
             continue

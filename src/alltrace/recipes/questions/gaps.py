@@ -45,8 +45,8 @@ def _map(rank: Rank, options: Options) -> Any:
     for number in np.unique(device).tolist():
         on = np.flatnonzero(device == number)
         open_ = gaps(merge(start[on], end[on]))
-        known = overlap_ns(open_.starts, open_.ends, unrecorded) == 0
-        long = np.flatnonzero(known & (open_.durations_ns >= max(options["min_ns"], 1)))
+        recorded = overlap_ns(open_.starts, open_.ends, unrecorded) == 0
+        long = np.flatnonzero(recorded & (open_.durations_ns >= max(options["min_ns"], 1)))
         if options["rows"]:
             long = long[np.argsort(-open_.durations_ns[long], kind="stable")][: options["rows"]]
         # of pieces that end or start together the longest is named, so that no order of rows matters

@@ -65,9 +65,9 @@ def _prepared(options: Options, run: RunFacts) -> Mapping[str, Any]:
 
 
 def _map(rank: Rank, options: Options) -> Any:
-    known = rank.table("devices", ["device", "memory_bandwidth_bytes_per_s", "uuid", "bus_id"]).to_pylist()
-    peaks = {d["device"]: d["memory_bandwidth_bytes_per_s"] for d in known}
-    names = {d["device"]: d["uuid"] or d["bus_id"] for d in known}
+    devices = rank.table("devices", ["device", "memory_bandwidth_bytes_per_s", "uuid", "bus_id"]).to_pylist()
+    peaks = {d["device"]: d["memory_bandwidth_bytes_per_s"] for d in devices}
+    names = {d["device"]: d["uuid"] or d["bus_id"] for d in devices}
     mine = options[_MINE].get(rank.rank, frozenset())
     rows: list[dict[str, Any]] = []
     counts = executed(rank)

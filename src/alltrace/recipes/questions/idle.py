@@ -98,9 +98,9 @@ class _Waits:
         """The time of each cause over gaps, with the next work in `after`."""
         work = self._work
         called, thread = work.of_calls("start", after), work.of_calls("thread", after)
-        known = work.call[after] >= 0
+        has_call = work.call[after] >= 0
         length = ends - starts
-        late = known & (called > starts)
+        late = has_call & (called > starts)
         launched = np.minimum(called, ends)
         host = np.where(late, launched - starts, 0)
         synced = np.zeros_like(host)
@@ -108,14 +108,14 @@ class _Waits:
             rows = np.flatnonzero(late & (thread == number))
             if number in self._synchronizing:
                 synced[rows] = overlap_ns(starts[rows], launched[rows], self._synchronizing[number])
-        queued = known & ~late
+        queued = has_call & ~late
         parts = {
             "host_sync_ns": synced,
             "host_ns": host - synced,
             "launch_ns": np.where(late, ends - launched, 0),
             "kernel_wait_ns": np.where(queued & (length < delay_ns), length, 0),
             "dependency_ns": np.where(queued & (length >= delay_ns), length, 0),
-            "unknown_ns": np.where(known, 0, length),
+            "unknown_ns": np.where(has_call, 0, length),
         }
         return {name: int(values.sum()) for name, values in parts.items()}
 

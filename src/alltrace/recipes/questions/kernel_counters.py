@@ -89,8 +89,8 @@ def _operators(rank: Rank, table: pa.Table) -> Any:
     nodes = Program.of(rank).nodes("operator")
     thread, time = integers(table.column("thread"), -1), integers(table.column("time"))
     inner = innermost_node(nodes.at, Intervals(thread, time, time)) if len(nodes.at) else np.full(len(time), -1, np.int64)
-    known = (inner >= 0) & (thread >= 0)
-    key = np.where(known, nodes.key[np.maximum(inner, 0)] if len(nodes.at) else -1, -1)
+    inside = (inner >= 0) & (thread >= 0)
+    key = np.where(inside, nodes.key[np.maximum(inner, 0)] if len(nodes.at) else -1, -1)
     return pa.array([nodes.names[k] if k >= 0 else None for k in key.tolist()], pa.string())
 
 

@@ -234,17 +234,17 @@ def _devices(rank: Rank) -> Iterator[dict[str, Any]]:
     """How many kernels are in flight and execute on each device."""
     work = gpu_work(rank)
     kernels = np.flatnonzero(work.kind == KERNEL)
-    known = work.call[kernels] >= 0
-    launched = np.where(known, np.minimum(work.of_calls("start", kernels), work.start[kernels]), work.start[kernels])
+    has_call = work.call[kernels] >= 0
+    launched = np.where(has_call, np.minimum(work.of_calls("start", kernels), work.start[kernels]), work.start[kernels])
     order = np.lexsort((launched, work.device[kernels]))
-    kernels, known, launched = kernels[order], known[order], launched[order]
+    kernels, has_call, launched = kernels[order], has_call[order], launched[order]
     for (device,), at in by_track(work.device[kernels]):
         begin, start, end = launched[at], work.start[kernels][at], work.end[kernels][at]
         span = int(end.max() - begin.min())
         flight, running = concurrency(begin, end), concurrency(start, end)
         flying, executing = merge(begin, end).total_ns, merge(start, end).total_ns
         yield {
-            "device": device, "kernels": len(start), "unmatched": int((~known[at]).sum()), "span_ns": span,
+            "device": device, "kernels": len(start), "unmatched": int((~has_call[at]).sum()), "span_ns": span,
             "in_flight_mean": _mean(begin, end, span), "in_flight_max": int(flight.counts.max(initial=0)),
             "executing_mean": _mean(start, end, span), "executing_max": int(running.counts.max(initial=0)),
             "queued_mean": _mean(begin, start, span), "starved_ns": span - flying, "held_ns": flying - executing,
@@ -272,8 +272,8 @@ def _device_notes(rows: Sequence[dict[str, Any]], parts: Sequence[Part], run: Ru
 def _streams(rank: Rank, options: Options) -> Iterator[dict[str, Any]]:
     """The queue of each stream in each bin of its time."""
     work = with_graphs(rank, gpu_work(rank))
-    known = np.flatnonzero(work.call >= 0)
-    order = known[np.lexsort((work.start[known], work.stream[known], work.device[known]))]
+    launched = np.flatnonzero(work.call >= 0)
+    order = launched[np.lexsort((work.start[launched], work.stream[launched], work.device[launched]))]
     begin = work.of_calls("start", order)
     for (device, stream), rows in by_track(work.device[order], work.stream[order]):
         starts, ends = begin[rows], work.start[order][rows]

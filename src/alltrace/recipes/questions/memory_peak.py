@@ -135,8 +135,8 @@ _PART = pa.schema(
 
 def _sum(rows: Sequence[Mapping[str, Any]], column: str) -> int | None:
     """The sum of what is known; None if nothing is."""
-    known = [row[column] for row in rows if row[column] is not None]
-    return sum(known) if known else None
+    values = [row[column] for row in rows if row[column] is not None]
+    return sum(values) if values else None
 
 
 QUESTION = Question(

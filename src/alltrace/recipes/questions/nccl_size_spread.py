@@ -164,11 +164,11 @@ def _transfers(run: RunFacts, ranks: Sequence[int], options: Mapping[str, Any]) 
         values = number[np.maximum(place, 0)] if len(number) else np.zeros(whole.num_rows, np.int64)
         # device work continues after a step's end on the host, and on some ranks longer than on others
         of, last = steps.column("step").to_numpy(), pc.max_element_wise(steps.column("end"), steps.column("device_end")).to_numpy()
-        known, at = np.unique(of, return_inverse=True)
-        until = np.full(len(known), np.iinfo(np.int64).min)
+        steps_of, at = np.unique(of, return_inverse=True)
+        until = np.full(len(steps_of), np.iinfo(np.int64).min)
         np.maximum.at(until, at, last)
-        if len(known):
-            outside |= arrival >= until[np.minimum(np.searchsorted(known, values), len(known) - 1)]
+        if len(steps_of):
+            outside |= arrival >= until[np.minimum(np.searchsorted(steps_of, values), len(steps_of) - 1)]
         keys["step"] = pa.array(values, pa.int64(), mask=outside)
     return collect(keys, whole.column("transfer_ns")), notes
 

@@ -169,8 +169,8 @@ def _use(rank: Rank, steps: _Steps) -> dict[str, Any]:
     at = np.searchsorted(steps.start, start, "right") - 1
     inside = (at >= 0) & (start < steps.end[np.maximum(at, 0)]) & ~is_one_of(kernels.column("kind"), NOT_COMPUTE)
     size = {row["device"]: row["sm_count"] or 0 for row in devices.to_pylist()}
-    known, place = np.unique(integers(kernels.column("device"), -1), return_inverse=True)
-    multiprocessors = np.array([size.get(d, 0) for d in known.tolist()], np.float64)[place.ravel()]
+    devices_used, place = np.unique(integers(kernels.column("device"), -1), return_inverse=True)
+    multiprocessors = np.array([size.get(d, 0) for d in devices_used.tolist()], np.float64)[place.ravel()]
     blocks = np.ones(len(start))
     for axis in "xyz":
         blocks *= integers(kernels.column(f"grid_{axis}"), 0)

@@ -155,10 +155,10 @@ def _instances(members: Any, run: RunFacts, options: Mapping[str, Any]) -> Any:
     wanted = np.ones(members.num_rows, np.bool_)
     if options["op"] is not None:
         op = members.column("op").combine_chunks()
-        known = op.dictionary.to_pylist() if members.num_rows else []
-        same = [code for code, o in enumerate(known) if o and o.lower() == options["op"].lower()]
+        ops = op.dictionary.to_pylist() if members.num_rows else []
+        same = [code for code, o in enumerate(ops) if o and o.lower() == options["op"].lower()]
         if not same:
-            there = ", ".join(sorted(o for o in known if o))
+            there = ", ".join(sorted(o for o in ops if o))
             raise UsageError(f"no matched operation is called {options['op']}; the run has {there or 'none'}")
         wanted &= np.isin(op.indices.fill_null(-1).to_numpy(zero_copy_only=False), same)
     if options["communicator"] is not None:

@@ -134,10 +134,10 @@ def _of(place: Any, rows: Any) -> list[int]:
     return [int(place[row]) if row >= 0 else -1 for row in rows]
 
 
-def _around(ranges: Intervals, nodes: Any, calls: Intervals, known: Any) -> Any:
+def _around(ranges: Intervals, nodes: Any, calls: Intervals, launched: Any) -> Any:
     """The row of the innermost of some ranges around each call; -1 for none."""
     rows_of_nodes = np.full(len(calls), -1, np.int64)
-    rows = np.flatnonzero(known)
+    rows = np.flatnonzero(launched)
     if len(nodes) and len(rows):
         inner = innermost_node(ranges.of(nodes), calls.of(rows))
         rows_of_nodes[rows] = np.where(inner >= 0, nodes[np.maximum(inner, 0)], -1)

@@ -10,7 +10,15 @@ import pytest
 from tests.recipes.questions.diagnose.test_planted import diagnose
 
 from alltrace.align.schema import Group
-from alltrace.recipes.questions.diagnose.absent_ranks import _absent, _alone, _completed, _needed, awaited, bus_bytes
+from alltrace.recipes.questions.diagnose.absent_ranks import (
+    _absent,
+    _alone,
+    _completed,
+    _needed,
+    _of_unknown_loss,
+    awaited,
+    bus_bytes,
+)
 from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
 
 SLOW = "slow-rank:ranks=3:factor=1.3"
@@ -201,3 +209,22 @@ def test_operations_alone_wait_for_an_absent_rank_unless_all_of_their_communicat
 )
 def test_an_unnumbered_job_lacks_a_rank_where_operations_take_far_too_long(took, rank_source, size, waits):
     assert bool(awaited(*facts_of(took, rank_source, size)).shares) is waits
+
+
+@pytest.mark.parametrize(
+    ("missing", "matched_ns", "sized", "found"),
+    [((3,), 0, False, [(3,)]), ((), 0, False, []), ((3,), 90, False, []), ((3,), 0, True, [])],
+)
+def test_waits_in_operations_of_unknown_size_that_nothing_matches_have_no_loss(missing, matched_ns, sized, found):
+    lone = SimpleNamespace(op=np.zeros(int(sized)))
+    all_ranks = SimpleNamespace(
+        alignment=SimpleNamespace(run=SimpleNamespace(manifest=SimpleNamespace(missing_ranks=missing))),
+        of=lambda name: np.array([[100.0], [10.0]]),
+        spread=lambda rows, waited: np.array([[float(waited[0])], [10.0]]),
+        lone=[lone, None],
+        span_ns=1000,
+    )
+    members = SimpleNamespace(rank=np.array([0]), waited=np.array([matched_ns]))
+    rows = _of_unknown_loss(all_ranks, members)
+    assert [row.ranks for row in rows] == found
+    assert all(row.loss.unknown and row.told for row in rows)

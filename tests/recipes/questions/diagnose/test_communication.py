@@ -45,6 +45,7 @@ def made(seed):
         length,
     )
     more = {"waited": length, "moved": length, "fact": np.ones(count, bool), "certain": np.ones(count, bool)}
+    more["keeps_host"] = np.zeros(count, bool)
     members = Members(**dict(zip(names, values, strict=True)), **more)
     regions = np.stack((np.arange(STEPS), np.arange(1, STEPS + 1)), axis=1) * STEP_NS
     all_ranks = AllRankFacts.__new__(AllRankFacts)
@@ -136,7 +137,9 @@ def test_what_is_once_sent_before_another_operation_ends_never_needs_it(sizes, n
 
 
 def test_a_call_of_mpi_keeps_its_host_and_cannot_overlap(monkeypatch):
-    members = SimpleNamespace(op=np.array(["AllGather"] * 3, object), stream=np.array([-1, 0, 7]), communicator=np.zeros(3))
+    members = SimpleNamespace(
+        op=np.array(["AllGather"] * 3, object), keeps_host=np.array([True, False, False]), communicator=np.zeros(3)
+    )
     monkeypatch.setattr(communication, "_gradients", lambda all_ranks, members: np.zeros(3, np.bool_))
     monkeypatch.setattr(communication, "_only_sent", lambda members: np.zeros(3, np.bool_))
     monkeypatch.setattr(communication, "_last", lambda members, *keys: np.zeros(3, np.bool_))

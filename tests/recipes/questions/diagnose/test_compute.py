@@ -80,6 +80,15 @@ def test_the_same_work_that_takes_longer_on_one_rank_step_after_step_is_a_stragg
     assert "drain" in found[0]["advice"]
 
 
+def test_a_slow_rank_is_so_in_steps_in_which_no_other_rank_does_the_same(tmp_path):
+    def own(rank, step, place):  # in two steps, most kernels have grids that only this rank has
+        return 1 + (1 + 8 * rank + step) / 64 if step in (2, 5) and place < 3 else 1.0
+
+    found = found_in(run_of(tmp_path, 4, 8, lambda r, *_: 1.3 if r == 1 else 1.0, grid=own))
+    assert [(r["kind"], r["ranks"]) for r in found] == [("straggler", [1])]
+    assert found[0]["evidence"]["steps_affected"] == 8
+
+
 @pytest.mark.slow
 def test_the_kernel_that_is_named_comes_with_what_launched_it(tmp_path):
     def hot(rank, _step, place):

@@ -163,6 +163,6 @@ def test_of_what_all_ranks_lose_the_few_are_named_that_lose_more(lost, few):
     lost = np.array(lost, np.float64)
     quartile = SimpleNamespace(
         excess=lambda values: np.maximum(values - np.percentile(values, 25, axis=0, method="lower"), 0),
-        culprits=lambda values: (values.sum(axis=1) >= values.sum(axis=1).max() / 2) & (values.sum(axis=1) > 0),
+        culprits=lambda values, share: (values.sum(axis=1) >= share * values.sum(axis=1).max()) & (values.sum(axis=1) > 0),
     )
     assert np.flatnonzero(_few_of(quartile, lost, np.ones(4, np.bool_))).tolist() == few

@@ -251,6 +251,8 @@ def test_while_a_program_waits_for_batch_after_batch_its_loader_sets_the_pace(tm
         ([5 * MS, 4 * MS, 5 * MS, 4 * MS, 5 * MS], None),  # a host that loads by itself takes its time for each
         ([5 * MS, 4 * MS, 5 * MS, 4 * MS, 5 * MS], "read"),
         ([5 * MS, AT_ONCE, 5 * MS, AT_ONCE, 5 * MS, 4 * MS, AT_ONCE], None),  # not in three steps in a row
+        # here and there, as where processes have to wait for a CPU
+        ([5 * MS, 5 * MS, 5 * MS, AT_ONCE, 3 * MS, AT_ONCE, 4 * MS, *[AT_ONCE] * 3, 5 * MS, *[AT_ONCE] * 3], None),
         ([MS // 2, MS // 2, MS // 2, AT_ONCE, AT_ONCE], None),  # too short to be what limits the program
     ],
 )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from alltrace.recipes.questions.diagnose import slow_communicators
+from alltrace.recipes.questions.diagnose.communication import _rail
 
 MIB = 1 << 20
 
@@ -134,3 +135,11 @@ def test_operations_without_time_or_size_are_no_measure():
     rows = [(n, "AllReduce", 4 * MIB, 1_000_000 if n == 1 else 250_000) for n in range(3) for _ in range(3)]
     empty = [(1, "AllReduce", 4 * MIB, 0), (1, "AllReduce", 0, 10), (0, "AllReduce", 4 * MIB, 0)]
     assert compared([*rows, *empty]) == compared(rows)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "rail"), [([1, 5, 9], 1), ([1, 5], 1), ([1, 4], None), ([1], None), ([1, 2], None), ([0, 12], None)]
+)
+def test_the_ranks_at_one_place_of_their_hosts_are_of_one_rail(ranks, rail):
+    hosts = {rank: f"node{rank // 4}" for rank in range(13)}  # the last host has one rank
+    assert _rail(hosts, ranks) == rail

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from alltrace.align.schema import Group
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
-from alltrace.recipes.questions.diagnose.finding import Finding
+from alltrace.recipes.questions.diagnose.finding import MEDIUM_SHARE, Finding, Loss
 from alltrace.recipes.questions.diagnose.links import usual_bus_gb_per_s
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 from alltrace.trace.arrays import Int64
@@ -36,6 +36,9 @@ takes this many times the usual time of its links, none of them shows what they 
 
 _UNNUMBERED = frozenset({"order", "file name"})
 """Sources of ranks' numbers that do not show how many ranks the job has."""
+
+_DOUBTED = 0.6
+"""The confidence of a wait for an absent rank that is not compared with others of its kind."""
 
 _MOST_GUESSES = 10_000
 """How many sets of absent ranks are tried for a communicator."""
@@ -175,14 +178,14 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     """`missing-rank`: the ranks without a report that communicators wait for, together."""
     members = all_ranks.members
     if members is None or not len(members.rank):
-        return []
+        return _of_unknown_loss(all_ranks, None)
     missing = all_ranks.alignment.run.manifest.missing_ranks
     waits = awaited(all_ranks, members)
     lost = all_ranks.spread(np.arange(len(members.rank)), waits.moved)
     alone = np.zeros_like(lost) if _all_known(all_ranks) and not missing else _alone(all_ranks, members)
     lost = lost + alone
     if not lost.any():
-        return []
+        return _of_unknown_loss(all_ranks, members)
     groups = [g for g in _groups(all_ranks) if g.number in waits.shares]
     count = max((g.size - len(g.ranks) for g in groups), default=1)
     absent = _absent(groups, missing) if groups else tuple(missing) if len(missing) == 1 else ()
@@ -203,8 +206,24 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     change = None if unmatched else partial(RecoveredTime.less_transfer, shares=waits.shares)
     loss = all_ranks.loss(("communication",), lost, change, ceiling_ns=all_ranks.waiting_ns(lost))
     where = ", ".join(g.name for g in groups[:3]) or "unmatched operations"
-    confidence = 0.85 if waits.compared or alone.any() else 0.6
+    confidence = 0.85 if waits.compared or alone.any() else _DOUBTED
     return [Finding("missing-rank", loss, absent, where, advice, evidence, confidence)]
+
+
+def _of_unknown_loss(all_ranks: AllRankFacts, members: Members | None) -> list[Finding]:
+    """`missing-rank` where devices wait in operations that are matched with nothing and say neither size nor ranks."""
+    missing = () if all_ranks.alignment is None else tuple(all_ranks.alignment.run.manifest.missing_ranks)
+    waited = all_ranks.of("communication")
+    if members is not None:
+        waited = waited - all_ranks.spread(np.arange(len(members.rank)), members.waited)
+    waiting = waited.sum(axis=1) >= MEDIUM_SHARE * all_ranks.span_ns
+    sized = any(lone is not None and len(lone.op) for lone in all_ranks.lone)
+    if not missing or sized or not waiting.any():
+        return []
+    evidence = {"missing": len(missing), "waited_ns_per_step": float(np.round(waited[waiting].mean()))}
+    advice = "Devices wait in operations that no report of another rank has; profile the ranks without a report too."
+    loss = Loss(0, "ceiling", ("communication",), 0, 0, "it is unknown how long these operations take with a rank that is on time")
+    return [Finding("missing-rank", loss, missing, "unmatched operations", advice, evidence, _DOUBTED, told=True)]
 
 
 def _alone(all_ranks: AllRankFacts, members: Members) -> NDArray[np.float64]:

@@ -50,7 +50,7 @@ class Members:
     communicator: NDArray[np.int64]
     rank: NDArray[np.int64]
     step: NDArray[np.int64]
-    stream: NDArray[np.int64]  # -1 for an operation of the host
+    stream: NDArray[np.int64]
     size: NDArray[np.int64]
     row: NDArray[np.int64]  # the row of the rank's `collectives`
     op: NDArray[Any]  # the operation, as text. start, end: Aligned ns
@@ -62,6 +62,7 @@ class Members:
     # the part of that after the last arrival; 0 if the clocks may be off by more, or it is not known by how much
     moved: NDArray[np.int64]
     fact: NDArray[np.bool_]  # whether the rank's wait for the last arrival is at least what the clocks may be off
+    keeps_host: NDArray[np.bool_]  # whether it is a call of MPI, in which the host that makes it waits
     certain: NDArray[np.bool_]  # whether the instance's transfer is at least what every member's clock may be off
 
 
@@ -375,8 +376,8 @@ class AllRankFacts:
         if not table.num_rows:
             return None
 
-        def column(name: str, unknown: int = 0) -> NDArray[np.int64]:
-            return np.asarray(pc.fill_null(table.column(name), unknown).to_numpy(), np.int64)
+        def column(name: str) -> NDArray[np.int64]:
+            return np.asarray(pc.fill_null(table.column(name), 0).to_numpy(), np.int64)
 
         rank, start, end, last = (column(c) for c in ("rank", "arrival_ns", "end", "awaited_ns"))
         step = np.full(len(rank), -1)
@@ -410,7 +411,10 @@ class AllRankFacts:
             "communicator": column("communicator"),
             "rank": rank,
             "step": step,
-            "stream": column("stream", -1),
+            "stream": column("stream"),
+            "keeps_host": np.asarray(
+                pc.fill_null(pc.equal(table.column("evidence").cast("string"), "mpi"), False).to_numpy(), np.bool_
+            ),
             "size": column("bytes"),
             "row": column("row"),
             "op": op,

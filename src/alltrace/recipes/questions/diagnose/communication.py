@@ -73,26 +73,28 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], NDA
     common = set.intersection(*(set(groups[n].ranks) for n in named))
     where = ", ".join(groups[n].name for n in named[:4])
     if len(named) > 1 and len(common) == 1:
-        rank = next(iter(common))
+        kind, ranks, confidence, ceiling_ns = "low-bandwidth", sorted(common), 0.7, int(lost.max(axis=0).sum())
         advice = (
-            f"All communicators of rank {rank} are slow and those without it are not; check its network and NVLink connections."
+            f"All communicators of rank {ranks[0]} are slow and those without it are not; check its network and NVLink connections."
         )
-        loss = all_ranks.loss(("communication",), lost, lambda run: run.less_transfer(shares), int(lost.max(axis=0).sum()))
-        hosts = all_ranks.hosts_of([rank])
-        return (
-            [Finding("low-bandwidth", loss, (rank,), where, advice, evidence, 0.7, hosts)],
-            excess,
-            shares,
-        )
-    ranks = sorted({r for n in named for r in groups[n].ranks})
-    advice = f"Transfers of {where} take {slow[named[0]].ratio:.1f} times as long as elsewhere; check the links of its ranks."
-    loss = all_ranks.loss(("communication",), lost, lambda run: run.less_transfer(shares), all_ranks.waiting_ns(lost))
-    hosts = all_ranks.hosts_of(ranks)
-    return (
-        [Finding("slow-communicator", loss, tuple(ranks), where, advice, evidence, 0.85, hosts)],
-        excess,
-        shares,
-    )
+    else:
+        kind, ranks, confidence = "slow-communicator", sorted({r for n in named for r in groups[n].ranks}), 0.85
+        ceiling_ns = all_ranks.waiting_ns(lost)
+        advice = f"Transfers of {where} take {slow[named[0]].ratio:.1f} times as long as elsewhere; check the links of its ranks."
+        rail = _rail(all_ranks.hosts, ranks)
+        if rail is not None:
+            advice += f" Each is rank {rail} of its host, counted from 0, and so of one rail: check that adapter and its switch."
+    loss = all_ranks.loss(("communication",), lost, lambda run: run.less_transfer(shares), ceiling_ns)
+    return [Finding(kind, loss, tuple(ranks), where, advice, evidence, confidence, all_ranks.hosts_of(ranks))], excess, shares
+
+
+def _rail(hosts: Mapping[int, str], ranks: Sequence[int]) -> int | None:
+    """The place that all of these ranks have on their hosts, of which there are several with several ranks each; else None."""
+    places = {r: sum(hosts[other] == host for other in hosts if other < r) for r, host in hosts.items()}
+    alone = {host for host in hosts.values() if list(hosts.values()).count(host) == 1}
+    found = {places.get(r) for r in ranks}
+    several = len({hosts.get(r) for r in ranks}) > 1 and not alone & {hosts.get(r) for r in ranks}
+    return found.pop() if len(found) == 1 and several else None
 
 
 def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, float]) -> tuple[NDArray[np.bool_], list[Finding]]:
@@ -334,5 +336,5 @@ def _hideable(all_ranks: AllRankFacts, members: Members) -> NDArray[np.bool_]:
     # the last of each rank and step cannot be hidden: nothing is left to compute but what needs it
     gathered = (members.op == "AllGather") & ~_last(members)
     gradients = _gradients(all_ranks, members) & ~_last(members, members.communicator)
-    found: NDArray[np.bool_] = (gradients | gathered | _only_sent(members)) & (members.stream >= 0)
+    found: NDArray[np.bool_] = (gradients | gathered | _only_sent(members)) & ~members.keeps_host
     return found

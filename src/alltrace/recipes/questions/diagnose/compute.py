@@ -156,7 +156,7 @@ def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
     """The causes among ranks that do the same in the program."""
     if len(all_ranks.ranks) < 2 or not len(all_ranks.steps):
         return []
-    stalled = {} if all_ranks.whole_run else stalls(all_ranks)
+    stalled = {} if all_ranks.whole_run or _of_hosts(all_ranks) else stalls(all_ranks)
     disturbed, all_ranks = all_ranks, _without(all_ranks, stalled)
     work = same_work(all_ranks)
     length = float(np.median(np.nan_to_num(all_ranks.times.sum(axis=2)).sum(axis=1)) / len(all_ranks.steps))
@@ -336,13 +336,9 @@ def _slow_cause(
         "slow-host": f"All ranks of {', '.join(hosts)} ({named}) take longer for the same kernels than others; check the host's "
         "cooling, power limits and other jobs.",
     }[kind]
-    lost, affected = _lost_to_slowness(all_ranks, work, slow, rows)
-    evidence = {
-        "slowdown": 1 + float(np.median(excess[rows])),
-        "breadth": float(np.median([breadth(all_ranks, work, row) for row in rows.tolist()])),
-        **_variation_evidence(slow),
-        **_excess_evidence(all_ranks, lost, rows, affected),
-    }
+    if kind == "straggler" and _of_hosts(all_ranks):
+        advice = f"The same work takes longer on {named} than elsewhere; look for a busy core, a CPU quota, or more data there."
+    lost, evidence = _lost_to_slowness(all_ranks, work, slow, rows, excess)
     where = most_delayed(all_ranks, work, rows)
     return _Cause(kind, rows, lost, advice, where, evidence, _surety(slow, excess[rows]), hosts)
 
@@ -357,32 +353,34 @@ def _partly_slow(all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows:
         else f"Some kernels take longer on {named}, and others of their kind do not, so their data differ rather than the "
         "device; spread tokens, experts or sequence lengths evenly."
     )
-    lost, affected = _lost_to_slowness(all_ranks, work, slow, rows)
-    evidence = {
-        "slowdown": 1 + float(np.median(excess[rows])),
-        "breadth": float(np.median([breadth(all_ranks, work, row) for row in rows.tolist()])),
-        **_variation_evidence(slow),
-        **_excess_evidence(all_ranks, lost, rows, affected),
-    }
+    lost, evidence = _lost_to_slowness(all_ranks, work, slow, rows, excess)
     kind, surety = ("straggler", 1.0) if of_host else ("imbalance", 0.8)
     return _Cause(kind, rows, lost, advice, where, evidence, surety * _surety(slow, excess[rows]), more_work=True)
 
 
-def _lost_to_slowness(all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64) -> tuple[Float, Int64]:
-    """Compute time beyond the peers' pace, ns, and in how many steps each of the ranks has it.
+def _lost_to_slowness(
+    all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64, excess: Float
+) -> tuple[Float, dict[str, float]]:
+    """Compute time beyond the peers' pace, ns, and its evidence.
 
     A rank that is always slow is so by its level; a step that differs from it by more than noise counts separately.
     """
     values = slow.values[rows]
     noise = 4 * np.nan_to_num(slow.noise)
     level = slow.level[rows][:, None]
-    pace = np.where(slow.persistent[rows][:, None] & (np.abs(values - level) <= noise), level, values)
+    apart = np.abs(values - level) > noise  # where a step's pace is not known, it is the rank's
+    pace = np.where(slow.persistent[rows][:, None] & ~apart, level, values)
     beyond = np.nan_to_num(pace) - 1 > max(slow.least, noise if slow.sometimes[rows].any() else 0.0)
     share = np.where(beyond, 1 - 1 / np.where(beyond, pace, 1.0), 0.0)
     whole = np.zeros(work.ratio.shape)
     whole[rows] = share
     lost = work.lost(whole, all_ranks.of("compute"))
-    return lost, (lost[rows] > 0).sum(axis=1)
+    return lost, {
+        "slowdown": 1 + float(np.median(excess[rows])),
+        "breadth": float(np.median([breadth(all_ranks, work, row) for row in rows.tolist()])),
+        **_variation_evidence(slow),
+        **_excess_evidence(all_ranks, lost, rows, (lost[rows] > 0).sum(axis=1)),
+    }
 
 
 def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> list[_Cause]:
@@ -465,18 +463,8 @@ def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation, uneven: Va
             **_variation_evidence(slow),
             **_excess_evidence(all_ranks, lost, rows, (lost[rows] > 0).sum(axis=1)),
         }
-        causes.append(
-            _Cause(
-                "imbalance",
-                rows,
-                lost,
-                advice,
-                most_delayed(all_ranks, work, rows),
-                evidence,
-                _surety(slow, values[slow.slow] - 1),
-                more_work=True,
-            )
-        )
+        where, surety = most_delayed(all_ranks, work, rows), _surety(slow, values[slow.slow] - 1)
+        causes.append(_Cause("imbalance", rows, lost, advice, where, evidence, surety, more_work=True))
     # a slow device varies too, around its own level
     around = np.where(slow.persistent[:, None], values / slow.level[:, None], values)
     plain = np.where(slow.sometimes[:, None] | (slow.slow & slow.rotates), np.nan, around)
@@ -490,19 +478,8 @@ def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation, uneven: Va
             "changing clocks (power limits) and shared memory bandwidth, or synchronize less often."
         )
         evidence = {**_variation_evidence(slow), **_excess_evidence(all_ranks, lost, rows, (lost[rows] > 0).sum(axis=1))}
-        surety = 0.55 + 0.4 * (1 - slow.between)
-        causes.append(
-            _Cause(
-                "jitter",
-                rows[:0],
-                lost,
-                advice,
-                most_delayed(all_ranks, work, rows),
-                evidence,
-                surety,
-                even=_even(all_ranks, slow, uneven),
-            )
-        )
+        surety, even = 0.55 + 0.4 * (1 - slow.between), _even(all_ranks, slow, uneven)
+        causes.append(_Cause("jitter", rows[:0], lost, advice, most_delayed(all_ranks, work, rows), evidence, surety, even=even))
     return causes
 
 
@@ -529,17 +506,18 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
     for cause in costly:
         ranks = all_ranks.ranks[cause.rows].tolist()
         share = np.divide(cause.lost, compute, out=np.zeros_like(compute), where=compute > 0)
-        undo = partial(_less_compute, all_ranks.ranks, steps, share)
+        undo = partial(RecoveredTime.less_compute, ranks=all_ranks.ranks, steps=steps, share=share)
         if cause.even is not None:
-            undo = partial(_with_even_durations, all_ranks, *cause.even)
+            apart, even = cause.even
+            undo = partial(even_durations, ranks=all_ranks.ranks, steps=all_ranks.steps, apart=apart, even=even)
         if cause.kind == "device-stall":
-            undo = partial(_without_stalls, all_ranks.ranks, steps, cause.lost)
+            undo = partial(RecoveredTime.less_of_longest, ranks=all_ranks.ranks, steps=steps, lost_ns=cause.lost)
         # of several causes of one rank each has its share of the time; one alone is undone as `whatif` undoes a rank
         alone = not any(len(np.intersect1d(cause.rows, c.rows)) for c in costly if c is not cause)
         alone = alone and all(all_ranks.facts[rank].work.slices is None for rank in ranks)
         # nothing of what changes in time is so in all steps
         if alone and cause.kind not in ("throttling", "device-stall") and 0 < len(ranks) <= len(all_ranks.ranks) / 2:
-            undo = partial(_at_peers_pace, ranks)
+            undo = partial(RecoveredTime.at_peers_pace, ranks=ranks)
         busier = _not_slower(cause, costly)
         if cause.more_work and 0 < len(ranks) < len(all_ranks.ranks) and len(busier) == len(ranks):
             slow = {row for c in costly if c is not cause and not c.more_work for row in c.rows.tolist()}
@@ -554,11 +532,8 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
         evidence = {name: round(value, 3) for name, value in cause.evidence.items()}
         hosts = cause.hosts or all_ranks.hosts_of(ranks)
         told = clear or (cause.kind != "jitter" and hidden >= least)
-        found.append(
-            Finding(
-                cause.kind, loss, tuple(ranks), cause.where, cause.advice, evidence, round(cause.confidence, 3), hosts, told=told
-            )
-        )
+        surety = round(cause.confidence, 3)
+        found.append(Finding(cause.kind, loss, tuple(ranks), cause.where, cause.advice, evidence, surety, hosts, told=told))
     return found
 
 
@@ -572,22 +547,6 @@ def _operations_per_step(all_ranks: AllRankFacts) -> float:
     """Operations of a rank in a step at which it may wait for others."""
     members = all_ranks.members
     return 0.0 if members is None else len(members.rank) / len(all_ranks.ranks) / len(all_ranks.steps)
-
-
-def _without_stalls(ranks: Int64, steps: list[int] | None, lost: NDArray[np.float64], run: RecoveredTime) -> Int64:
-    return run.less_of_longest(ranks, steps, lost)
-
-
-def _less_compute(ranks: Int64, steps: Sequence[int] | None, share: Float, run: RecoveredTime) -> Int64:
-    return run.less_compute(ranks, steps, share)
-
-
-def _with_even_durations(all_ranks: AllRankFacts, apart: NDArray[np.bool_], even: NDArray[np.bool_], run: RecoveredTime) -> Int64:
-    return even_durations(run, all_ranks.ranks, all_ranks.steps, apart, even)
-
-
-def _at_peers_pace(ranks: Sequence[int], run: RecoveredTime) -> Int64:
-    return run.at_peers_pace(ranks)
 
 
 def _with_peers_work(

@@ -112,7 +112,7 @@ def _blocking(
     all_ranks: AllRankFacts, kind: str, lost: Float, chosen: NDArray[np.bool_], where: str, advice: str, evidence: dict[str, float]
 ) -> Finding:
     ranks = all_ranks.ranks[chosen].tolist()
-    loss = all_ranks.loss((kind,), lost, partial(_without, kind), shared=(*HOST_CLASSES, "copy"))
+    loss = all_ranks.loss((kind,), lost, partial(RecoveredTime.no_host, name=kind), shared=(*HOST_CLASSES, "copy"))
     return Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.9, all_ranks.hosts_of(ranks))
 
 
@@ -152,10 +152,6 @@ def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Float, dict[int, floa
     hosts = all_ranks.hosts_of(ranks)
     where = f"{kind} copies"
     return [Finding("low-bandwidth", loss, tuple(ranks), where, advice, evidence, 0.9, hosts)], lost, shares
-
-
-def _without(name: str, run: RecoveredTime) -> NDArray[np.int64] | None:
-    return run.no_host(name)
 
 
 def _free(ranks: Sequence[int], shares: Mapping[int, float], run: RecoveredTime) -> OtherOrder:

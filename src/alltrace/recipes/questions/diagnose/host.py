@@ -138,7 +138,7 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         if name == "launch":
             classes, change = (name, "short-kernels"), partial(_without_launching, all_ranks)
         if name == "sync":
-            change = partial(_without_waits, all_ranks, _by_rank(all_ranks, short))
+            change = partial(_without_waits, all_ranks, _by_rank(all_ranks, short), () if behind else ("host-pause", "data"))
         loss = all_ranks.loss(classes, lost, change, shared=HOST_CLASSES if of_host else ())
         hosts = all_ranks.hosts_of(ranks)
         told = hidden and 2 * chosen.sum() <= len(chosen) and _clearly_more(host_ns, chosen) >= HIGH_SHARE * all_ranks.span_ns
@@ -149,7 +149,7 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
 def _few_of(all_ranks: AllRankFacts, lost: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Of the ranks that lose time the few that lose it beyond what all lose; all of `chosen` if it is so of none."""
     beyond = all_ranks.excess(lost)
-    few = all_ranks.culprits(beyond)
+    few = all_ranks.culprits(beyond, _CULPRIT_SHARE)
     return few if 2 * few.sum() <= len(few) and beyond[few].sum() >= _BECAUSE * lost[few].sum() > 0 else chosen
 
 
@@ -177,7 +177,7 @@ def _short_pause(all_ranks: AllRankFacts, paused: NDArray[np.float64]) -> list[F
     if not chosen.any():
         return []
     ranks = all_ranks.ranks[chosen].tolist()
-    change = partial(_without_short_pauses, _by_rank(all_ranks, paused))
+    change = partial(RecoveredTime.shorter_after, name="sync", less_ns=_by_rank(all_ranks, paused))
     loss = all_ranks.loss(("sync",), paused, change, shared=HOST_CLASSES)
     kind = _KINDS["host-pause"]
     where, evidence = _evidence(all_ranks, "host-pause", paused, chosen)
@@ -187,10 +187,6 @@ def _short_pause(all_ranks: AllRankFacts, paused: NDArray[np.float64]) -> list[F
 def _by_rank(all_ranks: AllRankFacts, lost: NDArray[np.float64]) -> dict[int, float]:
     """What the ranks that lose any lose, ns."""
     return {rank: total for rank, total in zip(all_ranks.ranks.tolist(), lost.sum(axis=1).tolist(), strict=True) if total}
-
-
-def _without_short_pauses(paused_ns: Mapping[int, float], run: RecoveredTime) -> NDArray[np.int64]:
-    return run.shorter_after("sync", paused_ns)
 
 
 def _pauses_behind_waits(all_ranks: AllRankFacts) -> bool:
@@ -219,15 +215,20 @@ def _without(name: str, run: RecoveredTime) -> NDArray[np.int64] | None:
     return run.no_idle() if name == "idle" else run.no_host(name)
 
 
-def _without_waits(all_ranks: AllRankFacts, paused_ns: Mapping[int, float], run: RecoveredTime) -> Altered | None:
-    """The run without the host's waits, against one in which launching takes no time, and there are no short pauses.
+def _without_waits(
+    all_ranks: AllRankFacts, paused_ns: Mapping[int, float], others: Sequence[str], run: RecoveredTime
+) -> Altered | None:
+    """The run without the host's waits, against one in which launching takes no time, and neither `others` nor short pauses do.
 
     After a wait the queue of the device is empty until the host has launched enough. What quick launches would give back of that is
     lost to launching: a host that launches late keeps the queue short, and any wait, such as the one that ends a step, shows it.
+    What one that does not pause would give back is lost to the pause.
     """
     waits, launching = run.no_host("sync"), _without_launching(all_ranks, run)
     if waits is None or launching is None:
         return waits
+    for weights in map(run.no_host, others):
+        launching = launching if weights is None else launching + weights - run.replay.weights
     if paused_ns:
         launching = np.minimum(launching, run.shorter_after("sync", paused_ns))
     both = np.where(waits == NEVER, NEVER, waits + launching - run.replay.weights)

@@ -32,6 +32,9 @@ LEAST_PAUSE_NS = 10_000_000
 _FEWEST_WAITED = 3
 """In fewer steps in a row a wait for a batch says nothing of the loader's pace."""
 
+_IN_A_ROW = 0.8
+"""Nor do waits here and there: this share of the steps with waits are in a row, or half of all steps."""
+
 _LIMITING = 0.1
 """Nor do waits that are a smaller share of that time."""
 
@@ -180,7 +183,7 @@ def _loader_ns(steps: Sequence[Mapping[str, Any]], waits: Merged) -> int:
     numbers = np.array([s["step"] for s in ordered], np.int64)[at[last]]
     rows = np.split(np.arange(len(last)), np.flatnonzero(np.diff(numbers) != 1) + 1)
     longest = last[max(rows, key=len)]
-    if len(longest) < _FEWEST_WAITED:
+    if len(longest) < max(_FEWEST_WAITED, min(_IN_A_ROW * len(last), len(starts) / 2)):
         return 0
     passed_ns = int(waits.ends[longest[-1]] - waits.ends[longest[0]])
     limits = waits.durations_ns[longest].sum() >= _LIMITING * passed_ns

@@ -13,7 +13,6 @@ from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import MEDIUM_SHARE, Finding
 from alltrace.recipes.questions.diagnose.gaps import CLASSES, HOST_CLASSES
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
-from alltrace.trace.arrays import Int64
 
 _LEAST_GROWTH = MEDIUM_SHARE
 
@@ -44,17 +43,24 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     late = later_part(usual / middle, _LEAST_GROWTH) if middle > 0 else None
     if late is None:
         return []
+    there = ~np.isnan(own)
+    both = times[there[:, late].any(axis=1) & there[:, ~late].any(axis=1)]  # a report can have steps of one part alone
+    grown = (
+        np.nanpercentile(np.nanmean(both[:, late], axis=1) - np.nanmean(both[:, ~late], axis=1), 25, axis=0) if len(both) else 0.0
+    )
     growth = {
-        name: float(np.nanpercentile(np.nanmean(times[:, late, at], axis=1) - np.nanmean(times[:, ~late, at], axis=1), 25))
-        for at, name in enumerate(CLASSES)
-        if name != "communication"
+        name: float(ns) for name, ns in zip(CLASSES, np.broadcast_to(grown, len(CLASSES)), strict=True) if name != "communication"
     }
     grows = max(growth, key=lambda name: growth[name])
     values = all_ranks.of(grows)
     before = np.median(values[:, ~late], axis=1, keepdims=True)
     lost = np.where(late, np.maximum(values - before, 0.0), 0.0)
     share = np.divide(lost, values, out=np.zeros_like(lost), where=values > 0)
-    change = partial(_as_before, all_ranks.ranks, all_ranks.steps.tolist(), share) if grows == "compute" else None
+    change = (
+        partial(RecoveredTime.less_compute, ranks=all_ranks.ranks, steps=all_ranks.steps.tolist(), share=share)
+        if grows == "compute"
+        else None
+    )
     loss = all_ranks.loss((grows,), lost, change, shared=HOST_CLASSES if grows in HOST_CLASSES else ())
     first = int(late.argmax())
     evidence = {
@@ -97,10 +103,6 @@ def resolved(findings: Sequence[Finding]) -> list[Finding]:
             or finding.loss.estimate_ns < _MOSTLY * f.loss.estimate_ns
         ]
     return left
-
-
-def _as_before(ranks: Int64, steps: list[int], share: NDArray[np.float64], run: RecoveredTime) -> Int64:
-    return run.less_compute(ranks, steps, share)
 
 
 def _kernel(all_ranks: AllRankFacts, late: NDArray[np.bool_]) -> str:

@@ -43,7 +43,7 @@ class SameWork:
 
 
 def same_work(all_ranks: AllRankFacts) -> SameWork:
-    """The ratio and the own work of each rank in each step."""
+    """The ratio and the own work of each rank in each step; in steps without a ratio, own work is by its median in the others."""
     ranks, pieces = len(all_ranks.ranks), PIECES if all_ranks.whole_run else len(all_ranks.steps)
     typical = _typical(all_ranks)
     ratio, kernel_ns = np.full((ranks, pieces), np.nan), np.zeros((ranks, pieces))
@@ -57,7 +57,11 @@ def same_work(all_ranks: AllRankFacts) -> SameWork:
         enough = (took >= _LEAST_COVERED * facts.work.total_ns[rows]) & (expected > 0)
         ratio[row, places[enough]] = took[enough] / expected[enough]
     found = SameWork(ratio, kernel_ns, np.where(np.isnan(all_ranks.times[:, :, 0]), np.nan, compute), typical)
-    slower = found.lost(1 - 1 / np.nan_to_num(ratio, nan=1.0), compute)
+    known = ~np.isnan(ratio)
+    level = np.array(
+        [float(np.median(its[there])) if 2 * there.sum() >= pieces else 1.0 for its, there in zip(ratio, known, strict=True)]
+    )
+    slower = found.lost(1 - 1 / np.where(known, ratio, level[:, None]), compute)
     return replace(found, own=found.own - slower)
 
 

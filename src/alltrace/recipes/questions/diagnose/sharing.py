@@ -11,7 +11,6 @@ from alltrace.recipes.base import RunFacts
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
-from alltrace.trace.arrays import Int64
 from alltrace.trace.number_text import number_ranges
 
 Float = NDArray[np.float64]
@@ -53,7 +52,11 @@ def _found(all_ranks: AllRankFacts, ranks: set[int], advice: str) -> list[Findin
         # it waits for nobody, so only the sum counts; what it launched at once may be of several steps
         steps, part, whole = None, lost.sum(axis=1, keepdims=True), compute.sum(axis=1, keepdims=True)
     share = np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
-    loss = all_ranks.loss(("compute",), lost, partial(_without_slices, all_ranks.ranks, steps, share))
+    loss = all_ranks.loss(
+        ("compute",),
+        lost,
+        partial(RecoveredTime.less_compute, ranks=all_ranks.ranks, steps=None if steps is None else steps.tolist(), share=share),
+    )
     culprits = all_ranks.ranks[total > 0].tolist()
     slices = [all_ranks.facts[rank].work.slices for rank in culprits]
     seen = [s for s in slices if s is not None]
@@ -71,10 +74,6 @@ def _found(all_ranks: AllRankFacts, ranks: set[int], advice: str) -> list[Findin
     # ranks that wait for others lose nothing now, but would if these were gone
     hidden = bool(total.max() >= LEAST_SHARE * all_ranks.span_ns)
     return [Finding("shared-device", loss, tuple(culprits), where, advice, evidence, _SURE, hosts, told=hidden)]
-
-
-def _without_slices(ranks: Int64, steps: Int64 | None, share: Float, run: RecoveredTime) -> Int64:
-    return run.less_compute(ranks, None if steps is None else steps.tolist(), share)
 
 
 def _users(run: RunFacts) -> list[list[int]]:

@@ -41,6 +41,15 @@ _MOSTLY = 0.75
 _UNLIKE = 2.0
 """Kernels that agree take times that differ by this factor: then their excess is not in proportion to what they take."""
 
+_NO_CLOCK = 3.0
+"""A slower clock stretches no kernel by this factor."""
+
+_STEADY = 0.25
+"""Launches that are not interrupted take at most this share longer than usual; kernels that vary take any time."""
+
+_ALIKE = 1.5
+"""Median excesses of different kernels by slices of any length differ by this factor."""
+
 
 @dataclass(frozen=True)
 class TimeSlices:
@@ -86,9 +95,35 @@ def time_slices(starts: Int64, ends: Int64, launches: Launches, names: Int64, su
         return None
     slice_ns = _agreed(beyond[seen], work[seen])
     near = _near(beyond, slice_ns)
-    large = alone & (2 * beyond >= slice_ns)
+    agrees = _agree(launches, names, usual, alone & (2 * beyond >= slice_ns), near)
+    if agrees is None:
+        # slices of any length: no clock is slower by such a factor
+        near = beyond >= np.maximum(_LEAST_NS, (_NO_CLOCK - 1) * usual[work])
+        agrees = _agree(launches, names, usual, alone & (beyond >= _LEAST_NS), near)
+        if agrees is None:
+            return None
+        seen, others = alone & near & agrees[work], alone & ~near & agrees[work]
+        steady = others & (beyond <= _STEADY * usual[work])
+        if steady.sum() < _MOSTLY * others.sum() or _in_proportion(beyond, work, usual, seen):
+            return None
+        slice_ns = float(np.median(beyond[seen]))
+    measured = agrees & (usual <= slice_ns)
+    interrupted = np.flatnonzero(near & measured[work])
+    lost = np.zeros(sums_ns.shape, np.int64)
+    np.add.at(lost, (step[interrupted], work[interrupted]), beyond[interrupted])
+    share = lost.sum(axis=1) / np.maximum(sums_ns[:, measured].sum(axis=1), 1)
+    most = int(names[lost.sum(axis=0).argmax()])
+    lost[:, ~measured] = share[:, None] * sums_ns[:, ~measured]
+    return TimeSlices(round(slice_ns), len(interrupted), len(np.unique(names[work[interrupted]])), most, lost)
+
+
+def _agree(
+    launches: Launches, names: Int64, usual: Int64, large: NDArray[np.bool_], near: NDArray[np.bool_]
+) -> NDArray[np.bool_] | None:
+    """Which works have large excesses that are near a slice; None if too few have."""
+    step, work, works = launches.step, launches.work, len(names)
     exceeding, agreeing = (np.bincount(work[rows], minlength=works) for rows in (large, large & near))
-    agrees = agreeing >= _MOSTLY * exceeding
+    agrees: NDArray[np.bool_] = agreeing >= _MOSTLY * exceeding
     repeated = exceeding >= 2
     proof = np.flatnonzero(large & near & (agrees & repeated)[work])
     if (
@@ -98,16 +133,16 @@ def time_slices(starts: Int64, ends: Int64, launches: Launches, names: Int64, su
     ):
         return None
     low, high = np.percentile(usual[work[proof]], (10, 90))
-    if high < _UNLIKE * low:
-        return None
-    measured = agrees & (usual <= slice_ns)
-    interrupted = np.flatnonzero(near & measured[work])
-    lost = np.zeros(sums_ns.shape, np.int64)
-    np.add.at(lost, (step[interrupted], work[interrupted]), beyond[interrupted])
-    share = lost.sum(axis=1) / np.maximum(sums_ns[:, measured].sum(axis=1), 1)
-    most = int(names[lost.sum(axis=0).argmax()])
-    lost[:, ~measured] = share[:, None] * sums_ns[:, ~measured]
-    return TimeSlices(round(slice_ns), len(interrupted), len(np.unique(names[work[interrupted]])), most, lost)
+    return agrees if high >= _UNLIKE * low else None
+
+
+def _in_proportion(beyond: Int64, work: Int64, usual: Int64, rows: NDArray[np.bool_]) -> bool:
+    """Whether works that take longer have longer excesses, as with other shapes: by more than the root of what they take longer."""
+    works = np.unique(work[rows])
+    middles = [float(np.median(beyond[rows & (work == number)])) for number in works.tolist()]
+    shortest, longest = np.percentile(usual[works], (10, 90))
+    low, high = np.percentile(middles, (10, 90))
+    return bool(high > max(np.sqrt(longest / shortest), _ALIKE) * low)
 
 
 def _alone(starts: Int64, ends: Int64) -> NDArray[np.bool_]:
