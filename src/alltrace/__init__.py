@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from alltrace.trace.errors import AlltraceError, InputError, StrictError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from os import PathLike
 
     from alltrace.api import OpenRun, Result
-    from alltrace.recipes.base import OptionValue
 
 __version__ = "0.2.0"
 __all__ = [
@@ -40,11 +40,19 @@ def hang_verdict(folder: str | PathLike[str], at_ns: int | None = None) -> Resul
     return verdict(folder, at_ns)
 
 
-def diff(run_a: OpenRun, run_b: OpenRun, **options: OptionValue) -> Result:
+def diff(
+    run_a: OpenRun,
+    run_b: OpenRun,
+    *,
+    what: str | None = None,
+    ranks: Sequence[int] | str | None = None,
+    steps: str | None = None,
+    skip_warmup: bool = False,
+) -> Result:
     """What differs between two runs that are open: whether B is faster, and by what (see `alltrace.api.diff`)."""
     from alltrace import api
 
-    return api.diff(run_a, run_b, **options)  # type: ignore[arg-type]  # each is checked there
+    return api.diff(run_a, run_b, what=what, ranks=ranks, steps=steps, skip_warmup=skip_warmup)
 
 
 def __getattr__(name: str) -> type[OpenRun | Result]:
