@@ -54,7 +54,7 @@ def serve(
     token = new_token()
     with scratch_folder("alltrace-ui-") as scratch, listening:
         shown_with: list[Any] = [(kernels, make_answers, history), (None, make_answers, None)]
-        sessions = [Session(p, Path(scratch, str(n)), jobs, *shown_with[n], names[n]) for n, p in enumerate(paths)]
+        sessions = [Session(p, Path(scratch, str(n)), jobs, *shown_with[n], name=names[n]) for n, p in enumerate(paths)]
         app: Any = make_app(sessions, token=token, host=host, port=number)
         for session in sessions:
             session.start()
