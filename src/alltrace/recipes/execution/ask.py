@@ -228,7 +228,7 @@ def resolve_options(recipe: Question, values: Mapping[str, Any]) -> dict[str, An
     options = {o.name: o for o in recipe.options}
     for name in values:
         if name not in options:
-            raise UsageError.unoptions(f"option of {recipe.name}", name, options)
+            raise UsageError.unknown(f"option of {recipe.name}", name, options)
     whole = {name: values.get(name, option.default) for name, option in options.items()}
     missing = [option for name, option in options.items() if option.required and whole[name] is None]
     if missing:
