@@ -53,8 +53,11 @@ def serve(
     number = listening.getsockname()[1]
     token = new_token()
     with scratch_folder("alltrace-ui-") as scratch, listening:
-        shown_with: list[Any] = [(kernels, make_answers, history), (None, make_answers, None)]
-        sessions = [Session(p, Path(scratch, str(n)), jobs, *shown_with[n], names[n]) for n, p in enumerate(paths)]
+        shown_with = ((kernels, history), (None, None))
+        sessions = [
+            Session(p, Path(scratch, str(n)), jobs, shown_with[n][0], make_answers, shown_with[n][1], names[n])
+            for n, p in enumerate(paths)
+        ]
         app: Any = make_app(sessions, token=token, host=host, port=number)
         for session in sessions:
             session.start()
