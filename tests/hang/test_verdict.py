@@ -189,3 +189,40 @@ def test_ranks_of_a_host_that_left_nothing_are_all_named(tmp_path):
     answer, row = first_row(tmp_path)
     assert (row["kind"], row["ranks"]) == ("dead-rank", list(range(8, 16)))
     assert "all ranks of a host" in answer.verdict
+
+
+def test_a_lost_dump_next_to_a_proven_rank_is_said(tmp_path):
+    job, active, per_host = drawn(914209)
+    assert write_job(tmp_path, job, active=active, per_host=per_host)["ranks"] == [4, 13]
+    for rank in (2, 4, 6):
+        (tmp_path / f"nccl_trace_rank_{rank}.json").write_bytes(b"")
+    answer, row = first_row(tmp_path)
+    assert row["ranks"] == [13]
+    assert answer.verdict.endswith("Whether ranks 2, 4, 6, which left no whole dumps, are to blame as well cannot be known.")
+
+
+def test_dumps_without_any_content_are_no_sign_that_nothing_hangs(tmp_path):
+    for rank in range(4):
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(b"")
+    answer, row = first_row(tmp_path)
+    assert (row["kind"], row["ranks"]) == ("unknown", [])
+    assert answer.verdict == "It cannot be known whether the job hangs: no dump can be read."
+
+
+def test_half_of_all_devices_do_not_stop_at_once_but_a_network_does(tmp_path):
+    job = Job(Layout(8, 1, 1), HangFault("gpu", (0, 1, 2, 3), 3, 0))
+    write_job(tmp_path, job)
+    answer, row = first_row(tmp_path)
+    assert (row["kind"], row["ranks"]) == ("network", [0, 1, 2, 3]), answer.verdict
+    assert "or others like it that some of their peers completed" in answer.verdict
+
+
+def test_the_last_operations_of_a_long_dump_say_the_same(tmp_path, monkeypatch):
+    from alltrace.hang import files
+
+    job = Job(Layout(8, 2, 2, steps=12), HangFault("skip", (5,), 9, 3))
+    write_job(tmp_path, job)
+    whole = first_row(tmp_path)[0].verdict
+    monkeypatch.setattr(files, "_LAST_OPERATIONS", 60)
+    assert first_row(tmp_path)[0].verdict == whole
+    assert all(len(r.entries) < 90 for r in files.gather(tmp_path).recordings.values())
