@@ -12,7 +12,7 @@ from alltrace.run.importer import import_reports
 US = 1_700_000_000_000_000
 KERNELS = 24
 LEFT_OUT = "events left out because their start or duration is missing, 0 or not a number"
-OVERRUN = "rows of `{}` that end after later work of their stream has begun"
+OVERRUN = "rows of `{}` that end after later work of their stream has begun, or a wait for them has ended"
 UNREACHABLE = "rows of `kernels` with a time more than 36 years away or a duration of more than a year"
 
 
