@@ -74,7 +74,7 @@ def test_with_strict_a_run_that_cannot_be_read_is_an_error(alltrace):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ([], 2, "check needs limits; give --budget FILE, --against HISTORY or both"),
+        ([], 2, "check needs limits; give --budget FILE, --baseline RUN or --against HISTORY"),
         (["--budget", "x.toml", "--job", "a"], 2, "--job selects runs of a history, so it needs --against HISTORY"),
         (["--against", "none.duckdb"], 3, "none.duckdb: there is no such file"),
         (["--against", "runs/a/manifest.json"], 3, "it is not a DuckDB file"),

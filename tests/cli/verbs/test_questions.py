@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import json
 
 import pyarrow.parquet as pq
@@ -154,15 +155,19 @@ def test_recipe_gives_what_the_verb_of_that_name_gives(alltrace, run, verb):
 def test_recipe_lists_every_recipe(alltrace):
     from alltrace.recipes.registry import names
 
-    done = alltrace("recipe", "--list")
-    assert [line.split()[0] for line in done.out.splitlines()] == names()
-    assert all(len(line.split()) > 3 for line in done.out.splitlines())
+    lines = alltrace("recipe", "--list").out.splitlines()
+    entries = [line for line in lines if re.match(r"  \S", line)]
+    assert sorted(line.split()[0] for line in entries) == sorted(names())
+    assert all(len(line.split()) > 3 for line in entries)
+    assert max(map(len, lines)) <= 80
+    assert [line for line in lines if not line.startswith(" ")][:2] == ["time:", "communication:"]
 
 
 def test_stats_lists_every_report_and_gives_one(alltrace, run):
     from alltrace.recipes.registry import REPORTS
 
-    assert [line.split()[0] for line in alltrace("stats", "--list").out.splitlines()] == list(REPORTS)
+    lines = alltrace("stats", "--list").out.splitlines()
+    assert [line.split()[0] for line in lines if not line.startswith("   ")] == list(REPORTS)
     done = alltrace("stats", "cuda_gpu_kern_sum", run, "--format", "csv")
     rows = list(csv.reader(io.StringIO(done.out)))
     assert rows[0][:3] == ["Time (%)", "Total Time (ns)", "Instances"]
