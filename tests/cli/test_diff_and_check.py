@@ -9,7 +9,7 @@ from tests.making import kernel, make_run
 
 import alltrace.engine.cluster_start
 from alltrace.cli.main import main
-from alltrace.engine import local
+from alltrace.engine import tasks
 
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m&"
 
@@ -86,7 +86,7 @@ def test_a_budget_that_cannot_be_read_is_told(runs, tmp_path, capsys):
 def test_two_runs_are_read_by_one_cluster(runs, monkeypatch):
     class Workers:
         def run_tasks(self, function, items, progress=None, **_):
-            return local.run_tasks(function, items, jobs=1, progress=progress)
+            return tasks.run_tasks(function, items, jobs=1, progress=progress)
 
     started = []
 

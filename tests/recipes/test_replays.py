@@ -142,7 +142,7 @@ def test_a_healthy_run_has_nobody_to_fix(tmp_path):
         ({"op": "Gossip"}, "no matched operation"),
         ({"communicator": "nobody"}, "no communicator"),
         ({"rank": "1", "op": "AllReduce"}, "does not go with"),
-        ({"scale": -1.0}, "--scale"),
+        ({"scale": -1.0}, "^scale is -1.0"),
     ],
 )
 def test_what_cannot_be_changed_is_refused(slow, options, error):

@@ -99,14 +99,33 @@ def fitted_clocks(
     ahead = {p.rank: (p.shift_ns - solution.ahead_ns[p.rank], rate_of.get(p.host, 0.0)) for p in ranks}
     of_member = {m: timelines.rank_of(m) for m in clocks}
     zero = min(timelines.extents[m][0] + ahead[r][0] for m, r in of_member.items()) - _MARGIN_NS
+    of_one_clock = _of_one_clock(ranks, solution)
     result = {}
     for member, rank in of_member.items():
         (shift, rate), error = ahead[rank], solution.errors_ns.get(rank)
         before = clocks[member]
-        scale = before.scale_ns if error is None else float(error)
-        # a fit to operations that were matched whole periods off is as good as one to the right ones
-        result[member] = RankClock(shift - zero / (1.0 - rate), rate, scale, before.certainty, solution.components[rank])
+        scale, certainty, ends = before.scale_ns, before.certainty, timelines.of(member).end
+        if error is not None:
+            # a fit to operations that were matched whole periods off is as good as one to the right ones, but where all are of one
+            # host its clock tells periods
+            scale = float(error)
+            if len(ends) > 1 and of_one_clock.get(rank, math.inf) <= np.diff(ends).mean() / 2:
+                certainty = 1.0
+        result[member] = RankClock(shift - zero / (1.0 - rate), rate, scale, certainty, solution.components[rank])
     return result
+
+
+def _of_one_clock(ranks: Sequence[PlacedRank], solution: Solution) -> dict[int, float]:
+    """How far the fitted clock of each rank is from that of its host, ns, in components of one host."""
+    of_component: dict[int, list[PlacedRank]] = {}
+    for placed in ranks:
+        of_component.setdefault(solution.components[placed.rank], []).append(placed)
+    apart = {}
+    for placed_ranks in of_component.values():
+        if len({placed.host for placed in placed_ranks}) == 1:
+            ahead = [float(solution.ahead_ns[placed.rank]) for placed in placed_ranks]
+            apart |= {p.rank: abs(ns - float(np.median(ahead))) for p, ns in zip(placed_ranks, ahead, strict=True)}
+    return apart
 
 
 class Placing(NamedTuple):

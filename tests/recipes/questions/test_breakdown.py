@@ -83,7 +83,7 @@ def test_work_without_length_has_a_span_of_nothing_and_no_shares(tmp_path):
 
 def test_a_span_that_is_no_choice_is_refused(tmp_path):
     run = make_run(tmp_path, HAND_MADE)
-    with pytest.raises(UsageError, match="--span of breakdown is 'job'; expected one of device, run"):
+    with pytest.raises(UsageError, match=r"^span of breakdown is 'job'; expected one of device, run"):
         run.recipe("breakdown", span="job")
 
 
