@@ -8,6 +8,7 @@ import html
 import io
 import json
 import re
+import shutil
 import struct
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from functools import cache, partial
@@ -63,7 +64,7 @@ def _all(run: OpenRun, scratch: Path) -> dict[str, Callable[[Path], str]]:
     made["cards diagnose"] = partial(_command, "diagnose", path, "--format", "cards")
     made["units breakdown"] = partial(_command, "breakdown", path, "--units", "auto")
     made["safe csv kernels"] = partial(_command, "kernels", path, "--format", "csv", "--csv-safe")
-    made["diff"] = partial(_command, "diff", str(RUNS / "ddp" / "run"), path, "--format", "json", "--limit", "40")
+    made["diff"] = partial(_diff, path)
     made["sql"] = partial(_command, "sql", path, "SELECT rank, kind, count(*) AS n FROM kernels GROUP BY ALL ORDER BY ALL")
     for report in _STATS:
         made[f"stats {report}"] = partial(_command, "stats", report, path, "--format", "csv", "--limit", "20")
@@ -77,6 +78,13 @@ def _all(run: OpenRun, scratch: Path) -> dict[str, Callable[[Path], str]]:
     for name, ask in _page_requests().items():
         made[f"page {name}"] = partial(_page, run, scratch, ask)
     return made
+
+
+def _diff(path: str, place: Path) -> str:
+    """What differs from a copy of another recorded run, which is aligned on the way."""
+    other = place / "ddp"
+    shutil.copytree(RUNS / "ddp" / "run", other)
+    return _command("diff", str(other), path, "--format", "json", "--limit", "40", place)
 
 
 def _command(*words: Any) -> str:
