@@ -120,7 +120,7 @@ def _of_one_clock(ranks: Sequence[PlacedRank], solution: Solution) -> dict[int, 
     of_component: dict[int, list[PlacedRank]] = {}
     for placed in ranks:
         of_component.setdefault(solution.components[placed.rank], []).append(placed)
-    apart = {}
+    apart: dict[int, float] = {}
     for placed_ranks in of_component.values():
         if len({placed.host for placed in placed_ranks}) == 1:
             ahead = [float(solution.ahead_ns[placed.rank]) for placed in placed_ranks]
