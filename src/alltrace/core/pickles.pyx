@@ -4,13 +4,15 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy
 
+cdef enum:
+    _DEEPEST = 1000
 
 
 def plain_data(const uint8_t[::1] data not None):
     """The value of a pickle of protocol 2 to 5 that holds dicts, lists, tuples, texts, numbers, truth values and None.
 
     Returns a tuple of the value alone, or None if it has any other instruction, a number of more than 8 bytes, a key that is neither a
-    text nor a number, or is damaged: nothing is known of it then.
+    text nor a number, is damaged, or is nested deeper than dumps are: nothing is known of it then.
     """
     cdef Py_ssize_t size = data.shape[0], at = 0, length, begin
     cdef uint8_t op
@@ -19,8 +21,10 @@ def plain_data(const uint8_t[::1] data not None):
     cdef int32_t whole
     cdef bint marked
     cdef const uint8_t* bytes_at
-    cdef list stack = [], marks = [], items
-    cdef dict memo = {}, target
+    cdef list stack = [], memo = [], items
+    cdef Py_ssize_t marks[_DEEPEST]  # where the open groups begin
+    cdef Py_ssize_t depth = 0  # how many are open
+    cdef dict later = {}, target
     if size < 2 or data[0] != 0x80:
         return None
     bytes_at = &data[0]
@@ -32,7 +36,10 @@ def plain_data(const uint8_t[::1] data not None):
         elif op == 0x95:  # FRAME
             at += 8
         elif op == b"(":
-            marks.append(len(stack))
+            if depth == _DEEPEST:
+                return None
+            marks[depth] = len(stack)
+            depth += 1
         elif op == b"}":
             stack.append({})
         elif op == b"]":
@@ -93,21 +100,28 @@ def plain_data(const uint8_t[::1] data not None):
                 return None
             at += length
         elif op == b"q" or op == b"r" or op == 0x94:
-            if not stack or (marks and marks[len(marks) - 1] == len(stack)):
+            if len(stack) == (marks[depth - 1] if depth else 0):
                 return None
             if op == b"q":
                 if at + 1 > size:
                     return None
-                memo[bytes_at[at]] = stack[len(stack) - 1]
+                four = bytes_at[at]
                 at += 1
             elif op == b"r":
                 if at + 4 > size:
                     return None
                 memcpy(&four, bytes_at + at, 4)
-                memo[four] = stack[len(stack) - 1]
                 at += 4
             else:
-                memo[len(memo)] = stack[len(stack) - 1]
+                four = <uint32_t>(len(memo) + len(later))
+            if four == len(memo):
+                memo.append(stack[len(stack) - 1])
+                if later:
+                    later.pop(four, None)
+            elif four < len(memo):
+                memo[four] = stack[len(stack) - 1]
+            else:  # numbers that do not count up
+                later[four] = stack[len(stack) - 1]
         elif op == b"h" or op == b"j":
             if op == b"h":
                 if at + 1 > size:
@@ -119,45 +133,48 @@ def plain_data(const uint8_t[::1] data not None):
                     return None
                 memcpy(&four, bytes_at + at, 4)
                 at += 4
-            if four not in memo:
+            if four < len(memo):
+                stack.append(memo[four])
+            elif four in later:
+                stack.append(later[four])
+            else:
                 return None
-            stack.append(memo[four])
         elif op == 0x85 or op == 0x86 or op == 0x87:  # TUPLE1 to TUPLE3
             length = op - 0x84
             begin = len(stack) - length
-            if begin < (marks[len(marks) - 1] if marks else 0):
+            if begin < (marks[depth - 1] if depth else 0):
                 return None
             items = stack[begin:]
             del stack[begin:]
             stack.append(tuple(items))
-        elif op == b"a" or op == b"s":
-            length = 1 if op == b"a" else 2
-            begin = len(stack) - length
-            if begin < (marks[len(marks) - 1] if marks else 0) + 1:
+        elif op == b"a" or op == b"s" or op == b"e" or op == b"u":
+            if op == b"a" or op == b"s":
+                begin = len(stack) - (1 if op == b"a" else 2)
+            elif depth:
+                depth -= 1
+                begin = marks[depth]
+            else:
                 return None
-            items = stack[begin:]
+            if begin < (marks[depth - 1] if depth else 0) + 1 or not _put(stack[begin - 1], stack, begin, op == b"a" or op == b"e"):
+                return None
             del stack[begin:]
-            if not _put(stack[len(stack) - 1], items, op == b"a"):
+        elif op == b"t" or op == b"l" or op == b"d":
+            if not depth:
                 return None
-        elif op == b"t" or op == b"e" or op == b"u" or op == b"l" or op == b"d":
-            if not marks:
-                return None
-            begin = marks.pop()
-            items = stack[begin:]
-            del stack[begin:]
-            if op == b"t":
-                stack.append(tuple(items))
-            elif op == b"l":
-                stack.append(items)
-            elif op == b"d":
+            depth -= 1
+            begin = marks[depth]
+            if op == b"d":
                 target = {}
-                stack.append(target)
-                if not _put(target, items, False):
+                if not _put(target, stack, begin, False):
                     return None
-            elif len(stack) <= (marks[len(marks) - 1] if marks else 0) or not _put(stack[len(stack) - 1], items, op == b"e"):
-                return None
+                del stack[begin:]
+                stack.append(target)
+            else:
+                items = stack[begin:]
+                del stack[begin:]
+                stack.append(tuple(items) if op == b"t" else items)
         elif op == b".":
-            return (stack[len(stack) - 1],) if len(stack) and not marks else None
+            return (stack[len(stack) - 1],) if len(stack) and not depth else None
         else:
             return None
     return None
@@ -173,20 +190,23 @@ cdef double _big_endian(const uint8_t* place) noexcept:
     return value
 
 
-cdef bint _put(object target, list items, bint appends) except -1:
-    """Add items to a list, or keys and values to a dict; False if it is none or a key is not plain."""
-    cdef Py_ssize_t n
+cdef bint _put(object target, list stack, Py_ssize_t begin, bint appends) except -1:
+    """Add what is on the stack from a place on to a list, or as keys and values to a dict; False if it is none or a key is not plain."""
+    cdef Py_ssize_t n, end = len(stack)
     cdef object key
     if appends:
         if type(target) is not list:
             return False
-        (<list>target).extend(items)
+        if end - begin == 1:
+            (<list>target).append(stack[begin])
+        else:
+            (<list>target).extend(stack[begin:])
         return True
-    if type(target) is not dict or len(items) % 2:
+    if type(target) is not dict or (end - begin) % 2:
         return False
-    for n in range(0, len(items), 2):
-        key = items[n]
+    for n in range(begin, end, 2):
+        key = stack[n]
         if not (type(key) is str or type(key) is int or type(key) is float or type(key) is bool or key is None):
             return False
-        (<dict>target)[key] = items[n + 1]
+        (<dict>target)[key] = stack[n + 1]
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from alltrace.hang.evidence import Evidence
 from alltrace.readers.flight_recorder.read import Entry, Recording
@@ -14,8 +14,9 @@ State = Literal["absent", "pending", "done", "unknown"]
 _WORLD = ("default_pg", "0", "")
 
 
-class GroupKey(NamedTuple):
-    """What distinguishes a group: several may have one name, with other members."""
+@dataclass(frozen=True, eq=False, slots=True)
+class GroupKey:
+    """What distinguishes a group: several may have one name, with other members. Each group has one of these."""
 
     name: str
     members: tuple[int, ...]  # empty if no dump states them
@@ -72,6 +73,8 @@ class Progress:
         self.groups: dict[GroupKey, Group] = {}
         self.ranks: dict[int, RankState] = {}
         self._keys: dict[int, dict[str, GroupKey]] = defaultdict(dict)
+        self._key_of: dict[tuple[str, tuple[int, ...]], GroupKey] = {}
+        self._states: dict[tuple[GroupKey, int], dict[int, State]] = {}
         self._last_issued: dict[tuple[int, GroupKey], int] = {}
         self._ends: dict[tuple[int, GroupKey], tuple[int, int]] = {}
         for rank, recording in sorted(evidence.recordings.items()):
@@ -91,8 +94,15 @@ class Progress:
         """The group of an operation."""
         return self.groups[self.key_of(entry)]
 
-    def state_of(self, rank: int, key: GroupKey, sequence: int) -> State:
-        """Where a rank is with a collective of a group."""
+    def states(self, key: GroupKey, sequence: int) -> dict[int, State]:
+        """Where each rank of a group is with a collective of it."""
+        states = self._states.get((key, sequence))
+        if states is None:
+            members = self.groups[key].members
+            states = self._states[key, sequence] = {rank: self._state_of(rank, key, sequence) for rank in members}
+        return states
+
+    def _state_of(self, rank: int, key: GroupKey, sequence: int) -> State:
         state = self.ranks.get(rank)
         if state is None or state.recording is None:
             return "unknown"
@@ -137,7 +147,7 @@ class Progress:
                 first.retired = first.retired or done(entry)  # the parts of a batch of collectives have one number
 
     def _group(self, rank: int, name: str, members: tuple[int, ...], description: str) -> GroupKey:
-        key = self._keys[rank][name] = GroupKey(name, members)
+        key = self._keys[rank][name] = self._key_of.setdefault((name, members), GroupKey(name, members))
         group = self.groups.setdefault(key, Group(key, description, members))
         if not group.description:
             group.description = description

@@ -49,15 +49,27 @@ class Waits:
     together: list[int]  # ranks that wait in a collective that all of them entered
 
 
+@dataclass(frozen=True)
+class _Call:
+    """A collective that ranks wait in."""
+
+    odd: list[int]  # ranks whose part of it is not that of most
+    reasons: dict[int, tuple[Reason, Entry, str]]  # why they are odd
+    absent: set[int]  # ranks that did not enter it
+    completed: set[int]
+    unsure: set[int]  # ranks of which it is not known
+    elsewhere: set[int]  # ranks that entered it, and wait in something before it
+
+
 def follow(progress: Progress) -> Waits:
     """The waits of all ranks, and the ranks that they lead to."""
     waits: dict[int, Wait] = {}
     roots: dict[int, Root] = {}
     together: list[int] = []
-    seen: dict[tuple[GroupKey, int], _Odd] = {}
+    calls: dict[tuple[GroupKey, int], _Call] = {}
     for state in progress.ranks.values():
         if state.front is not None:
-            _look(progress, state, state.front, waits, roots, together, seen)
+            _look(progress, state, state.front, waits, roots, together, calls)
     waits = {rank: wait for rank, wait in waits.items() if rank not in roots}
     for ends in _ends({r: w.on for r, w in waits.items()}):
         _root_of(progress, ends, waits, roots)
@@ -75,7 +87,7 @@ def _look(
     waits: dict[int, Wait],
     roots: dict[int, Root],
     together: list[int],
-    seen: dict[tuple[GroupKey, int], _Odd],
+    calls: dict[tuple[GroupKey, int], _Call],
 ) -> None:
     """What one rank waits for in its first operation."""
     wait = waits[state.rank] = Wait(front)
@@ -87,33 +99,48 @@ def _look(
             together.append(state.rank)
         return
     key = progress.key_of(front)
-    states = {m: progress.state_of(m, key, front.sequence) for m in progress.groups[key].members if m != state.rank}
-    entered = {m: progress.ranks[m].collectives[key].get(front.sequence) for m, its in states.items() if its in ("pending", "done")}
-    entries = {state.rank: front, **{m: e for m, e in entered.items() if e is not None and e.op != "collective"}}
-    call = key, front.sequence  # all ranks in it see the same
-    if call not in seen:
-        seen[call] = _odd_ones(progress, dict(sorted(entries.items())), key, front)
-    odd, reasons = seen[call]
-    if odd:
-        for rank in odd:
-            roots.setdefault(rank, Root(rank, *reasons[rank]))
-        wait.on = set(odd) - {state.rank}
+    number = key, front.sequence  # all ranks in it see the same
+    if number not in calls:
+        calls[number] = _call_of(progress, state.rank, key, front)
+    call, own = calls[number], {state.rank}
+    if call.odd:
+        for rank in call.odd:
+            roots.setdefault(rank, Root(rank, *call.reasons[rank]))
+        wait.on = set(call.odd) - own
         return
-    away = {m for m, its in states.items() if its == "absent"}
-    absent = {m for m in away if not progress.may_wait_unseen(m)}
-    completed = [m for m, its in states.items() if its == "done"]
+    completed = len(call.completed - own)
+    absent = call.absent - own
     if completed and not front.op.lower().startswith(_ONE_SIDED):
-        others = f"{len(completed)} of its peers completed it" if len(completed) > 1 else "its peer completed it"
+        others = f"{completed} of its peers completed it" if completed > 1 else "its peer completed it"
         roots[state.rank] = Root(state.rank, "stopped", front, others)
     elif absent:
         wait.on = absent
     else:
-        wait.unsure = {m for m, its in states.items() if its == "unknown"} | away
-        if not key.members:
-            wait.unsure |= progress.lost - set(states)
-        wait.on = {m for m, its in states.items() if its == "pending" and not _same(progress, m, key, front.sequence)}
+        wait.unsure = call.unsure - own
+        wait.on = call.elsewhere - own
         if not (wait.on or wait.unsure):
             together.append(state.rank)
+
+
+def _call_of(progress: Progress, rank: int, key: GroupKey, front: Entry) -> _Call:
+    """What all ranks see in a collective that a rank waits in."""
+    states = progress.states(key, front.sequence)
+    entered = {m: progress.ranks[m].collectives[key].get(front.sequence) for m, its in states.items() if its in ("pending", "done")}
+    entries = {m: e for m, e in entered.items() if e is not None and e.op != "collective"} | {rank: front}
+    odd, reasons = _odd_ones(progress, dict(sorted(entries.items())), key, front)
+    away = {m for m, its in states.items() if its == "absent"}
+    absent = {m for m in away if not progress.may_wait_unseen(m)}
+    unsure = {m for m, its in states.items() if its == "unknown"} | away
+    if not key.members:
+        unsure |= progress.lost - set(states)
+    return _Call(
+        odd,
+        reasons,
+        absent,
+        {m for m, its in states.items() if its == "done"},
+        unsure,
+        {m for m, its in states.items() if its == "pending" and not _same(progress, m, key, front.sequence)},
+    )
 
 
 def _same(progress: Progress, rank: int, key: GroupKey, sequence: int) -> bool:
@@ -355,4 +382,4 @@ def _most_telling(progress: Progress, rank: int, waits: list[Wait]) -> Entry:
 def _entered(progress: Progress, entry: Entry) -> int:
     """How many ranks wait in a collective; 0 for a message."""
     key = progress.key_of(entry)
-    return 0 if entry.p2p else sum(progress.state_of(m, key, entry.sequence) == "pending" for m in progress.groups[key].members)
+    return 0 if entry.p2p else list(progress.states(key, entry.sequence).values()).count("pending")
