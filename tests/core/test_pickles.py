@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import random
 
@@ -46,6 +47,34 @@ def test_shared_values_are_shared():
     shared = ["x"]
     root = plain_data(pickle.dumps({"a": shared, "b": shared}, protocol=2))[0]
     assert root["a"] is root["b"]
+
+
+def test_numbers_of_shared_values_in_any_order():
+    def text(letter):
+        return b"\x8c\x01" + letter
+
+    puts = [text(letter) + b"q" + bytes([number]) for letter, number in zip((b"a", b"b", b"c", b"d"), (2, 0, 1, 2), strict=True)]
+    pickled = b"\x80\x04(" + b"".join(puts) + text(b"e") + b"\x94h\x02h\x00h\x01h\x03t."
+    assert plain_data(pickled) == (pickle.loads(pickled),)
+    assert plain_data(b"\x80\x02K\x05q\x07h\x06.") is None
+
+
+def test_deep_values_are_left_to_the_general_decoder():
+    deep = b"\x80\x02" + b"(" * 1001 + b"t" * 1001 + b"."
+    assert plain_data(deep) is None
+    assert plain_data(deep[:2] + b"(" * 1000 + b"t" * 1000 + b".") is not None
+
+
+def test_the_collector_is_left_as_it_was():
+    whole = pickle.dumps([[1]], protocol=2)
+    try:
+        for enabled in (True, False):
+            (gc.enable if enabled else gc.disable)()
+            for data in (whole, whole[:-1]):
+                plain_data(data)
+                assert gc.isenabled() is enabled
+    finally:
+        gc.enable()
 
 
 def test_anything_else_is_none():

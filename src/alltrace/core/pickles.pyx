@@ -4,6 +4,10 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy
 
+cdef extern from "Python.h":
+    int PyGC_Disable()
+    int PyGC_Enable()
+
 cdef enum:
     _DEEPEST = 1000
 
@@ -14,6 +18,15 @@ def plain_data(const uint8_t[::1] data not None):
     Returns a tuple of the value alone, or None if it has any other instruction, a number of more than 8 bytes, a key that is neither a
     text nor a number, is damaged, or is nested deeper than dumps are: nothing is known of it then.
     """
+    cdef int collects = PyGC_Disable()  # the many new values are no garbage, and nothing else runs meanwhile
+    try:
+        return _decoded(data)
+    finally:
+        if collects:
+            PyGC_Enable()
+
+
+cdef object _decoded(const uint8_t[::1] data):
     cdef Py_ssize_t size = data.shape[0], at = 0, length, begin
     cdef uint8_t op
     cdef uint16_t two
