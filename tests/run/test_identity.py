@@ -225,6 +225,16 @@ def test_a_stated_rank_that_is_given_twice_proves_nothing():
     plan = plan_ranks([stated(f"rank{r}.json", 0) for r in (0, 1)])
     assert found(plan) == [(0, "file name", [0]), (1, "file name", [1])]
     assert plan.notes == ("distributedInfo gives rank 0 to all 2 processes that have it, so it was not used",)
+    plan = plan_ranks([stated(f"rank{r}.json", max(r - 1, 0)) for r in (0, 1, 2)])
+    assert found(plan) == [(r, "file name", [r]) for r in (0, 1, 2)]
+    assert plan.notes[0].startswith("by distributedInfo 2 different processes are rank 0, so it was not used")
+    assert plan.notes[0].endswith("Rank 0 is stated in rank0.json, rank1.json")
+
+
+def test_a_negative_rank_that_a_report_states_is_said():
+    plan = plan_ranks([stated(f"x_{r}.json", r - 1) for r in (0, 1, 2)])
+    assert [(r.rank, r.source) for r in plan.ranks] == [(0, "distributedInfo"), (1, "distributedInfo"), (2, "order")]
+    assert "a negative rank is stated in x_0.json, so it is not used" in plan.notes
 
 
 @pytest.mark.parametrize("suffix", [".pt.trace.json.gz", ".json.zst", ".json"])
