@@ -281,7 +281,7 @@ def test_sizes_that_come_again_in_one_job_stay_one_run(tmp_path):
             "exited on signal 6 (Aborted).",
         ),
         ("prterun noticed that process rank 1 with PID 4711 on node c9 exited on\nsignal 7 (Bus error).", "c9", "exited"),
-        ("=   PID 4711 RUNNING AT c9.cluster\n=   EXIT CODE: 139", "c9.cluster", "PID 4711"),
+        ("=   PID 4711 RUNNING AT c9.cluster\n=   EXIT CODE: 139", "c9.cluster", ""),
         (
             "slurmstepd: error: *** STEP 123.0 ON c9 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***",
             "c9",

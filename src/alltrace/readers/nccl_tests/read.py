@@ -40,7 +40,7 @@ _LAUNCHER_FAILURE = re.compile(
     rb"srun: error: (?P<host>[\w.-]+): (?P<cause>tasks? .*)"
     rb"|(?:mpirun|prterun|mpiexec) noticed .* on node (?P<signalled_host>[\w.-]+) (?P<signal>exited(?: on signal \d+.*)?)"
     rb"|slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON (?P<cancelled_host>[\w.-]+) (?P<end>CANCELLED .*?)(?: \*\*\*)?\s*$"
-    rb"|=\s+(?P<ended>PID \d+) RUNNING AT (?P<ended_host>[\w.-]+)"
+    rb"|=\s+PID \d+ RUNNING AT (?P<ended_host>[\w.-]+)"
 )
 _WHOLE = re.compile(r"[0-9]{1,18}")
 _NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -233,7 +233,7 @@ class _Reading:
             cause = f"{_word(failure['library'])}: {_word(failure['cause'])}" if failure["cause"] else ""
         elif launcher is not None and self.file.runs and self.file.runs[-1].average is None:
             host = next(h for name, h in launcher.groupdict().items() if h and name.endswith("host"))
-            cause = next(_word(c) or "" for name, c in launcher.groupdict().items() if c and not name.endswith("host"))
+            cause = next((_word(c) or "" for name, c in launcher.groupdict().items() if c and not name.endswith("host")), "")
         else:
             return False
         run = self._run()
