@@ -65,6 +65,8 @@ _CAPTURE_SUFFIX = re.compile(
     r"\.(\d+)$|-(?:EXTEND|DECODE)(?:\.trace)?$|[-_.](?:iter|iteration|step|cycle|window)[-_.]?\d+$", re.IGNORECASE
 )
 """What distinguishes reports of one process: nsys' number of a capture range, PyTorch's time, SGLang's stage, a step's number."""
+_STEP_FOLDER = re.compile(r"(?:iter|iteration|step|cycle|window)[-_.]?\d+", re.IGNORECASE)
+"""A folder of the reports of one window, as in iteration_10/rank0_trace.json (TorchTitan, torchtitan/tools/profiling.py)."""
 _RESTART = re.compile(r"(-restart\d+)+(?=_)")
 """The wrapper's suffix to the name of a job with a restarted process: all processes of one name are one rank."""
 _PARALLEL = re.compile(r"(?<![A-Za-z])(?P<axis>tp|dp|pp|ep)[-_]?(?:rank)?[-_]?(?P<rank>\d{1,6})(?!\d)", re.IGNORECASE)
@@ -231,8 +233,10 @@ def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
         stem, base = report_stem(report.path), _base(report)
         again = len(leads) <= 1 and _RESTART.sub("", base) in started_again
         base = _RESTART.sub("", base) if again else base
-        place: tuple[object, ...] = (str(PurePath(report.path).parent), base)
-        if base == stem and not again:
+        folder = PurePath(report.path).parent
+        in_steps = bool(leads) and _STEP_FOLDER.fullmatch(folder.name) is not None
+        place: tuple[object, ...] = (str(folder.parent if in_steps else folder), base)
+        if base == stem and not again and not in_steps:
             place = (*place, index)
         by_user = leads[0].rank_hint if leads and leads[0].rank_hint_source in STATED else None
         if by_user is not None:
