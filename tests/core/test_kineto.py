@@ -256,7 +256,14 @@ def test_labels_are_one_identity_wherever_they_come_and_no_name():
     assert identified.rows[1, :5].tolist() == [0, 0, 0, 0, 1]
 
 
-def test_more_labels_than_one_scan_has_strings_for():
+def test_an_event_with_more_labels_than_any_has_loses_the_rest():
+    members = ",".join(f'"pid": "p{n}"' for n in range(40))
+    identified = Identified().scan(f"{{{members}}}]".encode())
+    assert identified.label(identified.rows[0, 0]) == b"p31"
+    assert len(identified.texts) == 32
+
+
+def test_labels_keep_their_codes_over_scans():
     identified, labels = Identified(), [f"p{n}" for n in range(40)]
     text = (",".join(f'{{"pid": "{label}"}}' for label in labels) + "]").encode()
     for end in range(0, len(text) + 1, 7):
