@@ -16,6 +16,8 @@ from alltrace.core.kineto import (
     BROKEN,
     CLOSED,
     FULL,
+    IDENTITIES,
+    IDENTITY,
     INSIDE,
     MORE,
     NOTHING,
@@ -209,6 +211,65 @@ def test_each_kind_of_field_has_its_own_reading(member, row, expected):
     scanned = Scanned().scan(f'{{"args": {{{member}}}}}]'.encode())
     found = scanned.rows[row, 0]
     assert (scanned.texts[found] if row in (4, 5) else found) == expected
+
+
+class Identified(Scanned):
+    """As a trace's tables read it: processes by number or by label, and names, which share the codes of strings."""
+
+    def __init__(self):
+        super().__init__()
+        self.scanner = EventScanner([(0, b"pid", IDENTITY, 0), (0, b"name", TEXT, 1)])
+
+    def read(self, *pids, name="b"):
+        text = ",".join(f'{{"name": "{name}", "pid": {pid}}}' for pid in pids) + "]"
+        return self.scan(text.encode()).rows[0, : self.count].tolist()
+
+    def label(self, value):
+        return self.texts[IDENTITIES - value]
+
+
+@together(
+    ("pid", "expected"),
+    [("7", 7), ('"7"', 7), ("-1", -1), ('"-1"', -1), ("null", NOTHING), ("[7]", NOTHING), ("true", NOTHING), ("{}", NOTHING)],
+)
+def test_an_identity_that_is_a_number_or_nothing(pid, expected):
+    identified = Identified()
+    assert identified.read(pid) == [expected]
+    assert identified.texts == [b"b"]  # no string of its own
+
+
+@together("pid", ["[TP00-DP00] 7", "python", "7 ", "0x7", "", "\u00e9"])
+def test_an_identity_that_is_a_label(pid):
+    identified = Identified()
+    (value,) = identified.read(json.dumps(pid))
+    assert NOTHING < value <= IDENTITIES < -(10**12)  # no number of a process
+    assert json.loads(b'"' + identified.label(value) + b'"') == pid
+
+
+def test_labels_are_one_identity_wherever_they_come_and_no_name():
+    identified = Identified()
+    first, number, second, again = identified.read('"a"', "3", '"b"', '"a"')
+    assert (first, number) == (again, 3)
+    assert first != second
+    assert identified.read('"b"', name="a")[4:] == [second]  # in a later scan, by the code that the name has
+    assert identified.texts == [b"b", b"a"]
+    assert identified.rows[1, :5].tolist() == [0, 0, 0, 0, 1]
+
+
+def test_an_event_with_more_labels_than_any_has_loses_the_rest():
+    members = ",".join(f'"pid": "p{n}"' for n in range(40))
+    identified = Identified().scan(f"{{{members}}}]".encode())
+    assert identified.label(identified.rows[0, 0]) == b"p31"
+    assert len(identified.texts) == 32
+
+
+def test_labels_keep_their_codes_over_scans():
+    identified, labels = Identified(), [f"p{n}" for n in range(40)]
+    text = (",".join(f'{{"pid": "{label}"}}' for label in labels) + "]").encode()
+    for end in range(0, len(text) + 1, 7):
+        identified.scan(text[:end], identified.at if end else 0)
+    identified.scan(text, identified.at)
+    assert [identified.label(v).decode() for v in identified.rows[0, :40].tolist()] == labels
 
 
 def test_a_list_without_room_goes_on_where_it_stopped():

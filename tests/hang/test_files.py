@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import pytest
 from tests.hang_writing import HangFault, Job, Layout, write_job
@@ -263,6 +264,68 @@ def test_a_dump_of_noise_is_a_dump_that_cannot_be_read(tmp_path):
     answer = verdict_of(tmp_path)
     assert answer.table.column("ranks").to_pylist()[0] == [2]
     assert any("nccl_trace_rank_3: neither a pickle nor JSON" in note for note in answer.notes)
+
+
+def dumps_of_four(folder, damaged):
+    """Dumps of four ranks, of which rank 2 never enters the last all-reduce; `damaged`: what becomes of a rank's bytes."""
+    for rank in range(4):
+        entries = [
+            {
+                "record_id": n,
+                "process_group": ("0", "default_pg"),
+                "collective_seq_id": n,
+                "profiling_name": "nccl:all_reduce",
+                "time_created_ns": 17 * 10**17 + n * 10**6,
+                "input_sizes": [[1024]],
+                "input_dtypes": ["Float"],
+                "output_sizes": [[1024]],
+                "output_dtypes": ["Float"],
+                "state": "completed" if n < 10 else "scheduled",
+                "retired": n < 10,
+                "is_p2p": False,
+            }
+            for n in range(1, 10 if rank == 2 else 11)
+        ]
+        groups = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}}
+        data = pickle.dumps({"version": "2.4", "pg_config": groups, "entries": entries})
+        (folder / f"nccl_trace_rank_{rank}").write_bytes(damaged.get(rank, bytes)(data))
+
+
+@together(
+    ("damaged", "note"),
+    [
+        (lambda data: data[: len(data) // 2] + bytes(len(data) // 2), "dumps of rank 1 are damaged or end early"),
+        (lambda _data: b"", "nccl_trace_rank_1: it is empty"),
+        (lambda _data: b" \n", "nccl_trace_rank_1: it is empty"),
+        (lambda data: bytes(len(data)), "nccl_trace_rank_1: it begins with zeros"),
+        (lambda data: data[:30], "nccl_trace_rank_1: it is damaged or ends early after byte 29, before its first operation"),
+        (lambda data: data[:30] + b"\xff" + data[31:], "nccl_trace_rank_1: "),
+    ],
+)
+def test_one_damaged_dump_of_four_is_named_and_the_others_answer(tmp_path_factory, damaged, note):
+    folder = tmp_path_factory.mktemp("four")
+    dumps_of_four(folder, {1: damaged})
+    answer = verdict_of(folder)
+    row = answer.table.to_pylist()[0]
+    assert (row["kind"], row["ranks"]) == ("missing-call", [2])
+    assert "Whether rank 1, which left no whole dump, is to blame as well cannot be known" in answer.verdict
+    assert any(note in text for text in answer.notes), answer.notes
+
+
+def test_a_missing_rank_whose_dump_ends_early_may_have_lost_its_wait(tmp_path):
+    dumps_of_four(tmp_path, {2: lambda data: data[:-40]})
+    answer = verdict_of(tmp_path)
+    assert answer.table.to_pylist()[0]["ranks"] == [2]
+    assert "Whether only its dump is lost, and it waits for another rank, cannot be known" in answer.verdict
+
+
+@together(("cut", "words"), [(lambda data: data[: len(data) // 2], "no dump is whole"), (lambda _data: b"", "no dump can be read")])
+def test_operations_that_completed_before_the_end_of_every_dump_was_lost_prove_nothing(tmp_path_factory, cut, words):
+    folder = tmp_path_factory.mktemp("all")
+    dumps_of_four(folder, dict.fromkeys(range(4), cut))
+    answer = verdict_of(folder)
+    assert answer.table.column("kind").to_pylist() == ["unknown"]
+    assert answer.verdict.startswith(f"It cannot be known whether the job hangs: {words}")
 
 
 def test_a_folder_without_anything_is_an_error(tmp_path):

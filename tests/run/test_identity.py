@@ -225,6 +225,29 @@ def test_a_stated_rank_that_is_given_twice_proves_nothing():
     plan = plan_ranks([stated(f"rank{r}.json", 0) for r in (0, 1)])
     assert found(plan) == [(0, "file name", [0]), (1, "file name", [1])]
     assert plan.notes == ("distributedInfo gives rank 0 to all 2 processes that have it, so it was not used",)
+    plan = plan_ranks([stated(f"rank{r}.json", max(r - 1, 0)) for r in (0, 1, 2)])
+    assert found(plan) == [(r, "file name", [r]) for r in (0, 1, 2)]
+    assert plan.notes[0].startswith("by distributedInfo 2 different processes are rank 0, so it was not used")
+    assert plan.notes[0].endswith("Rank 0 is stated in rank0.json, rank1.json")
+
+
+def test_folders_of_steps_hold_windows_of_the_same_processes():
+    paths = [f"{folder}/rank{r}_trace.json" for folder in ("iteration_10", "iteration_20", "other") for r in (0, 1)]
+    windows = [stated(path, n % 2, host=None, utc_ns=n) for n, path in enumerate(paths[:4])]
+    plan = plan_ranks(windows)
+    assert found(plan) == [(0, "distributedInfo", [0, 2]), (1, "distributedInfo", [1, 3])]
+    assert (plan.notes, len({r.host for r in plan.ranks})) == ((), 2)
+    # another process id, another rank, or a folder of another name is another process
+    anew = [report(path, pid=n) for n, path in enumerate(paths[:4])]
+    assert len(plan_ranks(anew).ranks) == 4
+    assert len(plan_ranks([stated(path, n) for n, path in enumerate(paths[:4])]).ranks) == 4
+    assert len(plan_ranks([stated(path, n % 2) for n, path in enumerate(paths[2:])]).ranks) == 4
+
+
+def test_a_negative_rank_that_a_report_states_is_said():
+    plan = plan_ranks([stated(f"x_{r}.json", r - 1) for r in (0, 1, 2)])
+    assert [(r.rank, r.source) for r in plan.ranks] == [(0, "distributedInfo"), (1, "distributedInfo"), (2, "order")]
+    assert "a negative rank is stated in x_0.json, so it is not used" in plan.notes
 
 
 @pytest.mark.parametrize("suffix", [".pt.trace.json.gz", ".json.zst", ".json"])

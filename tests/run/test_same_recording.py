@@ -76,11 +76,36 @@ def job(name, size=2, *, first_pid=0, host="h", utc_ns=0, **more):
     return [trace(f"{name}/rank{r}.json", first_pid + r, host=host, rank=r, size=size, utc_ns=utc_ns, **more) for r in range(size)]
 
 
+def over_hosts(name, hosts, first_pid, **more):
+    """A job of a rank on each host."""
+    names = hosts.split()
+    return [trace(f"{name}/rank{n}-{h}.json", first_pid + n, host=h, rank=n, size=len(names), **more) for n, h in enumerate(names)]
+
+
 REFUSED = {
     "launchers": (job("a", SLURM_JOB_ID="1") + job("b", first_pid=9, SLURM_JOB_ID="20"), "SLURM_JOB_ID", "a", "b"),
     "world sizes": (job("a", 2) + job("b", 4, first_pid=9, host="g"), "world size", "a", "b"),
     "days": (job("a") + job("b", first_pid=9, utc_ns=24 * HOUR), "time", "a", "b"),
-    "hosts": (job("a") + job("b", host="g", first_pid=5), "hosts", "b", "a"),
+    "hosts": (job("a") + job("b", host="g", first_pid=5), "hosts", "a", "b"),
+    "hosts by name": (
+        [r._replace(path=r.path.replace("/", "-")) for r in job("d/a") + job("d/b", host="g", first_pid=5)],
+        "hosts",
+        "d-b-rank*",
+        "d-a-rank*",
+    ),
+    "sets of hosts by time": (
+        over_hosts("d", "n1 n4", 0, utc_ns=HOUR // 2) + over_hosts("d", "n2 n3", 9),
+        "hosts",
+        "d/rank0-n2.json d/rank1-n3.json",
+        "d/rank0-n1.json d/rank1-n4.json",
+    ),
+    "sets of hosts by folder": (over_hosts("b", "n1 n3", 0) + over_hosts("a", "n2 n4", 9), "hosts", "a", "b"),
+    "sets of hosts by name": (
+        over_hosts("d", "n1 n2", 0) + over_hosts("d", "n10 n11", 9),
+        "hosts",
+        "d/rank0-n1.json d/rank1-n2.json",
+        "d/rank0-n10.json d/rank1-n11.json",
+    ),
 }
 
 
@@ -98,6 +123,9 @@ ONE_JOB = {
     "replicas of a service on two hosts": [
         trace(f"{h}/r{r}.json", n, host=h, rank=r, size=None) for n, (h, r) in enumerate((h, r) for h in "ab" for r in range(2))
     ],
+    "hosts that two sets share": over_hosts("a", "n1 n2", 0) + over_hosts("b", "n2 n3", 9, utc_ns=HOUR // 2),
+    "sets of hosts that nothing tells apart": over_hosts("a", "n1 n3", 0) + over_hosts("a", "n2 n4", 9),
+    "a set of hosts and part of another": over_hosts("a", "n1 n2", 0) + over_hosts("b", "n3 n4", 9)[:1],
     "no size": [r._replace(world_size=None) for r in job("a") + job("b", host="g")],
     "no times": [r._replace(utc_ns=None) for r in job("a") + job("b", utc_ns=24 * HOUR)],
     "stated by hand": [

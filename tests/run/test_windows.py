@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -111,6 +112,63 @@ ONE_BY_ONE = [window(n, first_correlation=1 + 1000 * n, first_step=4 * n, apart_
 SWITCHED = [call("cudaProfilerStop", 19_950), call("cudaProfilerStart", 999_000)]
 SWITCHED += [call("cuProfilerStop", 1_019_950), call("cuProfilerStart", 1_999_000)]
 OPERATOR = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 851, "tid": 9, "ts": US + 500_000, "dur": 3, "args": {}}
+
+
+def relative(content):
+    """The trace with times since the base that it states, as newer profilers write them."""
+    moved = [e | {"ts": e["ts"] - US} for e in content["traceEvents"]]
+    return content | {"baseTimeNanoseconds": round(US * 1000), "traceEvents": moved}
+
+
+def written(path, content):
+    text = json.dumps(content).encode()
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+
+
+@pytest.mark.parametrize(
+    ("names", "form"),
+    [
+        (["node1_851.9.pt.trace.json", "node1_851.10.pt.trace.json", "node1_851.2.pt.trace.json"], None),
+        (["node1_851.1.pt.trace.json", "node1_851.2.pt.trace.json.gz", "node1_851.3.pt.trace.json"], None),
+        (["node1_851.1.pt.trace.json", "node1_851.2.pt.trace.json", "node1_851.3.pt.trace.json.gz"], relative),
+    ],
+    ids=["names in another order", "packed in part", "times since a base"],
+)
+def test_windows_are_one_process_however_they_are_written(tmp_path, three, names, form):
+    for content, name in zip(THREE, names, strict=True):
+        written(tmp_path / "x" / name, form(content) if form else content)
+    import_reports([str(tmp_path / "x")], tmp_path / "run", jobs=1)
+    run = OpenRun(tmp_path / "run")
+    assert run.manifest.ranks[0].windows == three.manifest.ranks[0].windows
+    assert row(run, "breakdown") == row(three, "breakdown")
+
+
+def test_windows_of_other_lengths_count_by_their_time(tmp_path, one):
+    """A window of one step, and one of six in which the kernels are half as long."""
+    long = window(1, steps=6, first_correlation=1000)
+    for event in long["traceEvents"]:
+        if event["cat"] == "kernel":
+            event["dur"] = 150
+    alone = [row(imported(tmp_path / f"{n}", [content]), "breakdown") for n, content in enumerate((window(0, steps=1), long))]
+    both = row(imported(tmp_path / "both", [window(0, steps=1), long]), "breakdown")
+    assert alone[0]["idle_percent"] < row(one, "breakdown")["idle_percent"] < alone[1]["idle_percent"]
+    assert (both["span_ns"], both["idle_ns"]) == tuple(sum(a[c] for a in alone) for c in ("span_ns", "idle_ns"))
+    assert both["idle_percent"] == pytest.approx(100 * both["idle_ns"] / both["span_ns"])
+
+
+def test_a_rank_that_lacks_a_window_of_the_others_is_judged_by_its_own(tmp_path, one):
+    for n, content in enumerate(THREE):
+        written(tmp_path / "x" / f"node1_851.{n}.pt.trace.json", content)
+        if n != 1:
+            other = [e | {"pid": 852 if e["pid"] == 851 else e["pid"]} for e in content["traceEvents"]]
+            written(tmp_path / "x" / f"node1_852.{n}.pt.trace.json", content | {"traceEvents": other})
+    import_reports([str(tmp_path / "x")], tmp_path / "run", jobs=1)
+    run = OpenRun(tmp_path / "run")
+    assert [len(r.windows) for r in run.manifest.ranks] == [3, 2]
+    alone, rows = row(one, "breakdown"), run.recipe("breakdown").to_arrow().to_pylist()
+    assert [r["span_ns"] for r in rows] == [3 * alone["span_ns"], 2 * alone["span_ns"]]
+    assert [r["idle_percent"] for r in rows] == pytest.approx([alone["idle_percent"]] * 2)
 
 
 @pytest.mark.parametrize("question", ["breakdown", "idle"])

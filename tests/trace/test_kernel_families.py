@@ -21,6 +21,7 @@ AMD = {
         "_ZN2ck27kernel_gemm_xdl_cshuffle_v3INS_28GridwiseGemm_xdl_cshuffle_v3INS_13tensor_layout4gemm8RowMajor",
         "_ZN7ck_tile6kentryILi1ENS_17FlatmmKernelINS_26GemmSpatiallyLocalTilePart",
         "void aiter::fmoe_bf16_blockscaleFp8_g1u1_vs_silu_1tg_ps_32x256",
+        "_ZN5aiter50fmoe_bf16_blockscaleFp8_g1u1_vs_silu_1tg_ps_32x256E",
         "fmoe_bf16_noquantBf16_g1u0_silu_1tg_32x384",
         "ck_moe_stage1_kernel<BF16, 128, 128>",
         "fused_moe_kernel",
@@ -46,6 +47,8 @@ AMD = {
         "void aiter::fmha_fwd_hd128_bf16_causal_rtna_group",
         "void paged_attention_ll4mi_QKV_mfma16_kernel<__hip_bfloat16, __hip_bfloat16, (vllm::Fp8KVCacheDataType)0>",
         "aiter::mla_dec_stage1_bf16_a16w16_subQ16_mqa16",
+        "_ZN5aiter38mla_dec_stage1_bf16_a16w16_subQ16_mqa16E",
+        "_ZN5aiter24pa_bf16_noquant_gqa8_1tgE",
     ),
     "convolution": (
         "igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x128x32_wt32x32x8_ws1x1",

@@ -73,6 +73,7 @@ def _read(path: Path, evidence: Evidence, inspectors: list[InspectorFile]) -> bo
         rank = rank_in_name(str(path)) if named else None
         if rank is not None:
             evidence.empty[rank] = str(path)
+            evidence.unread.append(f"{printable(path.name)}: {'it begins with zeros' if head.strip() else 'it is empty'}")
         return rank is not None
     if looks_like(head[:_HEAD_BYTES]):
         inspectors.append(read_inspector(str(path)))

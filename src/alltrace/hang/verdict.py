@@ -391,19 +391,22 @@ class _Case:
 
     def _no_hang(self) -> Cause:
         numbers = self._numbers(len(self.waits.waits))
-        if self.evidence.empty and not self.evidence.recordings and not self.evidence.ended_well:
-            return Cause("unknown", [], "", [], 0.1, "It cannot be known whether the job hangs: no dump can be read.", numbers)
-        numbers["operations"] = float(sum(len(r.entries) for r in self.evidence.recordings.values()))
+        recordings = self.evidence.recordings.values()
+        lost = self.evidence.empty or recordings
+        if lost and all(r.damage for r in recordings) and not self.waits.waits and not self.evidence.ended_well:
+            found = "no dump is whole, and what was lost may wait" if recordings else "no dump can be read"
+            return Cause("unknown", [], "", [], 0.1, f"It cannot be known whether the job hangs: {found}.", numbers)
+        numbers["operations"] = float(sum(len(r.entries) for r in recordings))
         if self.waits.waits and self.age_ns is not None:
             sentence = (
                 f"No hang: the last operation was issued {self.age_ns / 1e9:.1f} s before the dumps were written, and up to "
                 f"{self.gap_ns / 1e9:.1f} s passed between operations before."
             )
-        elif self.evidence.recordings:
+        elif recordings:
             sentence = "No hang: every operation that the dumps have completed."
         else:
             sentence = "No hang: no file says that a rank died or waits."
-        return Cause("no-hang", [], "", [], 0.8 if self.evidence.recordings or self.evidence.ended_well else 0.4, sentence, numbers)
+        return Cause("no-hang", [], "", [], 0.8 if recordings or self.evidence.ended_well else 0.4, sentence, numbers)
 
     def further(self, causes: Sequence[Cause]) -> str:
         """The end of the verdict: more causes, and ranks without a dump that others may wait for as well."""

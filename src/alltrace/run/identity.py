@@ -65,6 +65,8 @@ _CAPTURE_SUFFIX = re.compile(
     r"\.(\d+)$|-(?:EXTEND|DECODE)(?:\.trace)?$|[-_.](?:iter|iteration|step|cycle|window)[-_.]?\d+$", re.IGNORECASE
 )
 """What distinguishes reports of one process: nsys' number of a capture range, PyTorch's time, SGLang's stage, a step's number."""
+_STEP_FOLDER = re.compile(r"(?:iter|iteration|step|cycle|window)[-_.]?\d+", re.IGNORECASE)
+"""A folder of the reports of one window, as in iteration_10/rank0_trace.json (TorchTitan, torchtitan/tools/profiling.py)."""
 _RESTART = re.compile(r"(-restart\d+)+(?=_)")
 """The wrapper's suffix to the name of a job with a restarted process: all processes of one name are one rank."""
 _PARALLEL = re.compile(r"(?<![A-Za-z])(?P<axis>tp|dp|pp|ep)[-_]?(?:rank)?[-_]?(?P<rank>\d{1,6})(?!\d)", re.IGNORECASE)
@@ -231,8 +233,10 @@ def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
         stem, base = report_stem(report.path), _base(report)
         again = len(leads) <= 1 and _RESTART.sub("", base) in started_again
         base = _RESTART.sub("", base) if again else base
-        place: tuple[object, ...] = (str(PurePath(report.path).parent), base)
-        if base == stem and not again:
+        folder = PurePath(report.path).parent
+        in_steps = bool(leads) and _STEP_FOLDER.fullmatch(folder.name) is not None
+        place: tuple[object, ...] = (str(folder.parent if in_steps else folder), base)
+        if base == stem and not again and not in_steps:
             place = (*place, index)
         by_user = leads[0].rank_hint if leads and leads[0].rank_hint_source in STATED else None
         if by_user is not None:
@@ -314,7 +318,8 @@ def _claims(candidates: Sequence[_Candidate], notes: list[str]) -> dict[int, tup
             numbers, clashing = apart, []
             notes.append(f"each role has its own rank numbers ({source}), so ranks were renumbered, role after role")
         if clashing:
-            notes.append(_clash_note(source, clashing[0], counts))
+            its = [candidates[i].reports[0] for i, rank in numbers.items() if rank == clashing[0]]
+            notes.append(_clash_note(source, clashing[0], counts, its))
             continue
         taken = {rank for rank, _ in claimed.values()}
         for i, rank in numbers.items():
@@ -339,12 +344,12 @@ def _by_role(candidates: Sequence[_Candidate], numbers: Mapping[int, int]) -> di
     return {i: offsets[roles[i]] + rank for i, rank in numbers.items()}
 
 
-def _clash_note(source: str, rank: int, counts: Mapping[int, int]) -> str:
+def _clash_note(source: str, rank: int, counts: Mapping[int, int], its: Sequence[Report]) -> str:
     if len(counts) == 1:
         return f"{source} gives rank {rank} to all {counts[rank]} processes that have it, so it was not used"
     return (
         f"by {source} {counts[rank]} different processes are rank {rank}, so it was not used; "
-        "are reports of two jobs in one folder?"
+        f"are reports of two jobs in one folder? Rank {rank} is stated in {_paths(its)}"
     )
 
 
@@ -498,7 +503,12 @@ def _contradictions(stating: Mapping[int, Sequence[Report]], reports: Iterable[R
         (rank, size, r) for size, its in stating.items() for r in its if (rank := stated_rank(r)) is not None and rank >= size
     ]
     notes += [f"rank {rank} is beyond its world size of {size} in {report.path}" for rank, size, report in beyond[:_MISSING_LISTED]]
-    negative = [r for r in reports if r is not None and any(r.environment.get(v, "").startswith("-") for v in _RANK_VARIABLES[:1])]
+    negative = [
+        r
+        for r in reports
+        if r is not None
+        and (r.environment.get(_RANK_VARIABLES[0], "").startswith("-") or any((p.rank_hint or 0) < 0 for p in r.processes))
+    ]
     if negative:
         notes.append(f"a negative rank is stated in {_paths(negative)}, so it is not used")
     return notes

@@ -14,6 +14,8 @@ import shlex
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
+from itertools import chain, pairwise
+from operator import lt
 from pathlib import Path, PurePath
 from typing import Any, Protocol, TypeVar
 
@@ -27,6 +29,7 @@ from alltrace.trace.side_file_words import ROLE
 
 _JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID")
 _APART_NS = 3600 * 10**9
+_BEGUN_APART_NS = 10 * 10**9
 _NAMED = 4
 _LISTED = 20
 
@@ -195,11 +198,31 @@ def _by_hosts(reports: Sequence[Report]) -> _Groups:
     """Sets of hosts that each have all ranks, with a world size that says that these are all."""
     sizes = {r.world_size for r in reports}
     size = sizes.pop() if len(sizes) == 1 else None
-    by_host = _grouped(reports, lambda r: r.host)
-    ranks = [{stated_rank(r) for r in its} for _, its in by_host]
-    if size is None or len(by_host) < 2 or not _clash(by_host) or any(its != set(range(size)) for its in ranks):
+    by_rank = _grouped(reports, stated_rank)
+    if size is None or [rank for rank, _ in by_rank] != list(range(size)) or any(r.host is None for r in reports):
         return "", []
-    return "hosts", [(f"on {host}", its) for host, its in by_host]
+    # the ranks of a job begin at one time, or their reports are in one folder, or their hosts have one name or names in a row
+    orders: list[tuple[Callable[[Report], Any], Callable[[Any, Any], bool]]] = [
+        (lambda r: r.utc_ns or 0, lambda last, first: first - last > _BEGUN_APART_NS),
+        (lambda r: natural_key(str(PurePath(r.path).parent)), lt),
+        (lambda r: natural_key(str(r.host)), lt),
+    ]
+    for key_of, before in orders:
+        jobs = list(zip(*(sorted(its, key=key_of) for _, its in by_rank), strict=False))
+        hosts = [sorted({str(r.host) for r in its}, key=natural_key) for its in jobs]
+        bounds = [(min(map(key_of, its)), max(map(key_of, its))) for its in jobs]
+        if (
+            len(jobs) * size == len(reports)
+            and len(set(chain(*hosts))) == sum(map(len, hosts))
+            and all(before(last, first) for (_, last), (first, _) in pairwise(bounds))
+            and _clash([(n, list(its)) for n, its in enumerate(jobs)])
+        ):
+            return "hosts", [(f"on {_few(names)}", list(its)) for names, its in zip(hosts, jobs, strict=True)]
+    return "", []
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(map(printable, names[:_NAMED])) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
 def _grouped(reports: Sequence[Report], key_of: Callable[[Report], Any]) -> list[tuple[Any, list[Report]]]:

@@ -67,7 +67,7 @@ COMMUNICATION_KERNELS: tuple[KernelRule, ...] = (
         "vllm-project/vllm csrc/custom_all_gather_reduce_scatter.cuh",
     ),
     KernelRule(
-        r"quickreduce::|" + _START + r"allreduce_prototype_(one|two)shot",
+        r"quickreduce(::|\d)|" + _START + r"allreduce_prototype_(one|two)shot",
         COLLECTIVE,
         "vllm-project/vllm csrc/quickreduce/quick_reduce.h",
     ),

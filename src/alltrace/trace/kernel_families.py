@@ -31,7 +31,7 @@ FAMILIES: tuple[tuple[str, str], ...] = (
         ATTENTION,
         r"fmha|flash_(?:fwd|bwd)|flash_attn|FlashAttn|flash::|\bmha_|sdpa|paged_attention|attention_kernel|AttentionKernel|"
         r"(?:^|[^a-zA-Z])attn_(?:fwd|bwd)|unified_attention|_attention_(?:2d|3d)|[a-z]_attention_(?:fwd|bwd|forward|backward)|"
-        r"^bwd_(?:kernel_(?:dk_dv|dq|fuse)|preprocess)|_fwd_(?:grouped_)?kernel_stage[12]|\bmla_|aiter::(?:mla|pa)_|FmhaFwd|FmhaBwd",
+        r"^bwd_(?:kernel_(?:dk_dv|dq|fuse)|preprocess)|_fwd_(?:grouped_)?kernel_stage[12]|\bmla_|aiter(?:::|\d+)(?:mla|pa)_|FmhaFwd|FmhaBwd",
     ),
     # of a loss; PyTorch's name has a word for it, or a boolean after three types and a size
     (LOG_SOFTMAX, r"LogSoftMax|log_softmax|softmax_warp_\w+<(?:[^,<>]+, ){4}(?:\(bool\)1|true)"),
@@ -47,7 +47,7 @@ FAMILIES: tuple[tuple[str, str], ...] = (
     (
         GEMM,
         r"(?<!fb)gemm|gemv|nvjet|Cijk_|^triton_(?:mm|bmm|tem_fused\w*_mm)|Gemm|matmul_ogs|_matmul_kernel|^_?matmul_|"
-        r"^bmm_|fused_moe_kernel|\bfmoe_|aiter::fmoe|moe_stage[12]",
+        r"^bmm_|fused_moe_kernel|\bfmoe_|aiter(?:::|\d+)fmoe|moe_stage[12]",
     ),
     (
         ELEMENTWISE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import zlib
 
@@ -655,6 +656,33 @@ def test_few_events_of_another_process_are_no_second_rank(write):
 def test_a_second_document_in_a_file_is_said(write, behind, said):
     texts = warnings_of(write(json.dumps(trace(EVENTS)) + behind))[1]
     assert any("the file goes on after the end of its JSON" in text for text in texts) == said
+
+
+SECOND = json.dumps(trace([gpu("kernel", "other", 1_000_000, 5, 1)], distributedInfo={**RANK_1, "rank": 0})).encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.json", json.dumps(trace()).encode() + b"\r\n" + SECOND[: len(SECOND) // 2]),
+        ("a.json", json.dumps(EVENTS).encode() + json.dumps([gpu("kernel", "other", 1_000_000, 5, 1)]).encode()),
+        ("a.json", json.dumps(trace()).encode() + b"\n]}"),
+        ("a.json.gz", json.dumps(trace()).encode() + SECOND),
+        ("a.json.zst", json.dumps(trace()).encode() + SECOND),
+    ],
+    ids=["cut", "lists", "brackets", "gzip", "zstd"],
+)
+def test_what_stands_behind_a_trace_changes_nothing_of_it_and_is_said(write, name, data):
+    path = write(data, name)
+    assert [r["short_name"] for r in rows_of(path, "kernels")] == ["gemm", "ncclDevKernel_AllGather_RING_LL"]
+    assert [text for text in warnings_of(path)[1] if "goes on after the end of its JSON" in text]
+
+
+def test_a_second_member_of_a_gzip_file_is_said(write):
+    path = write(name="a.json.gz")
+    path.write_bytes(path.read_bytes() + gzip.compress(SECOND))
+    assert len(rows_of(path, "kernels")) == 2
+    assert [text for text in warnings_of(path)[1] if "goes on after the end of its JSON" in text]
 
 
 @pytest.mark.parametrize("base", [None, BASE_NS])

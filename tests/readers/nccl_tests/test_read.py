@@ -189,6 +189,9 @@ WANTED = [(8, 2, "float", "sum", -1, 5.5, 0.25, 6.5, 0), (16, 4, "float", "sum",
         ("  ", ".", "", "  size"),
         ("  ", ",", "", "#  size"),
         (",", ".", "", "size (B)"),
+        ("\t", ".", "", "size"),
+        (",", ".", "", "\ufeffsize"),
+        (";", ",", "", "\ufeffsize"),
     ],
 )
 def test_tables_in_other_forms(tmp_path, gap, comma, quote, first, prefix):
@@ -204,12 +207,30 @@ def test_halves_are_in_the_order_of_the_header(tmp_path):
     text += "8 2 6.5 0.75 0.125 0 5.5 0.5 0.25 0\nan epoch of 8 2 6.5 0.75\n8 2 6.5 0.75\n"
     (run,) = read(tmp_path, text).runs
     assert values(run) == [(8, 2, None, None, None, 5.5, 0.25, 6.5, 0)]
+    (within,) = read(tmp_path, "#   in-place\n# size count time algbw busbw #wrong\n8 2 6.5 0.75 0.125 0\n").runs
+    assert (within.rows[0].out_of_place, within.rows[0].in_place.time_us) == (None, 6.5)
     (again,) = read(tmp_path, NEW).runs
     assert again.rows[1].in_place.time_us == 20
 
 
 def rank_line(rank, pid):
     return f"#  Rank {rank:2} Group  0 Pid {pid:6} on   host-a device {rank:2} [0x07] NVIDIA H100\n"
+
+
+def test_jobs_of_several_ranks_that_each_ran_alone(tmp_path):
+    """Three launches of two GPUs that were meant to be one of six: no rank of the second host is that of another."""
+    header, rows = "# " + " ".join(COLUMNS) + "\n", [" ".join(map(str, row)) + "\n" for row in ROWS]
+    heads = [(HEAD + rank_line(0, pid) + rank_line(1, pid) + header).replace("host-a", f"host-{pid}") for pid in (10, 11, 12)]
+    runs = read(tmp_path, "".join(heads) + "".join(rows * 3) + "# Avg bus bandwidth : 0.5\n" * 3).runs
+    assert [(r.alone, [rank[2] for rank in r.ranks]) for r in runs] == [(3, [f"host-{pid}"] * 2) for pid in (10, 11, 12)]
+    assert [values(r) for r in runs] == [WANTED] * 3
+
+
+@pytest.mark.parametrize("comma", [".", ","])
+def test_a_time_in_powers_of_ten_with_either_sign(tmp_path, comma):
+    line = "1048576 262144 float sum -1 1.2e+05 20.97 20.97 0 40.00 26.21 26.21 0".replace(".", comma)
+    (run,) = read(tmp_path, "# " + " ".join(COLUMNS) + "\n" + line + "\n").runs
+    assert (run.rows[0].out_of_place.time_us, run.rows[0].out_of_place.busbw) == (1.2e5, 20.97)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -258,6 +279,13 @@ def test_sizes_that_come_again_in_one_job_stay_one_run(tmp_path):
             "mpirun noticed that process rank 3 with PID 0 on node c9 exited on signal 6 (Aborted).",
             "c9",
             "exited on signal 6 (Aborted).",
+        ),
+        ("prterun noticed that process rank 1 with PID 4711 on node c9 exited on\nsignal 7 (Bus error).", "c9", "exited"),
+        ("=   PID 4711 RUNNING AT c9.cluster\n=   EXIT CODE: 139", "c9.cluster", ""),
+        (
+            "slurmstepd: error: *** STEP 123.0 ON c9 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***",
+            "c9",
+            "CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT",
         ),
     ],
 )

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 from alltrace.readers.text import TextLog
 
 _UNIT = re.compile(rb"\s*\([^)\n]*\)")
-_HEADER = re.compile(rb"(?:^|[\s#\"])(size\"?(?P<gap>[\s,;\"]+)count\b[^\n]*?\b(?:cpu)?time[\s,;\"]+algbw[\s,;\"]+busbw.*)")
-_PLACES = re.compile(rb"(?P<out>out-of-place)\s+in-place\s*$|in-place\s+out-of-place\s*$")
+_HEADER = re.compile(rb"(?:^|[\s#\"\xbf])(size\"?(?P<gap>[\s,;\"]+)count\b[^\n]*?\b(?:cpu)?time[\s,;\"]+algbw[\s,;\"]+busbw.*)")
+_PLACES = re.compile(rb"(?P<out>out-of-place)(?:\s+in-place)?\s*$|in-place(?:\s+out-of-place)?\s*$")
 _START = re.compile(
     rb"#\s*(?:nccl-tests version (?P<version>\S+)|Collective test starting: (?P<program>\w+)|nThread \d+ (?P<options>nGpus .*))"
 )
@@ -38,7 +38,9 @@ _FAILURE = re.compile(
 )
 _LAUNCHER_FAILURE = re.compile(
     rb"srun: error: (?P<host>[\w.-]+): (?P<cause>tasks? .*)"
-    rb"|(?:mpirun|prterun|mpiexec) noticed .* on node (?P<signalled_host>[\w.-]+) (?P<signal>exited on signal \d+.*)"
+    rb"|(?:mpirun|prterun|mpiexec) noticed .* on node (?P<signalled_host>[\w.-]+) (?P<signal>exited(?: on signal \d+.*)?)"
+    rb"|slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON (?P<cancelled_host>[\w.-]+) (?P<end>CANCELLED .*?)(?: \*\*\*)?\s*$"
+    rb"|=\s+PID \d+ RUNNING AT (?P<ended_host>[\w.-]+)"
 )
 _WHOLE = re.compile(r"[0-9]{1,18}")
 _NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -230,8 +232,8 @@ class _Reading:
             host = failure["host"] or failure["host_behind"]
             cause = f"{_word(failure['library'])}: {_word(failure['cause'])}" if failure["cause"] else ""
         elif launcher is not None and self.file.runs and self.file.runs[-1].average is None:
-            host = launcher["host"] or launcher["signalled_host"]
-            cause = _word(launcher["cause"] or launcher["signal"]) or ""
+            host = next(h for name, h in launcher.groupdict().items() if h and name.endswith("host"))
+            cause = next((_word(c) or "" for name, c in launcher.groupdict().items() if c and not name.endswith("host")), "")
         else:
             return False
         run = self._run()
