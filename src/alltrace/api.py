@@ -371,7 +371,12 @@ class OpenRun(Run):
         texts = {option.name for option in question.options if option.type is str}
         values = {n: str(v) if n in texts and type(v) is int else v for n, v in options.items()}
         with _in_python():
-            return ask(self, question, values, ranks=_numbers(ranks), steps=steps, skip_warmup=skip_warmup, stream=stream)
+            answer = ask(self, question, values, ranks=_numbers(ranks), steps=steps, skip_warmup=skip_warmup, stream=stream)
+        if question.name != "diagnose":
+            return answer
+        from alltrace.recipes.questions.diagnose.cards import with_verdict
+
+        return with_verdict(answer, {r.rank: r.host for r in self.ranks})
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import io
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -82,7 +83,9 @@ def by_command(question: Question, of: str) -> str:
         code = command_line(question.words(of))
     stream = said if code else printed
     stream.seek(0)
-    return stream.read()
+    text = stream.read()
+    # the library names options as Python does
+    return re.sub(r"--([a-z][a-z-]*)", lambda flag: flag[1].replace("-", "_"), text) if code else text
 
 
 def by_library(question: Question, of: str) -> str:

@@ -72,7 +72,7 @@ def test_tables_that_are_missing_are_empty(tiny_run):
         assert found.schema.names == list(TABLES[table].column_names)
         if table in EVENT_TABLES:
             assert found.num_rows == run.ranks[0].rows.get(table, 0)
-            assert run.table(table).columns == ["rank", "host", *TABLES[table].column_names]
+            assert [c for c in run.table(table).columns if c != "duration"] == ["rank", "host", *TABLES[table].column_names]
             assert run.table(table).shape[0] == sum(r.rows.get(table, 0) for r in run.ranks)
     assert not run.rank(0).has("mpi")
     assert {r for (r,) in run.table("threads").project("rank").distinct().fetchall()} == {0, 1}

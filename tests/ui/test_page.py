@@ -389,7 +389,7 @@ def test_things_of_two_runs_are_matched_by_what_they_are(page):
     page.select_option("label:has-text('verdict') select", "")
     page.wait_for_function("() => document.querySelectorAll('[aria-label=differences] tbody tr').length === 1")
     page.select_option("label:has-text('aligned at') select", "")
-    page.wait_for_selector("text=whole runs, 4 ranks of the first run")
+    page.wait_for_selector("text=whole runs, 4 ranks of A")
     assert state_of(page, "step") is None
 
 
@@ -399,7 +399,7 @@ def test_sql_is_asked_and_refused(page):
     page.keyboard.press("Control+Enter")
     page.wait_for_selector("td:text-is('4')")
     page.fill("textarea", "DROP TABLE ranks")
-    page.click("button:text-is('Ask')")
+    page.click("button:text-is('Run')")
     page.wait_for_selector("text=not a single statement that only reads")
     page.allowed.append("400")
     shot(page, "sql")

@@ -148,10 +148,9 @@ def for_writing(recipe: Question, answer: Answer, run: OpenRun, form: str) -> An
     answer = answer._replace(columns=by_importance(answer.columns, recipe.important))
     if recipe.name != "diagnose" or form != "json":
         return answer
-    from alltrace.recipes.questions.diagnose.cards import told
+    from alltrace.recipes.questions.diagnose.cards import with_verdict
 
-    answer = answer.read()
-    return answer._replace(verdict=told(answer, {r.rank: r.host for r in run.ranks}).verdict)
+    return with_verdict(answer, {r.rank: r.host for r in run.ranks})
 
 
 def _folder(args: argparse.Namespace) -> Folder | None:

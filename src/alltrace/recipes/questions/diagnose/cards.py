@@ -96,6 +96,12 @@ class Diagnosis(NamedTuple):
     notes: tuple[str, ...]  # what could not be judged, and why; less what the verdict says
 
 
+def with_verdict(answer: Answer, hosts: Mapping[int, str]) -> Answer:
+    """The answer of `diagnose` with its verdict in words."""
+    answer = answer.read()
+    return answer._replace(verdict=told(answer, hosts).verdict)
+
+
 def told(answer: Answer, hosts: Mapping[int, str]) -> Diagnosis:
     """The answer of `diagnose` in readable form."""
     rows = answer.table.to_pylist()
