@@ -24,8 +24,7 @@ SAME = {  # the questions whose answers are the same from a run and from its tra
     "ddp": "kernels breakdown overlap collectives steps diagnose stragglers gaps critical-path whatif launches operators idle",
     "kineto": "kernels breakdown overlap collectives steps diagnose stragglers gaps critical-path whatif launches operators idle",
     "pipeline": "kernels breakdown overlap collectives steps diagnose stragglers gaps critical-path whatif launches operators idle",
-    # its clocks are fitted again, from times that are aligned already, so that confidences of `diagnose` differ by some hundredths
-    "rocm": "kernels breakdown overlap collectives steps stragglers gaps critical-path whatif launches operators idle",
+    "rocm": "kernels breakdown overlap collectives steps diagnose stragglers gaps critical-path whatif launches operators idle",
     "experts": "kernels breakdown overlap collectives steps diagnose stragglers gaps critical-path whatif launches operators idle",
     # samples of metrics are not in a trace: they say how far a GPU's clock fell, and show that the host's ranks began earlier
     "ddp-slow-rank": "kernels breakdown overlap collectives steps stragglers gaps critical-path whatif launches operators idle",
@@ -56,8 +55,13 @@ def test_a_trace_answers_as_its_run(tmp_path, name):
     ]
     used = [{d.identity for d in r.devices} for r in run.ranks]  # that of allocations among them
     assert all({d.identity for d in r.devices} <= own for r, own in zip(again.ranks, used, strict=True))
+    # without names of communicators clocks are fitted again, from times that are aligned already, and other operations are sure
+    unsure = {"confidence"} if name == "rocm" else set()
     for question in SAME[name].split():
-        assert again.recipe(question).to_pylist() == run.recipe(question).to_pylist(), question
+        answers = [
+            [{k: v for k, v in row.items() if k not in unsure} for row in r.recipe(question).to_pylist()] for r in (again, run)
+        ]
+        assert answers[0] == answers[1], question
     assert any("read back" in note for note in again.recipe("kernels").notes)
 
 
