@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 def _parser(recipes: Sequence[Question], name: str, description: str, output: str, arguments: Sequence[str]) -> tuple[Parser, Any]:
     """A parser with the run, what the questions share, and a group for the output; `output` ends the example."""
-    given = f"alltrace recipe {name}"
-    parser = Parser(prog=given, description=description, example=f"{given} ./reports/ {output}", arguments=arguments)
+    command = f"alltrace recipe {name}"
+    parser = Parser(prog=command, description=description, example=f"{command} ./reports/ {output}", arguments=arguments)
     parser.add_argument("run", nargs="+", metavar="RUN", help="a run directory; or reports, folders of reports, patterns or URLs")
     add_import_options(parser)
     group = parser.add_argument_group("the questions")
@@ -54,11 +54,11 @@ def _parser(recipes: Sequence[Question], name: str, description: str, output: st
 
 def _replies(recipes: Sequence[Question], run: OpenRun, args: argparse.Namespace, *, stream: bool) -> Iterator[tuple[int, Reply]]:
     """The number of each recipe and its answer, with the options among `args` that are required or filter rows."""
-    given = {k: v for k, v in vars(args).items() if v is not None}
+    values = {k: v for k, v in vars(args).items() if v is not None}
     filters = {o.name for o in (*FILTERS, PROJECTED)}
     # --name applies to recipes that require a name, not to those with an optional one
     questions = [
-        (r, {o.name: given[o.name] for o in r.options if o.name in given and (o.required or o.name in filters)}) for r in recipes
+        (r, {o.name: values[o.name] for o in r.options if o.name in values and (o.required or o.name in filters)}) for r in recipes
     ]
     ranks = parse_ranks(args.ranks)
     with stages(len(run.ranks) if ranks is None else len(ranks)) as advance_of:
