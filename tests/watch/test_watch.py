@@ -10,23 +10,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from tests.step_pages import page_of, write_pages
 
 from alltrace.capture.control import read_control
 from alltrace.cli.main import main
 from alltrace.cli.verbs import watch as verb
 from alltrace.trace.errors import InputError, UsageError
-from alltrace.trace.step_records import (
-    AT_NOW,
-    AT_WRITTEN,
-    NOW,
-    REGION_BYTES,
-    WRITTEN,
-    Step,
-    name_phases,
-    new_page,
-    pack_step,
-    put_last,
-)
+from alltrace.trace.step_records import Step
 from alltrace.watch import job as job_module
 from alltrace.watch.job import Job
 from alltrace.watch.metrics import metrics_text, push, samples_of
@@ -34,28 +24,22 @@ from alltrace.watch.rules import Alerts, read_rules
 
 BEGIN_NS = 1_796_000_000_000_000_000
 STEP_NS = 100_000_000
-PHASES = ["data", "forward", "wait"]
 
 
 def write(folder, *, ranks=8, slow=None, in_phase=None, since_s=0.05, beats=None, steps=40, name="job"):
     """The file of a host: steps of 100 ms, 20 of them of a slow rank's forward phase; where each rank is, and when it wrote."""
     end_ns = BEGIN_NS + steps * STEP_NS
-    with (folder / "job_on_n1.steps").open("wb") as file:
-        for rank in range(ranks):
-            page = new_page(rank, ranks, "n1", name)
-            name_phases(page, PHASES, frozenset({"wait"}))
-            for n in range(steps):
-                forward, wait = (70_000, 10_000) if rank == slow else (50_000, 30_000)
-                jitter = (rank * 7 + n * 3) % 5 * 100
-                put_last(
-                    page, pack_step(Step(n, BEGIN_NS + n * STEP_NS, 100_000, (15_000 + jitter, forward, wait - jitter), 4_000)), n
-                )
-            beat = (beats or {}).get(rank, since_s)
-            WRITTEN.pack_into(page, AT_WRITTEN, steps, int(end_ns + beat * 1e9))
-            NOW.pack_into(page, AT_NOW, steps, end_ns, PHASES.index((in_phase or {}).get(rank, "wait")) + 1)
-            file.seek(rank * REGION_BYTES)
-            file.write(page)
-        file.truncate(ranks * REGION_BYTES)
+    pages = []
+    for rank in range(ranks):
+        forward, wait = (70_000, 10_000) if rank == slow else (50_000, 30_000)
+        jitters = [(rank * 7 + n * 3) % 5 * 100 for n in range(steps)]
+        ended = [
+            Step(n, BEGIN_NS + n * STEP_NS, 100_000, (15_000 + jitter, forward, wait - jitter), 4_000)
+            for n, jitter in enumerate(jitters)
+        ]
+        phase, beat_s = (in_phase or {}).get(rank, "wait"), (beats or {}).get(rank, since_s)
+        pages.append(page_of(rank, ranks, ended, phase=phase, since_ns=end_ns, written_ns=end_ns + beat_s * 1e9, job=name))
+    write_pages(folder / "job_on_n1.steps", pages)
 
 
 @pytest.fixture
