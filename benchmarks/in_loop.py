@@ -141,10 +141,10 @@ def main() -> None:
         results = job(args.ranks, {"steps": args.cost, "cases": [], "blocks": EVERY})
         costs = sorted(1e6 * (one["cpu"][0] - sum(one["cpu"][1:]) / 2) for one in results)
         noise = median(1e6 * abs(one["cpu"][1] - one["cpu"][2]) for one in results)
-        with_it, *without = (1e3 * median(one["wall"][n] for one in results) for n in range(3))
+        step, *others = (1e3 * median(one["wall"][n] for one in results) for n in range(3))
         print(
-            f"cost: {median(costs):.0f} us of CPU a rank and step (median; {costs[0]:.0f} to {costs[-1]:.0f}; without it two halves "
-            f"differ by {noise:.0f}); median step {with_it:.2f} ms with it, {without[0]:.2f} and {without[1]:.2f} ms without; "
+            f"cost: {median(costs):.0f} us of CPU a rank and step (median; {costs[0]:.0f} to {costs[-1]:.0f}; without it two "
+            f"halves differ by {noise:.0f}); median step {step:.2f} ms with it, {others[0]:.2f} and {others[1]:.2f} ms without; "
             f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
         )
 
