@@ -222,6 +222,20 @@ def test_the_command_prints_the_state_once(tmp_path, capsys):
     assert "there is no such folder" in capsys.readouterr().err
 
 
+def test_the_page_fits_a_terminal_of_80_columns_and_24_rows(tmp_path, clock):
+    write(tmp_path, ranks=64, slow=5, in_phase={17: "data"}, since_s=5, name="a-long-name-of-a-job-" * 5)
+    happened = [f"12:00:{n:02} something happened that takes more than a line of such a narrow terminal to say" for n in range(30)]
+    lines = verb.screen(verb.page(Job(tmp_path).look()), happened, 80, 24).split("\n")
+    assert len(lines) == 23
+    assert max(map(len, lines)) <= 80
+    assert lines[-1] == "  terminal to say"
+    assert any(line.startswith("stopped: rank 17 on n1") for line in lines)
+    assert len(verb.screen(["x"] * 50, happened, 80, 24).split("\n")) == 23
+    state = Job(tmp_path).look()
+    many = verb.page(state._replace(slow=state.slow * 10, stopped=tuple(range(20, 30))))
+    assert [line for line in many if " as well: " in line] == ["slow as well: ranks 5, 5", "stopped as well: ranks 28-29"]
+
+
 def test_the_command_serves_metrics_fires_asks_and_writes_a_verdict(tmp_path, capsys, monkeypatch):
     write(tmp_path, since_s=60, in_phase={3: "forward"})
     control = tmp_path / "reports" / ".armed" / "job"
@@ -260,7 +274,28 @@ def test_the_command_serves_metrics_fires_asks_and_writes_a_verdict(tmp_path, ca
 
 def test_the_dashboard_asks_for_metrics_that_exist(tmp_path, clock):
     write(tmp_path, slow=5, in_phase={2: "data"}, since_s=5)
-    names = {sample.name for sample in samples_of(Job(tmp_path).look())}
-    text = (Path(__file__).parents[2] / "packaging" / "grafana" / "alltrace.json").read_text()
-    asked = set(re.findall(r"alltrace_[a-z_]+", json.dumps(json.loads(text))))
-    assert asked <= names
+    samples = list(samples_of(Job(tmp_path).look()))
+    labels = {sample.name: set(sample.labels) for sample in samples}
+    dashboard = json.loads((Path(__file__).parents[2] / "packaging" / "grafana" / "alltrace.json").read_text())
+    targets = [target for panel in dashboard["panels"] for target in panel["targets"]]
+    asked = set()
+    for target in targets:
+        for name, selected in re.findall(r"(alltrace_[a-z_]+)(?:\{([^}]*)\})?", target["expr"]):
+            asked.add(name)
+            used = {*re.findall(r"(\w+)=", selected), *re.findall(r"{{(\w+)}}", target.get("legendFormat", ""))}
+            assert used <= labels[name], target
+    assert asked == set(labels) - {"alltrace_step", "alltrace_slow_ranks"}
+    variables = json.dumps(dashboard["templating"])
+    assert re.findall(r"label_values\((\w+), (\w+)\)", variables) == [("alltrace_step", "job")]
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in dashboard["panels"]]
+    assert len(set(places)) == len(places)
+
+
+def test_the_parser_of_prometheus_reads_the_metrics(tmp_path, clock):
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+    write(tmp_path, slow=5, in_phase={2: "data"}, since_s=5, name='a"b\\c\nd é')
+    state = Job(tmp_path).look()
+    families = list(parser.text_string_to_metric_families(metrics_text(state)))
+    read = [(s.name, s.labels, s.value) for family in families for s in family.samples]
+    assert read == [(s.name, s.labels, pytest.approx(s.value)) for s in samples_of(state)]
+    assert {family.type for family in families} == {"gauge"}
