@@ -33,11 +33,11 @@ def step(number, **given):
     })  # fmt: skip
 
 
-def write(folder, rank, steps, *, local=None, page=None):
+def write(folder, rank, steps, *, local=None, page=None, names=("data", "forward")):
     who = Identity("torchrun", rank, local, 4, 2, 0, "train", f"node{rank // 2}")
     times = StepTimes(1000)
     record = StepRecord(str(folder), str(page or folder.parent / "local"), who, times)
-    record.name(["data", "forward"], frozenset({"data"}))
+    record.name(names, frozenset({names[0]}))
     for one in steps:
         put_step(times, one)
     return record
@@ -64,7 +64,7 @@ def test_a_file_of_a_host_has_all_its_ranks_as_a_run(tmp_path):
         GROUP BY name ORDER BY name""")
         .fetchall()
     )
-    assert sums == [("cpu wait", 80, 320_000_000), ("data", 80, 1_600_000_000), ("forward", 80, 4_000_000_000)]
+    assert sums == [("cpu wait", 80, 320_000_000), ("data (waits)", 80, 1_600_000_000), ("forward", 80, 4_000_000_000)]
     assert [str(w) for w in open_report(files[0]).report.warnings] == ["gaps in which steps were not measured: 2"]
 
 
@@ -136,3 +136,14 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"the record of steps cannot be written: .*file: .*; give another record="):
         write(tmp_path / "file", 0, [], page=tmp_path / "local")
+
+
+def test_waits_are_no_work_so_the_slow_rank_is_the_one_that_is_named(tmp_path):
+    for rank in range(4):
+        forward_us = 99_500 if rank == 2 else 90_000
+        phases = [(100_000 - forward_us + n % 3 * 100, forward_us - n % 3 * 100, 0, 0, 0) for n in range(80)]
+        steps = [step(n, total_us=100_000, cpu_wait_us=0, phases_us=its) for n, its in enumerate(phases)]
+        write(tmp_path / "job", rank, steps, local=rank % 2, names=("wait", "forward")).close()
+    rows = alltrace.open(tmp_path / "job", cache_dir=tmp_path / "cache").recipe("diagnose").to_arrow().to_pylist()
+    (slow,) = [row for row in rows if row["kind"] != "capture-fault"]
+    assert (slow["kind"], slow["ranks"], slow["where"]) == ("straggler", [2], "forward")
