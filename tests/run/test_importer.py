@@ -440,9 +440,7 @@ def test_thousands_of_ranks_are_put_into_tasks_at_once():
     probes = [importer._Probe(ReportRecord(r.path, 1, "x"), r, 100) for r in found]
     plan = plan_ranks(found)
     began = time.process_time()
-    tasks = importer._tasks(
-        Path("run"), plan, plan.ranks, probes, ("kernels",), {n: {} for n in range(count)}, built_in_rules(), ""
-    )
+    tasks = importer._tasks(Path("run"), plan, plan.ranks, probes, ("kernels",), {n: {} for n in range(count)}, built_in_rules())
     assert time.process_time() - began < 4  # was 17 s
     assert [[r.rank for r in t.ranks] for t in tasks] == [[n] for n in range(count)]
 

@@ -60,6 +60,7 @@ class Facts:
         group_ranks: Ranks in the group of all ranks that communication calls state, by how often.
         zero_ns: What the trace's clock shows at time 0 of the report: a whole second, not after the first event read.
         first_ns: What it shows at the first event of the file that has a time.
+        last_ns: What it shows when all but a hundredth of the last events read have begun.
         whole: Whether the trace ends as it should.
         events: Events read.
         correlated: Kernels with a correlation.
@@ -76,6 +77,7 @@ class Facts:
     group_ranks: Counter[int] = field(default_factory=Counter)
     zero_ns: int = 0
     first_ns: int | None = None
+    last_ns: int | None = None
     whole: bool = False
     events: int = 0
     correlated: int = 0
@@ -233,8 +235,12 @@ def _take(facts: Facts, reader: Scanner, *, first: bool) -> None:
         stated = block["rank"][known.classes("all", lambda text: int(text in _ALL_RANKS), block["group"]) == 1]
         facts.group_ranks.update(stated[stated >= 0].tolist())
         times = block["ts"][(block["ts"] != NOTHING) & (role != categories.OTHER)]
+        times = times[times > 0] if (times > 0).any() else times  # events that lost their time have 0, or 0 less the base
+        if len(times):
+            most = len(times) * 99 // 100
+            last_ns = int(np.partition(times, most)[most])
+            facts.last_ns = last_ns if facts.last_ns is None else max(facts.last_ns, last_ns)
         if first and len(times):
-            times = times[times > 0] if (times > 0).any() else times  # events that lost their time have 0, or 0 less the base
             facts.zero_ns = int(times.min()) // _SECOND_NS * _SECOND_NS
             facts.first_ns = int(times[0])
             first = False
@@ -341,6 +347,7 @@ def report_of(path: Path, facts: Facts) -> Report:
         host=host,
         utc_ns=utc_ns if absolute else None,
         start_ns=None if facts.first_ns is None else facts.first_ns - facts.zero_ns,
+        last_ns=None if facts.last_ns is None else facts.last_ns - facts.zero_ns,
         processes=tuple(
             ReportProcess(
                 process=number,
