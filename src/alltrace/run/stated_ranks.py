@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -140,6 +139,8 @@ def _read(path: Path) -> Mapping[str, _Row]:
         raise InputError(
             path, found=f"it cannot be read ({error})", expected="text with a line for each report: file,rank"
         ) from error
+    import csv
+
     rows = csv.DictReader(text.splitlines())
     columns = [c.strip() for c in rows.fieldnames or ()]
     rows.fieldnames = columns

@@ -254,9 +254,10 @@ def is_of_capture(path: Path) -> bool:
 
 def _note_labels(facts: Facts, block: Block, known: Names) -> None:
     """Take the ranks that events name: in a text as process id, in the name of their process, or as an argument."""
-    pids, labels = block["pid"], block["label"]
-    named = (known.classes("process_name", lambda text: int(text == "process_name"), block["name"]) == 1) & (labels != NOTHING)
-    called = {pid: known.text(label) for pid, label in zip(pids[named].tolist(), labels[named].tolist(), strict=True)}
+    pids = block["pid"]
+    with_label = (block["label"] != NOTHING) & (block["name"] != NOTHING)
+    labelled = (block[f][with_label].tolist() for f in ("name", "pid", "label"))
+    called = {pid: known.text(label) for name, pid, label in zip(*labelled, strict=True) if known.text(name) == "process_name"}
     for pid in np.unique(pids[(pids <= IDENTITIES) & (pids != NOTHING)]).tolist():
         text = known.text(IDENTITIES - pid)
         behind = _PROCESS_BEHIND.search(text)
