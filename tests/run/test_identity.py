@@ -325,6 +325,9 @@ def test_a_companion_goes_to_the_rank_of_its_number_or_is_one():
         (["job_1.sqlite", "other_2.sqlite"], [0, 1]),
         (["TP01-PP00.json", "TP00-PP00.json", "TP00-PP01.json", "TP01-PP01.json"], [1, 0, 2, 3]),
         (["http_1_load.json", "http_0_load.json"], [1, 0]),
+        (["0002.json", "0000.json", "0005.json"], [2, 0, 5]),
+        (["20240101.json", "20240102.json"], [0, 1]),
+        (["prof-2of3.json", "prof-1of3.json", "prof-3of3.json"], [1, 0, 2]),
     ],
 )
 def test_numbers_in_names_of_files(names, ranks):
@@ -349,6 +352,8 @@ def test_hosts_in_names_count_where_reports_have_none():
     assert [(r.rank, r.host, r.local_rank, len(r.sources)) for r in plan.ranks] == [
         (n, f"node{n // 4}", n % 4, 2) for n in range(8)
     ]
+    gpus = plan_ranks([report(f"node{n // 2}_gpu{n % 2}.json", host=None, pid=n) for n in range(4)])
+    assert [(r.host, r.local_rank) for r in gpus.ranks] == [("node0", 0), ("node0", 1), ("node1", 0), ("node1", 1)]
     told = plan_ranks([report(name, host="h", pid=100 + n // 2, utc_ns=n) for n, name in enumerate(names)])
     assert {r.host for r in told.ranks} == {"h"}
 

@@ -255,3 +255,17 @@ def test_a_report_that_the_user_states_is_the_one_that_is_taken():
     assert of([by_user._replace(path="rank0.json"), by_user._replace(path="rank1.json")], same) == {1: (0, "the same content as")}
     other = by_user._replace(processes=(by_user.processes[0]._replace(rank_hint=4),))
     assert of([by_user, other], same) == {}
+
+
+def test_one_process_records_one_trace_at_a_time():
+    """A trace that was changed or exported again begins with another event."""
+
+    def of_times(*spans, ranks=(0, 0), pids=(7, 7)):
+        its = zip(spans, ranks, pids, strict=True)
+        return of([trace(f"t{n}.json", p, rank=r, start=a)._replace(last_ns=b) for n, ((a, b), r, p) in enumerate(its)])
+
+    assert of_times((0, 100), (10, 100)) == {1: (0, "of the same rank, process and time as")}
+    assert of_times((0, 100), (90, 200)) == {}  # windows, as exact as their ends are known
+    assert of_times((0, 100), (10, 100), ranks=(0, 1)) == {}  # containers may all number the process alike
+    assert of_times((0, 100), (10, 100), ranks=(None, None)) == {}
+    assert of_times((0, 100), (10, 100), pids=(7, 8)) == {}

@@ -111,13 +111,14 @@ def doubles(reports: Sequence[Report | None], contents: Sequence[tuple[int, str]
     """
     instead: dict[int, tuple[int, str]] = {}
     order = sorted((n for n, r in enumerate(reports) if r is not None), key=lambda n: _preference(reports[n]))
-    keys: tuple[tuple[str, Callable[[int, Report], Hashable | None]], ...] = (
-        ("the same content as", lambda n, _report: contents[n] if contents[n][1] else None),
-        ("the same trace as", lambda _n, report: _trace(report)),
-        ("the same session as", lambda _n, report: _session(report)),
-        ("the same process as", lambda _n, report: _process_on_device(report)),
+    keys: tuple[tuple[str, Callable[[int, Report], Hashable | None], Callable[[Report, Report], bool]], ...] = (
+        ("the same content as", lambda n, _report: contents[n] if contents[n][1] else None, _always),
+        ("the same trace as", lambda _n, report: _trace(report), _always),
+        ("the same session as", lambda _n, report: _session(report), _always),
+        ("of the same rank, process and time as", lambda _n, report: _ranked_process(report), _overlap),
+        ("the same process as", lambda _n, report: _process_on_device(report), _of_two_profilers),
     )
-    for how, key_of in keys:
+    for how, key_of, are_one in keys:
         first: dict[Hashable, int] = {}
         for n in order:
             report = reports[n]
@@ -126,11 +127,13 @@ def doubles(reports: Sequence[Report | None], contents: Sequence[tuple[int, str]
                 continue
             taken = first.setdefault(key, n)
             other = reports[taken]
-            if taken == n or other is None or not _may_be_one(report, other):
-                continue
-            if how != "the same process as" or _of_two_profilers(report, other):
+            if taken != n and other is not None and _may_be_one(report, other) and are_one(report, other):
                 instead[n] = taken, how
     return instead
+
+
+def _always(_one: Report, _other: Report) -> bool:
+    return True
 
 
 def doubles_notes(reports: Sequence[Report | None], instead: dict[int, tuple[int, str]]) -> tuple[str, ...]:
@@ -166,6 +169,14 @@ def _trace(report: Report) -> Hashable | None:
     if report.format != "kineto" or report.start_ns is None or report.companion:
         return None
     return report.host, report.utc_ns, report.start_ns, tuple(p.pid for p in report.processes)
+
+
+def _ranked_process(report: Report) -> Hashable | None:
+    """The same for traces of PyTorch of one process that state its rank: only one can be recorded at a time."""
+    if report.format != "kineto" or report.companion or len(report.processes) != 1:
+        return None
+    its = report.processes[0]
+    return None if its.pid <= 0 or its.rank_hint is None else (report.host, its.pid, its.rank_hint, its.rank_hint_source)
 
 
 def _session(report: Report) -> Hashable | None:

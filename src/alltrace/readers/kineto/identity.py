@@ -67,6 +67,7 @@ class Facts:
         external: Kernels without one, but with the id of the call that launched them.
         gpu_pids: Process ids of events on a GPU, by how often.
         labels: For process ids of a trace that may be merged the rank that their events name, such as `rank 3` or `TP00-DP01`.
+        called: What such processes are called.
         own_pids: For such ids the one that the process had itself; `NOTHING` if it is not a number.
     """
 
@@ -84,6 +85,7 @@ class Facts:
     external: int = 0
     gpu_pids: Counter[int] = field(default_factory=Counter)
     labels: dict[int, str] = field(default_factory=dict)
+    called: dict[int, str] = field(default_factory=dict)
     own_pids: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -261,7 +263,7 @@ def _note_labels(facts: Facts, block: Block, known: Names) -> None:
     for pid in np.unique(pids[(pids <= IDENTITIES) & (pids != NOTHING)]).tolist():
         text = known.text(IDENTITIES - pid)
         behind = _PROCESS_BEHIND.search(text)
-        facts.own_pids[pid] = int(behind[1]) if behind else NOTHING
+        facts.own_pids[pid], facts.called[pid] = int(behind[1]) if behind else NOTHING, text
         called[pid] = text[: behind.start()] if behind and _RANKED.search(text[: behind.start()]) else text
     facts.labels |= {pid: label for pid, text in called.items() if (label := _rank_named(text))}
     merged = block["merged_pid"] != NOTHING
@@ -289,7 +291,9 @@ def processes_of(path: Path, facts: Facts) -> list[Process]:
     if working <= facts.labels.keys():
         labels = {facts.labels[pid] for pid in working}
         return [_labelled(facts, label) for label in sorted(labels, key=lambda label: [int(n) for n in re.findall(r"\d+", label)])]
-    named = sorted(set(facts.labels.values())) or [f"process {pid}" for pid in sorted(facts.launching)]
+    named = sorted(set(facts.labels.values())) or [
+        f"process {facts.called.get(pid, pid)}" for pid in sorted(facts.launching, key=abs)
+    ]
     shown = ", ".join(map(printable, named[:_LABELS_SHOWN])) + (", ..." if len(named) > _LABELS_SHOWN else "")
     raise InputError(
         path,
