@@ -26,6 +26,7 @@ from alltrace.run.identity import plan_ranks
 from alltrace.run.importer import import_reports
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import MANIFEST, ReportRecord, read_manifest
+from alltrace.run.same_recording import planned
 from alltrace.run.store import Run
 from alltrace.synth import write_run
 from alltrace.trace.errors import InputError, StrictError, UsageError
@@ -640,3 +641,19 @@ def test_as_many_processes_take_first_looks_as_are_kept_busy(tmp_path, monkeypat
     small.touch()
     reports = [*[large] * min(count, 4), *[small] * (count - min(count, 4))]
     assert importer._processes_for_looks(reports, jobs) == expected
+
+
+def test_what_was_made_to_open_a_report_stays_with_it_if_others_are_left_out():
+    reports = [Report(f"/x/rank{n}.nsys-rep", "test", "test", processes=(ReportProcess(0, n, gpu=True),)) for n in range(3)]
+    probes = [
+        importer._Probe(ReportRecord(r.path, 1, "same" if n < 2 else "x"), r, 100, scratch=f"/s/{n}") for n, r in enumerate(reports)
+    ]
+    probes[1] = probes[1]._replace(report=reports[1]._replace(path="/x/copy.nsys-rep"))
+    taken, plan = planned([Path(p.record.path) for p in probes], probes, None)
+    assert taken == [0, 2]
+    ones = [probes[n] for n in taken]
+    tasks = importer._tasks(Path("run"), plan, plan.ranks, ones, ("kernels",), {r.rank: {} for r in plan.ranks}, built_in_rules())
+    assert {task.scratch[n]: task.reports[n].path for task in tasks for n in task.reports} == {
+        "/s/0": "/x/rank0.nsys-rep",
+        "/s/2": "/x/rank2.nsys-rep",
+    }
