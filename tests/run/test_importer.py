@@ -648,7 +648,7 @@ def test_what_was_made_to_open_a_report_stays_with_it_if_others_are_left_out():
     probes = [
         importer._Probe(ReportRecord(r.path, 1, "same" if n < 2 else "x"), r, 100, scratch=f"/s/{n}") for n, r in enumerate(reports)
     ]
-    probes[1] = probes[1]._replace(report=reports[1]._replace(path="/x/copy.nsys-rep"))
+    probes[1] = probes[1]._replace(report=reports[1]._replace(path="/x/a-longer-copy.nsys-rep"))
     taken, plan = planned([Path(p.record.path) for p in probes], probes, None)
     assert taken == [0, 2]
     ones = [probes[n] for n in taken]
