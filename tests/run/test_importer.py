@@ -657,3 +657,23 @@ def test_what_was_made_to_open_a_report_stays_with_it_if_others_are_left_out():
         "/s/0": "/x/rank0.nsys-rep",
         "/s/2": "/x/rank2.nsys-rep",
     }
+
+
+@pytest.mark.parametrize("odd", ["'noon'", "x'00ff'", "1.5"])
+def test_a_row_whose_time_is_no_time_is_set_aside_alone(tmp_path, odd):
+    write_run("tiny", tmp_path / "reports", ideal=True)
+    path = sorted((tmp_path / "reports").glob("*.sqlite"))[1]
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = {odd} WHERE rowid = 3")
+        db.execute("UPDATE ANALYSIS_DETAILS SET duration = -5")
+        db.execute("UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = 0")
+    manifest = import_reports([str(path)], tmp_path / "run", jobs=1)
+    (rank,) = manifest.ranks
+    text = "rows of `kernels` with a time more than 36 years away or a duration of more than a year: 1"
+    assert text in [str(w) for w in rank.row_warnings["0"]]
+    # nor is a session that ends before it begins, or that began in 1970, believed
+    assert (manifest.reports[0].session_ns, manifest.reports[0].utc_ns) == (None, None)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = {odd}")
+    with pytest.raises(InputError, match="column 'start' holds"):
+        import_reports([str(path)], tmp_path / "again", jobs=1)

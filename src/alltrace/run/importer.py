@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.readers.base import Report, ReportReader, ReportWarning
 from alltrace.readers.registry import open_report
+from alltrace.run.bounds import MOST_TIME_NS
 from alltrace.run.checksums import CheckedFiles, checksum, files_of, write_rank_record
 from alltrace.run.derived import draft_of
 from alltrace.run.discover import TO_EXPORT, Fetch, find_reports, outdated
@@ -398,12 +399,19 @@ def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
         host=report.host,
         utc_ns=report.utc_ns,
         system_clock_ns=report.system_clock_ns,
-        session_ns=None if report.start_ns is None or report.stop_ns is None else report.stop_ns - report.start_ns,
+        session_ns=_session_ns(report),
         environment=dict(report.environment),
         environment_removed=report.environment_removed,
         warnings=(*report.warnings, *side_file.left_out),
     )
     return _Probe(record, report, rows, reader if look.stays else None, look.scratch)
+
+
+def _session_ns(report: Report) -> int | None:
+    """How long its session took; None if that is not known, or cannot be."""
+    if report.start_ns is None or report.stop_ns is None or not 0 <= report.stop_ns - report.start_ns <= MOST_TIME_NS:
+        return None
+    return report.stop_ns - report.start_ns
 
 
 @contextmanager
