@@ -215,7 +215,7 @@ _ORDERS: tuple[tuple[str, Callable[[Report], Any], Callable[[Any, Any], bool]], 
     ("hosts", lambda r: natural_key(str(r.host)), lt),
     ("process ids", lambda r: r.processes[0].pid, lt),
 )
-"""What tells jobs apart: each is before the next one."""
+"""What distinguishes jobs: each is before the next one."""
 
 
 _Groups = tuple[str, list[tuple[str, list["Report"]]]]
