@@ -61,10 +61,10 @@ _WORLD_SIZE_VARIABLES = (
 )
 _FILE_RANK = re.compile(r"(?<!^[tpdec]p[-_])(?<![^a-z][tpdec]p[-_])rank[-_.]?(\d+)", re.IGNORECASE)
 _OF_ALL = re.compile(r"(?<!\d)(?P<rank>\d{1,7})[-_]?of[-_]?(?P<ranks>\d{1,7})(?!\d)", re.IGNORECASE)
-_LAST_NUMBER = re.compile(r"^(?P<name>.*[^\d])?(?P<number>\d{1,7})$")
-_NSYS_NAME = re.compile(r"(?:.*[-_.])?report", re.IGNORECASE)
+_LAST_NUMBER = r"^(?P<name>.*[^\d])?(?P<number>\d{1,7})$"
+_NSYS_NAME = r"(?i)(?:.*[-_.])?report"
 """What nsys calls a report before its number, which counts the runs of the program."""
-_HOST_IN_NAME = re.compile(r"^(?P<host>[A-Za-z0-9.-]*[A-Za-z][A-Za-z0-9.-]*?)[-_.](?:rank|gpu)[-_.]?\d+", re.IGNORECASE)
+_HOST_IN_NAME = r"(?i)^(?P<host>[A-Za-z0-9.-]*[A-Za-z][A-Za-z0-9.-]*?)[-_.](?:rank|gpu)[-_.]?\d+"
 _CAPTURE_SUFFIX = re.compile(
     r"\.(\d+)$|-(?:EXTEND|DECODE)(?:\.trace)?$|[-_.](?:iter|iteration|step|cycle|window)[-_.]?\d+$", re.IGNORECASE
 )
@@ -324,7 +324,9 @@ def was_restarted(report: Report) -> bool:
 
 def _hosts_in_names(reports: Sequence[Report]) -> dict[str, str]:
     """The host in names such as `node7-rank3`, of reports without one; there are several, and several ranks of one."""
-    hosts = {r.path: m["host"] for r in reports if r.host is None and (m := _HOST_IN_NAME.match(report_stem(r.path))) is not None}
+    hosts = {
+        r.path: m["host"] for r in reports if r.host is None and (m := re.match(_HOST_IN_NAME, report_stem(r.path))) is not None
+    }
     return hosts if 1 < len(set(hosts.values())) < len({_base(r) for r in reports if r.path in hosts}) else {}
 
 
@@ -444,12 +446,14 @@ def _from_last_number(candidates: Sequence[_Candidate]) -> Callable[[_Candidate]
 
     It can be a rank if it is not a process id and not much larger than there are reports.
     """
-    matches = [(c, _LAST_NUMBER.match(c.stem)) for c in candidates]
+    if len(candidates) < _FEWEST_NUMBERED:
+        return lambda _: None
+    matches = [(c, re.match(_LAST_NUMBER, c.stem)) for c in candidates]
     texts = {None if m is None else m["name"] or "" for _, m in matches}
     numbers = {id(c): int(m["number"]) for c, m in matches if m is not None}
     of_process = any(lead.pid == numbers.get(id(c)) for c, _ in matches for lead in c.leads)
     text = texts.pop() if len(texts) == 1 else None
-    if text is None or len(numbers) < _FEWEST_NUMBERED or _NSYS_NAME.fullmatch(text) or of_process:
+    if text is None or len(numbers) < _FEWEST_NUMBERED or re.fullmatch(_NSYS_NAME, text) or of_process:
         return lambda _: None
     if sorted(numbers.values()) == list(range(1, len(numbers) + 1)):
         return lambda candidate: numbers.get(id(candidate), 0) - 1  # counted from 1
