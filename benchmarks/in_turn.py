@@ -13,11 +13,13 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
+import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 from benchmarks.data import large_report
-from benchmarks.measure import ALLTRACE, Taken, median, run_in_sequence
+from benchmarks.measure import Taken, median, run_in_sequence
 
 _HERE = Path(__file__).resolve().parents[1]
 _QUESTIONS = (
@@ -38,11 +40,20 @@ def compare(trees: tuple[Path, Path], commands: list[list[str]], runs: int) -> t
     for round_number in range(runs + 1):
         for which in random.sample((0, 1), 2):
             with tempfile.TemporaryDirectory() as folder:
-                filled_in = [[*ALLTRACE, *(a.replace("{new}", f"{folder}/new") for a in arguments)] for arguments in commands]
+                filled_in = [
+                    [*command_of(trees[which]), *(a.replace("{new}", f"{folder}/new") for a in arguments)] for arguments in commands
+                ]
                 found = run_in_sequence(filled_in, {"PYTHONPATH": str(trees[which] / "src")})
             if round_number:
                 taken[which].append(found)
     return taken
+
+
+def command_of(tree: Path) -> list[str]:
+    """The command line of a checkout, as its installed script would start it: versions have other entry points."""
+    script = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]["alltrace"]
+    module, function = script.split(":")
+    return [sys.executable, "-c", f"import sys; from {module} import {function}; sys.exit({function}())"]
 
 
 def _questions(report: Path) -> list[list[str]]:
