@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.making import COMPUTE_KERNEL, make_run
 
 from alltrace.recipes.questions.critical_path import _shares
 from alltrace.replay import path
-from tests.making import COMPUTE_KERNEL, make_run
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -104,9 +104,9 @@ def _launches_on_path(replay: Replay, pieces: Pieces) -> list[str]:
     if launching < 0.5 or computing < launching / 2:
         return []
     return [
-        f"host and gap are {100 * launching:.3g} % of the path, although a rank's kernels take {100 * computing:.3g} % of the time: "
-        "a kernel that waits for its launch, not for the kernel before it, runs beside the path; faster kernels make such a run "
-        "no shorter, earlier or fewer launches do"
+        f"host and gap are {100 * launching:.3g} % of the path, although a rank's kernels take {100 * computing:.3g} % of the "
+        "time: a kernel that waits for its launch, not for the kernel before it, is off the path; faster kernels make such a "
+        "run no shorter, earlier or fewer launches do"
     ]
 
 
