@@ -401,6 +401,7 @@ def diff(
     ranks: Sequence[int] | str | None = None,
     steps: str | None = None,
     skip_warmup: bool = False,
+    by_tree: bool = False,
 ) -> Result:
     """What differs between two runs, as `alltrace diff`; `result.answer.verdict` says it in words.
 
@@ -411,16 +412,17 @@ def diff(
         ranks: The ranks to ask in both, as of `OpenRun.recipe`.
         steps: The steps to count in both, as of `OpenRun.recipe`.
         skip_warmup: Leave out warm-up steps, and time outside of steps.
+        by_tree: What replaced what: kernels that one run alone has, under the ranges that both have.
 
     Raises:
         UsageError: A thing, rank or step does not exist.
         InputError: A file of a run is damaged.
     """
-    from alltrace.recipes.questions.diff import IMPORTANT, compare
+    from alltrace.recipes.questions.diff import IMPORTANT, TREE_IMPORTANT, compare
 
     with _in_python():
-        answer = compare(run_a, run_b, what=what, ranks=_numbers(ranks), steps=steps, skip_warmup=skip_warmup)
-    return Result(answer._replace(columns=by_importance(answer.columns, IMPORTANT)))
+        answer = compare(run_a, run_b, what=what, ranks=_numbers(ranks), steps=steps, skip_warmup=skip_warmup, by_tree=by_tree)
+    return Result(answer._replace(columns=by_importance(answer.columns, TREE_IMPORTANT if by_tree else IMPORTANT)))
 
 
 def hang_verdict(folder: str | PathLike[str], at_ns: int | None = None) -> Result:

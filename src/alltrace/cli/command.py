@@ -221,6 +221,11 @@ def open_from(args: argparse.Namespace) -> OpenRun:
     return run
 
 
+def open_other(args: argparse.Namespace, run: str) -> OpenRun:
+    """Another run than that of `args`, opened alike."""
+    return open_from(argparse.Namespace(**{**vars(args), "run": [run]}))
+
+
 def open_named(run: str) -> OpenRun:
     """The run directory at that place; or the reports, folder or URL there, imported into the cache first."""
     parser = argparse.ArgumentParser()

@@ -19,6 +19,7 @@ def to_markdown(report: Report) -> str:
     lines = [
         f"# alltrace: {literal(report.name)}",
         "",
+        *([f"**{literal(report.change)}**", ""] if report.change else []),
         ", ".join(f"{n} {what}" for n, what in facts(report)) + (f"; {literal(report.selection)}" if report.selection else ""),
         "",
     ]

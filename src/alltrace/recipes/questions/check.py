@@ -11,6 +11,7 @@ from typing import Any
 from alltrace.recipes.base import Answer
 from alltrace.run.store import Run
 from alltrace.trace import columns as col
+from alltrace.trace.amounts import amount
 from alltrace.trace.errors import AlltraceError, UsageError, printable
 
 SHORT = {
@@ -36,11 +37,13 @@ _BOUND = re.compile(
     rf"|(?:(?P<before>{_NUMBER})\s*\*\s*)?{BASELINE}(?:\s*(?P<sign>[*+-])\s*(?P<after>{_NUMBER}))?"
 )
 _KEYS = {"name", "check", "where"}
+_UNIT = re.compile(r"_(ns|bytes|percent)\b")
 
 COLUMNS = (
     col.text("name", "name of the limit"),
     col.text("check", "the limit as written"),
-    col.text("verdict", "held, breached, or unknown if it cannot be judged, which counts as breached"),
+    col.text("verdict", "held, breached, unknown if it cannot be judged, which counts as breached, or skipped"),
+    col.text("told", "the row in words, with units"),
     col.real("value", "the run's value; without a statistic, the worst value", decimals=2),
     col.real("bound", "the value it was compared with"),
     col.real("baseline", "the other run's value, or the median of the earlier runs; null if not used"),
@@ -194,18 +197,35 @@ def judge(run: Run, limits: Sequence[Limit], baseline: Run | None = None, *, job
     if needing is not None and baseline is None:
         raise UsageError(f"limit {printable(needing.check)!r} compares with a baseline; give --baseline RUN")
     answers: dict[tuple[str, str, str], Any] = {}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for limit in limits:
         try:
             rows.append(_judged(limit, *_values(limit, run, baseline, answers, jobs)))
         except AlltraceError as error:
             rows.append(_row(limit, "unknown", why=str(error)))
-    return judgement(rows)
+    answer = judgement(rows)
+    if baseline is None:
+        return answer
+    from alltrace.recipes.questions.diff import compare
+
+    change = compare(baseline, run, what="step", names=("the baseline", "the run"), jobs=jobs)
+    return answer._replace(verdict=change.verdict)
 
 
 def judgement(rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> Answer:
-    """The answer of `check` with these rows."""
-    return Answer.of(rows, COLUMNS, tuple(notes))
+    """The answer of `check` with these rows, each also in words."""
+    return Answer.of([{**row, "told": _told(row)} for row in rows], COLUMNS, tuple(notes))
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    """A row in words: `step_ns.median: 36.42 ms, and the limit is 31.33 ms`."""
+    if row["verdict"] in ("unknown", "skipped"):
+        return f"{row['name']}: {'cannot be judged' if row['verdict'] == 'unknown' else 'skipped'}, for {row['why']}"
+    unit = _UNIT.search(row["check"])
+    named = unit and unit[1].replace("percent", "%")
+    value, bound, baseline = (amount(row.get(name), named, 4) for name in ("value", "bound", "baseline"))
+    compared = f"; the baseline has {baseline}" if baseline else ""
+    return f"{row['name']}: {value}, and the limit is {bound}{compared}"
 
 
 def _values(
