@@ -76,6 +76,7 @@ SHELVES: dict[str, tuple[Verb, ...]] = {
         Verb("export", "verbs.export", "export a run to another tool: Paraver, Perfetto, Chrome, TALP, Parquet, CSV, Arrow"),
         Verb("notebook", "verbs.notebook", "a Jupyter notebook that opens the run and plots the answers of its recipes"),
         Verb("mcp", "verbs.mcp", "a Model Context Protocol server, for programs that ask questions about runs"),
+        Verb("skill", "verbs.skill", "instructions for programs that ask alltrace on your behalf, to print or to install"),
         Verb("verify", "verbs.verify", "read all files of a run and list the damaged ones"),
         Verb("synth", "verbs.synth", "write a simulated run with known faults"),
         Verb("completion", "verbs.completion", "a completion script for bash, zsh or fish"),
