@@ -128,7 +128,8 @@ def named_of_registries(text):
 
 def test_what_a_command_asks_a_registry_for_is_recognized():
     asked = {
-        "pip install alltrace": 1, "pip install 'alltrace[ui]' numpy": 1, "pip install alltrace==0.2.0": 1, "pip install '.[ui]'": 0,
+        "pip install alltrace": 1, "pip install 'alltrace[ui]' numpy": 1, "pip install alltrace==0.2.0": 1,
+        "pip install '.[ui]'": 0,
         "pip install --no-index 'alltrace[ui]'": 0, "pip install /tmp/wheels/*.whl": 0, "pip install alltrace-*.whl": 0,
         "pip install git+https://example.org/alltrace": 0, 'pip install "$(ls alltrace-*.whl)[ui]"': 0,
     }  # fmt: skip

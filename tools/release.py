@@ -1,8 +1,8 @@
 """Builds a release into a folder: `python tools/release.py [--output dist] [--skip-image]`, which is `make release`.
 
 It cuts the changelog, if that has no part about the version yet: what is unreleased becomes that part. From the committed files
-it builds the source archive, and from that a wheel for each architecture, with zig as the compiler and for glibc 2.17, so that one
-machine builds all of them. Each archive is looked at: its files, the architecture of what is compiled, and which glibc that needs. The
+it builds the source archive, and from that a wheel for each architecture, with zig as the compiler and for glibc 2.17: one
+machine builds them all. Each archive is looked at: its files, the architecture of what is compiled, and the glibc it needs. The
 wheel of this machine is installed into an environment of its own and runs the demo; where a container daemon answers, the image is
 built. `SHA256SUMS` and `notes.md`, the part of the changelog, are written next to the archives. The last lines say what was not
 tried, and why.
