@@ -48,7 +48,7 @@ def _findings(section: Section, diagnosis: Diagnosis | None) -> list[str]:
             ("advice", card.advice),
         )
         lines += [f"   - {name}: {literal(text)}" for name, text in rows if text]
-        lines += [] if card.proof is None else [f"   - proof: `{card.proof.command()}`"]
+        lines += [] if card.proof is None else [f"   - command: `{card.proof.command()}`"]
     return [*lines, "", *_notes(section)]
 
 

@@ -280,11 +280,9 @@ def test_what_replaced_what_stands_under_the_innermost_range_of_both(tmp_path):
         {
             "range": "layer",
             "kernels_a": 2.0,
-            "total_a_ns": 800,
             "time_a_ns": 400,
             "range_a_ns": 499_990,
             "kernels_b": 1.0,
-            "total_b_ns": 500,
             "time_b_ns": 250,
             "range_b_ns": 499_990,
             "names_a": ["old gemm", "old sort"],

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _STEP_TIME = "step_ns.median <= 1.05 * baseline"
-EXAMPLE = "alltrace check ./reports/ --budget budget.toml --baseline ./yesterday/ --junit check.xml"
+EXAMPLE = "alltrace check ./today/ --baseline ./yesterday/ --junit check.xml"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.cli.output import check_drawable, check_output, write_answer
     from alltrace.history.gate import judge_against
     from alltrace.history.store import open_history
-    from alltrace.recipes.questions.check import judge, judgement, read_limits
+    from alltrace.recipes.questions.check import change_in_words, judge, judgement, read_limits
 
     check_output(args)
     check_drawable("check", None, args)
@@ -86,7 +86,9 @@ def run(args: argparse.Namespace) -> int:
             row["verdict"] = "skipped"
         rows = [*answer.table.to_pylist(), *earlier]
         notes = [f"{row['name']}: skipped, for {row['why']}; --require-history makes this a failure" for row in skipped]
-        answer = judgement(rows, (*answer.notes, *spread.notes, *notes))._replace(verdict=answer.verdict)
+        answer = judgement(
+            rows, (*spread.notes, *notes), change="" if baseline is None else change_in_words(run, baseline, args.jobs)
+        )
     rows = answer.table.to_pylist()
     if args.junit is not None:
         _write_junit(rows, args.junit)

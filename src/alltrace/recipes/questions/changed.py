@@ -31,6 +31,8 @@ _LESS = 0.1  # a replacement with less time than this share of the first is not 
 _SUMMED = ("count_a", "count_b", "total_a_ns", "total_b_ns")
 _WITHIN = "\x1f"  # between the names of a path, none of which has it
 
+_Sides = dict[str, list[Mapping[str, Any]]]
+
 TREE = (
     col.text("tree", "a range that both runs have, or a kernel that one run alone has, indented by the ranges around it"),
     col.text("what", "range, kernel"),
@@ -227,42 +229,47 @@ class Replaced:
 
     def pairs(self) -> list[dict[str, Any]]:
         """A row for each innermost range with such kernels of both runs, the greatest change first; times are of one range."""
-        inner: dict[str | None, dict[str, list[Mapping[str, Any]]]] = {}
+        return [self._pair(name, sides) for name, sides in self._by_range()]
+
+    def in_words(self, most: int) -> list[str]:
+        """A sentence for each of the first `most` pairs, without those of little time."""
+        pairs = self._by_range()[:most]
+        return [self._sentence(self._pair(name, sides)) for name, sides in pairs if _time(sides) >= _LESS * _time(pairs[0][1])]
+
+    def _by_range(self) -> list[tuple[str | None, _Sides]]:
+        """The kernels of both runs by the innermost range around them, the greatest change of their time first."""
+        inner: dict[str | None, _Sides] = {}
         for side, path, kernel in self._kernels:
             inner.setdefault(path[-1] if path else None, {"a": [], "b": []})[side].append(kernel)
-        both = {name: sides for name, sides in inner.items() if all(sides.values())}
 
-        def weight(name: str | None) -> tuple[int, int, str]:
-            a, b = (sum(k["ns"] for k in kernels) for kernels in both[name].values())
-            return -abs(b - a), -max(a, b), name or ""
+        def weight(pair: tuple[str | None, _Sides]) -> tuple[int, int, str]:
+            a, b = (sum(k["ns"] for k in kernels) for kernels in pair[1].values())
+            return -abs(b - a), -max(a, b), pair[0] or ""
 
-        return [self._pair(name, both[name]) for name in sorted(both, key=weight)]
+        return sorted(((name, sides) for name, sides in inner.items() if all(sides.values())), key=weight)
 
-    def _pair(self, name: str | None, sides: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    def _pair(self, name: str | None, sides: _Sides) -> dict[str, Any]:
         about = None if name is None else self._ranges[name]
         counts = self._steps or (1, 1) if about is None else (about["count_a"], about["count_b"])
         row: dict[str, Any] = {"range": None if name is None else self._called[name]}
-        for (side, kernels), count in zip(sides.items(), counts, strict=True):
-            row[f"kernels_{side}"] = round(sum(k["count"] for k in kernels) / count, 3)
-            row[f"total_{side}_ns"] = sum(k["ns"] for k in kernels)
-            row[f"time_{side}_ns"] = round(row[f"total_{side}_ns"] / count)
-            row[f"range_{side}_ns"] = None if about is None else round(about[f"total_{side}_ns"] / count)
         for side, kernels in sides.items():
-            time = {k["kernel"]: 0 for k in kernels}
+            time = dict.fromkeys((k["kernel"] for k in kernels), 0)
             for k in kernels:
                 time[k["kernel"]] += k["ns"]
             row[f"names_{side}"] = sorted(time, key=lambda n: (-time[n], n))
+        for what, of in (("kernels", "count"), ("time", "ns")):
+            for (side, kernels), count in zip(sides.items(), counts, strict=True):
+                row[f"{what}_{side}{'_ns' if of == 'ns' else ''}"] = round(
+                    sum(k[of] for k in kernels) / count, None if of == "ns" else 3
+                )
+        for side, count in zip("ab", counts, strict=True):
+            row[f"range_{side}_ns"] = None if about is None else round(about[f"total_{side}_ns"] / count)
         return row
-
-    def in_words(self, most: int) -> list[str]:
-        """A sentence for each of the first `most` pairs that matter."""
-        pairs = self.pairs()
-        return [self._sentence(row) for row in pairs[:most] if _time(row) >= _LESS * _time(pairs[0])]
 
     def _sentence(self, row: Mapping[str, Any]) -> str:
         where = f"`{row['range']}`" if row["range"] is not None else "a step" if self._steps else "the run"
         (a, names_a, before, host_a), (b, names_b, after, host_b) = (
-            (f"{row[f'kernels_{s}']:g}", _names(row[f"names_{s}"]), row[f"time_{s}_ns"], row[f"range_{s}_ns"] or 0) for s in "ab"
+            (f"{row[f'kernels_{s}']:.2g}", _names(row[f"names_{s}"]), row[f"time_{s}_ns"], row[f"range_{s}_ns"] or 0) for s in "ab"
         )
         host = (
             f"; on the host the range takes {_instead(host_a, host_b)}" if max(host_a, host_b) > _FAR * min(host_a, host_b) else ""
@@ -302,9 +309,9 @@ class Replaced:
         ]
 
 
-def _time(row: Mapping[str, Any]) -> float:
-    """The time of the kernels of a pair in all ranges, of the run that has more."""
-    return max(float(row["total_a_ns"]), float(row["total_b_ns"]))
+def _time(sides: _Sides) -> int:
+    """The time of the kernels of a pair, of the run that has more."""
+    return max(sum(int(k["ns"]) for k in kernels) for kernels in sides.values())
 
 
 def _instead(before_ns: float, after_ns: float) -> str:

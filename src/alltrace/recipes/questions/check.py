@@ -13,6 +13,7 @@ from alltrace.run.store import Run
 from alltrace.trace import columns as col
 from alltrace.trace.amounts import amount
 from alltrace.trace.errors import AlltraceError, UsageError, printable
+from alltrace.trace.number_text import counted
 
 SHORT = {
     "step_ns": ("steps", "duration_ns"),
@@ -203,18 +204,24 @@ def judge(run: Run, limits: Sequence[Limit], baseline: Run | None = None, *, job
             rows.append(_judged(limit, *_values(limit, run, baseline, answers, jobs)))
         except AlltraceError as error:
             rows.append(_row(limit, "unknown", why=str(error)))
-    answer = judgement(rows)
-    if baseline is None:
-        return answer
+    return judgement(rows, change="" if baseline is None else change_in_words(run, baseline, jobs))
+
+
+def change_in_words(run: Run, baseline: Run, jobs: int | None) -> str:
+    """How the run differs from the baseline, in words."""
     from alltrace.recipes.questions.diff import compare
 
-    change = compare(baseline, run, what="step", names=("the baseline", "the run"), jobs=jobs)
-    return answer._replace(verdict=change.verdict)
+    return compare(baseline, run, what="step", names=("the baseline", "the run"), jobs=jobs).verdict or ""
 
 
-def judgement(rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> Answer:
-    """The answer of `check` with these rows, each also in words."""
-    return Answer.of([{**row, "told": _told(row)} for row in rows], COLUMNS, tuple(notes))
+def judgement(rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = (), *, change: str = "") -> Answer:
+    """The answer of `check` with these rows, each also in words; its verdict begins with what changed."""
+    told = [{**row, "told": _told(row)} for row in rows]
+    broken = [row["told"] for row in told if row["verdict"] not in ("held", "skipped")]
+    number = sum(row["verdict"] != "skipped" for row in told)
+    held = f"{counted(number, 'limit')} {'is' if number == 1 else 'are'} held."
+    verdict = f"{len(broken)} of {counted(number, 'limit')} not held: {'; '.join(broken)}." if broken else held
+    return Answer.of(told, COLUMNS, tuple(notes))._replace(verdict=f"{change} {verdict}".strip())
 
 
 def _told(row: Mapping[str, Any]) -> str:
