@@ -49,43 +49,23 @@ SHELVES: dict[str, tuple[Verb, ...]] = {
         Verb("report", "verbs.report", "one file to read and share: findings, charts and tables of the main questions"),
     ),
     "ask about a run": (
-        Verb(
-            "breakdown",
-            "recipe_verb",
-            "where the time goes: compute, exposed communication, exposed copies and idle time per device",
-        ),
+        Verb("breakdown", "recipe_verb", "where the time goes: compute, exposed communication and copies, idle, per device"),
         Verb("steps", "recipe_verb", "the training steps of every rank: start, duration, and which are warm-up or checkpoint"),
         Verb("overlap", "recipe_verb", "whether communication is hidden: how much of it, and of the copies, overlaps compute"),
         Verb("stragglers", "recipe_verb", "which rank the others wait for, how much, and why it is late"),
-        Verb(
-            "collectives",
-            "recipe_verb",
-            "whether the network is slow: transfer and bandwidth without waits, per communicator and operation",
-        ),
+        Verb("collectives", "recipe_verb", "whether the network is slow: transfer and bandwidth without waits, by communicator"),
         Verb("kernels", "recipe_verb", "GPU kernels: count, total, exact median and quartiles, over all ranks or per rank"),
         Verb("gaps", "recipe_verb", "the longest idle times of devices, with the work before and after"),
         Verb("critical-path", "recipe_verb", "the chain of work over all ranks that decided how long the run took"),
         Verb("whatif", "recipe_verb", "how long the run would take if a rank, operation or kernel performed like its peers"),
         Verb("efficiency", "recipe_verb", "the POP efficiencies of devices and hosts, per run, step or range"),
-        Verb(
-            "recipe",
-            "verbs.recipe",
-            "any recipe by name, such as memory; `alltrace recipe --list` lists them by what they are about",
-        ),
+        Verb("recipe", "verbs.recipe", "any recipe by name, such as memory; `alltrace recipe --list` lists them by subject"),
         Verb("sql", "verbs.sql", "answer an SQL query over the canonical tables"),
         Verb("explain", "verbs.explain", "what a kind of finding, a recipe, a table or a column means"),
     ),
     "compare runs": (
-        Verb(
-            "diff",
-            "verbs.diff",
-            "whether a change helped: what became slower or faster in run B, whether by chance, and what replaced what",
-        ),
-        Verb(
-            "check",
-            "verbs.check",
-            "a gate for CI: whether a run is as fast as a baseline, keeps a budget of limits, or is like earlier runs",
-        ),
+        Verb("diff", "verbs.diff", "whether a change helped: what is slower or faster in run B, and what replaced what"),
+        Verb("check", "verbs.check", "a gate for CI: whether a run is as fast as a baseline, or keeps a budget of limits"),
         Verb("history", "verbs.history", "runs of a job over time: step time, recurring findings, hosts that are often slow"),
     ),
     "more": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,8 +31,6 @@ _NAME_LENGTH = 24
 _LESS = 0.1  # a replacement with less time than this share of the first is not told
 _SUMMED = ("count_a", "count_b", "total_a_ns", "total_b_ns")
 _WITHIN = "\x1f"  # between the names of a path, none of which has it
-
-_Sides = dict[str, list[Mapping[str, Any]]]
 
 TREE = (
     col.text("tree", "a range that both runs have, or a kernel that one run alone has, indented by the ranges around it"),
@@ -223,95 +222,75 @@ class Replaced:
         if not launched:  # there are no ranges
             totals = ((n, r[f"total_{side}_ns"], r[f"count_{side}"]) for n, r in alone.items())
             launched = [{"path": None, "kernel": name, "ns": ns, "count": count} for name, ns, count in totals]
-        yield from (
-            (side, tuple((r["path"] or "").split(_WITHIN)) if r["path"] else (), r) for r in launched if r["kernel"] in alone
-        )
+        for row in launched:
+            if row["kernel"] in alone:
+                yield side, tuple(row["path"].split(_WITHIN)) if row["path"] else (), row
 
-    def pairs(self) -> list[dict[str, Any]]:
-        """A row for each innermost range with such kernels of both runs, the greatest change first; times are of one range."""
-        return [self._pair(name, sides) for name, sides in self._by_range()]
+    def pairs(self, least: float = 0.0) -> list[dict[str, Any]]:
+        """A row for each innermost range with such kernels of both runs, the greatest change first; times are of one range.
 
-    def in_words(self, most: int) -> list[str]:
-        """A sentence for each of the first `most` pairs, without those of little time."""
-        pairs = self._by_range()[:most]
-        return [self._sentence(self._pair(name, sides)) for name, sides in pairs if _time(sides) >= _LESS * _time(pairs[0][1])]
-
-    def _by_range(self) -> list[tuple[str | None, _Sides]]:
-        """The kernels of both runs by the innermost range around them, the greatest change of their time first."""
-        inner: dict[str | None, _Sides] = {}
+        `least`: the share of the first one's time from which on a pair is among them.
+        """
+        inner: dict[str | None, dict[str, list[Mapping[str, Any]]]] = {}
         for side, path, kernel in self._kernels:
             inner.setdefault(path[-1] if path else None, {"a": [], "b": []})[side].append(kernel)
+        both = [(*(sum(k["ns"] for k in sides[s]) for s in "ab"), n, sides) for n, sides in inner.items() if all(sides.values())]
+        both.sort(key=lambda pair: (-abs(pair[1] - pair[0]), -max(pair[:2]), pair[2] or ""))
+        most = max(both[0][:2]) if both else 0
+        return [self._pair(name, sides) for a, b, name, sides in both if max(a, b) >= least * most]
 
-        def weight(pair: tuple[str | None, _Sides]) -> tuple[int, int, str]:
-            a, b = (sum(k["ns"] for k in kernels) for kernels in pair[1].values())
-            return -abs(b - a), -max(a, b), pair[0] or ""
-
-        return sorted(((name, sides) for name, sides in inner.items() if all(sides.values())), key=weight)
-
-    def _pair(self, name: str | None, sides: _Sides) -> dict[str, Any]:
+    def _pair(self, name: str | None, sides: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
         about = None if name is None else self._ranges[name]
         counts = self._steps or (1, 1) if about is None else (about["count_a"], about["count_b"])
-        row: dict[str, Any] = {"range": None if name is None else self._called[name]}
-        for side, kernels in sides.items():
-            time = dict.fromkeys((k["kernel"] for k in kernels), 0)
+        parts = {}
+        for (side, kernels), count in zip(sides.items(), counts, strict=True):
+            time: Counter[str] = Counter()
             for k in kernels:
                 time[k["kernel"]] += k["ns"]
-            row[f"names_{side}"] = sorted(time, key=lambda n: (-time[n], n))
-        for what, of in (("kernels", "count"), ("time", "ns")):
-            for (side, kernels), count in zip(sides.items(), counts, strict=True):
-                row[f"{what}_{side}{'_ns' if of == 'ns' else ''}"] = round(
-                    sum(k[of] for k in kernels) / count, None if of == "ns" else 3
-                )
-        for side, count in zip("ab", counts, strict=True):
-            row[f"range_{side}_ns"] = None if about is None else round(about[f"total_{side}_ns"] / count)
-        return row
+            number = round(sum(k["count"] for k in kernels) / count, 3)
+            of_range = None if about is None else round(about[f"total_{side}_ns"] / count)
+            parts[side] = sorted(time, key=lambda n: (-time[n], n)), round(time.total() / count), number, of_range
+        names = enumerate(("names_{}", "time_{}_ns", "kernels_{}", "range_{}_ns"))
+        row = {text.format(side): parts[side][place] for place, text in names for side in "ab"}
+        return {"range": None if name is None else self._called[name], **row}
+
+    def in_words(self, most: int) -> list[str]:
+        """A sentence for each of the first `most` pairs that matter."""
+        return [self._sentence(row) for row in self.pairs(_LESS)[:most]]
 
     def _sentence(self, row: Mapping[str, Any]) -> str:
         where = f"`{row['range']}`" if row["range"] is not None else "a step" if self._steps else "the run"
         (a, names_a, before, host_a), (b, names_b, after, host_b) = (
             (f"{row[f'kernels_{s}']:.2g}", _names(row[f"names_{s}"]), row[f"time_{s}_ns"], row[f"range_{s}_ns"] or 0) for s in "ab"
         )
-        host = (
-            f"; on the host the range takes {_instead(host_a, host_b)}" if max(host_a, host_b) > _FAR * min(host_a, host_b) else ""
-        )
+        far = max(host_a, host_b) > _FAR * min(host_a, host_b)
+        host = f"; on the host the range takes {_instead(host_a, host_b)}" if far else ""
         one = a == "1"
         become = f"{a} kernel{'' if one else 's'} ({names_a}) become{'s' if one else ''} {b} ({names_b})"
         return f"In {where} {become}: {_instead(before, after)}{host}."
 
     def tree(self, *, comparable: bool) -> list[dict[str, Any]]:
         """The rows of the answer `--by-tree`; `comparable`: whether times of the runs can be subtracted."""
-        sums: dict[tuple[str, ...], dict[str, float]] = {}
-        kinds: dict[tuple[str, ...], str] = {}
+        sums: dict[tuple[str, ...], list[float]] = {}  # of each range and kernel: number and time in run A, the same in run B
         for side, path, kernel in self._kernels:
-            place = dict(zip("ab", self._steps or (1, 1), strict=True))[side]
-            leaf = (*path, kernel["kernel"])
-            for node in (leaf[:n] for n in range(1, len(leaf) + 1)):
-                kinds[node] = "kernel" if node == leaf else "range"
-                of = sums.setdefault(node, {f"{what}_{s}": 0.0 for what in ("count", "time") for s in "ab"})
-                of[f"count_{side}"] += kernel["count"] / place
-                of[f"time_{side}"] += kernel["ns"] / place
+            first, steps = "ab".index(side), (self._steps or (1, 1))["ab".index(side)]
+            for depth in range(len(path) + 1):
+                of = sums.setdefault((*path, kernel["kernel"])[: depth + 1], [0.0] * 4)
+                of[2 * first] += kernel["count"] / steps
+                of[2 * first + 1] += kernel["ns"] / steps
+        leaves = {(*path, kernel["kernel"]) for _, path, kernel in self._kernels}
 
         def order(node: tuple[str, ...]) -> list[tuple[float, str]]:
             """The siblings with most time first, what is in each below it."""
-            upper = [node[:n] for n in range(1, len(node) + 1)]
-            return [(-max(sums[u]["time_a"], sums[u]["time_b"]), u[-1]) for u in upper]
+            return [(-max(sums[node[:n]][1::2]), node[n - 1]) for n in range(1, len(node) + 1)]
 
-        return [
-            {
-                "tree": "  " * (len(node) - 1) + (node[-1] if kinds[node] == "kernel" else self._called[node[-1]]),
-                "what": kinds[node],
-                "path": "/".join(node),
-                **{n: v for n, v in sums[node].items() if n.startswith("count")},
-                **{f"{n}_ns": v for n, v in sums[node].items() if n.startswith("time")},
-                "change_ns": sums[node]["time_b"] - sums[node]["time_a"] if comparable else None,
-            }
-            for node in sorted(sums, key=order)
-        ]
-
-
-def _time(sides: _Sides) -> int:
-    """The time of the kernels of a pair, of the run that has more."""
-    return max(sum(int(k["ns"]) for k in kernels) for kernels in sides.values())
+        rows: list[dict[str, Any]] = []
+        for node in sorted(sums, key=order):
+            name = node[-1] if node in leaves else self._called[node[-1]]
+            row = {"tree": "  " * (len(node) - 1) + name, "what": "kernel" if node in leaves else "range", "path": "/".join(node)}
+            times = dict(zip(("count_a", "time_a_ns", "count_b", "time_b_ns"), sums[node], strict=True))
+            rows.append({**row, **times, "change_ns": times["time_b_ns"] - times["time_a_ns"] if comparable else None})
+        return rows
 
 
 def _instead(before_ns: float, after_ns: float) -> str:
