@@ -89,29 +89,28 @@ def _classes(step_ns: float, classes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def per_step(step: Mapping[str, Any], runs: Sequence[Run], **about: Any) -> list[dict[str, Any]]:
-    """The classes of the devices' time in the median step of each run, and their change; none if they cannot be known."""
-    medians = [step[f"median_{side}_ns"] for side in "ab"]
-    shares = [_shares_of(run, median, **about) for run, median in zip(runs, medians, strict=True)]
-    if None in shares:
+    """The classes of the devices' time in the mean step of each run, and their change; none if they cannot be known."""
+    times = [_times_of(run, step[f"total_{s}_ns"] / step[f"count_{s}"], **about) for s, run in zip("ab", runs, strict=True)]
+    if not all(times):
         return []
-    times = {name: [round(of[name] * median) for of, median in zip(shares, medians, strict=True) if of] for name in _CLASSES}
-    return [{"class": name, "a_ns": a, "b_ns": b, "change_ns": b - a} for name, (a, b) in times.items() if a or b]
+    both = {name: [round(of[name]) for of in times] for name in _CLASSES}
+    return [{"class": name, "a_ns": a, "b_ns": b, "change_ns": b - a} for name, (a, b) in both.items() if a or b]
 
 
-def _shares_of(run: Run, step_ns: float, **about: Any) -> dict[str, float] | None:
-    """The shares of the devices' time by class, 0 to 1, of whole steps of about `step_ns`; None if they cannot be known."""
+def _times_of(run: Run, step_ns: float, **about: Any) -> dict[str, float]:
+    """The time by class in a step of a device, ns, of steps that take `step_ns` on average; empty if it cannot be known."""
     from alltrace.recipes.execution.ask import ask
 
     try:
         rows = [row for row in ask(run, "breakdown", **about).table.to_pylist() if row["span_ns"]]
     except AlltraceError:
-        return None
-    # a device's span begins with its first work, so it lacks the idle time before that, and what comes after its last
-    span = sum(max(row["span_ns"], max(1, round(row["span_ns"] / step_ns)) * step_ns) for row in rows)
-    if not span:
-        return None
-    shares = {name: sum(row[f"{name}_ns"] or 0 for row in rows) / span for name in _CLASSES}
-    return {**shares, "idle": 1 - sum(share for name, share in shares.items() if name != "idle")}
+        return {}
+    # a device's span begins with its first work and ends with its last, so it can lack idle time of whole steps
+    steps = sum(max(1, round(row["span_ns"] / step_ns)) for row in rows) if step_ns else 0
+    if not steps:
+        return {}
+    times = {name: sum(row[f"{name}_ns"] or 0 for row in rows) / steps for name in _CLASSES}
+    return {**times, "idle": max(0.0, step_ns - sum(ns for name, ns in times.items() if name != "idle"))}
 
 
 def _map(rank: Rank, options: Options) -> pa.Table:
