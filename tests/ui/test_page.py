@@ -206,7 +206,7 @@ def test_what_the_clocks_cannot_tell_is_not_said(page):
     told = page.locator(".details .sentence")
     told.wait_for()
     assert "Rank 0,2-3 arrived last: which of them, the clocks cannot tell; 1 other waited" in told.inner_text()
-    assert "below what the clocks can tell (the clocks may be off by 900 us)" in told.inner_text()
+    assert "below what the clocks can tell (the clocks may be off by 900 µs)" in told.inner_text()
     assert page.locator("td:text-is('perhaps last to arrive')").count() == 3
     facts["sure"] = set()
     go(page, "#overview", "overview")
@@ -502,7 +502,7 @@ def test_a_range_that_nobody_closed_is_shown_to_the_end_of_the_run(browser, tmp_
         page.wait_for_selector("body[data-shown]")
         page.goto(f"{base}#timeline?ranks=0&open=0&start=0&end=1000&event=0/ranges/1")
         page.locator(".details strong:text-is('open')").wait_for()
-        assert "30 us from" in page.locator(".details .muted").first.inner_text()
+        assert "30 µs from" in page.locator(".details .muted").first.inner_text()
         page.keyboard.press("f")
         assert (state_of(page, "start"), state_of(page, "end")) == ("56995", "93005")
         page.goto(f"{base}#timeline?ranks=0&open=0&start=0&end=1000&search=open")

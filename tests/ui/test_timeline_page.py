@@ -395,7 +395,7 @@ def test_scheduling_samples_and_memory_are_tracks(browser, tmp_path):
         shot(page, "moments")
         click_event(page, "0/sched/0", 1)
         page.locator(".details strong:text-is('CPU 2')").wait_for()
-        assert "10 us from" in page.locator(".details .muted").first.inner_text()
+        assert "10 µs from" in page.locator(".details .muted").first.inner_text()
         page.mouse.move(1100, row_of(page, "0/memory/0"))
         page.locator(".tip").get_by_text("4.1943 MB").wait_for()
 

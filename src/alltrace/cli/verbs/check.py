@@ -42,6 +42,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="HISTORY",
         help="a file of `alltrace history`: the run must be within the spread of the job's earlier runs",
     )
+    group.add_argument(
+        "--require-history",
+        action="store_true",
+        help="with --against: exit with 1 if fewer than five earlier runs can be compared with, instead of leaving the limits out",
+    )
     group.add_argument("--job", metavar="NAME", help="with --against: compare with the runs of this job; default: the job of RUN")
     group.add_argument("--junit", type=Path, metavar="FILE", help="also write a JUnit XML report with a test case per limit")
     add_answer_options(parser)
@@ -60,6 +65,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("check needs limits; give --budget FILE, --baseline RUN or --against HISTORY")
     if args.job is not None and args.against is None:
         raise UsageError("--job selects runs of a history, so it needs --against HISTORY")
+    if args.require_history and args.against is None:
+        raise UsageError("--require-history is about a history, so it needs --against HISTORY")
     if args.budget is not None:
         limits = read_limits(_budget(args.budget), str(args.budget))
     else:
@@ -78,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     answer = judge(run, limits, baseline, jobs=args.jobs)
     if args.against is not None:
         with open_history(args.against) as history:
-            spread = judge_against(run, history, job=args.job, jobs=args.jobs)
+            spread = judge_against(run, history, job=args.job, jobs=args.jobs, required=args.require_history)
         answer = judgement([*answer.table.to_pylist(), *spread.table.to_pylist()], (*answer.notes, *spread.notes))
     rows = answer.table.to_pylist()
     if args.junit is not None:

@@ -34,7 +34,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--history",
         type=Path,
         metavar="HISTORY",
-        help="a file that `alltrace history -o HISTORY` keeps; the page shows the step times, findings and slow hosts of its runs",
+        help="a file that `alltrace history --history HISTORY` keeps; the page shows the step times, findings and slow hosts of "
+        "its runs",
     )
     group = parser.add_argument_group("the server")
     group.add_argument("--port", type=_port, default=0, metavar="N", help="the port to listen on; default: any free port")

@@ -15,7 +15,7 @@ import { drawRuler } from "./ruler.js";
 import { Search } from "./search.js";
 import { TILE_BINS, TileStore } from "./tiles.js";
 import { duration, exact, moment, parseRanks, parseTime, rankText } from "./units.js";
-import { keep } from "./url.js";
+import { keep, link } from "./url.js";
 
 /** @typedef {import("./main.js").Context} Context */
 /** @typedef {import("./types.js").Track} Track */
@@ -85,6 +85,8 @@ export class Timeline {
     this.pinned = 0; // the height of the pinned tracks in pixels
     this.stuck = 0; // the height of those that do not scroll with the others
     this.store = new TileStore(ctx.api, { arrived: () => this.draw(), failed: ctx.failed });
+    this.finding = "";
+    this.says = h("p", { class: "main-sentence", hidden: true });
     this.details = new Details(ctx, this);
     this.laid = new Laid(ctx, () => this.layout());
     ctx.main.className = "full";
@@ -119,7 +121,7 @@ export class Timeline {
       this.legend.element,
     );
     const box = h("div", { class: "timeline" }, h("div", { class: "ruler" }, this.rulerCanvas), this.tracksBox, labelsBorder(() => this.draw()));
-    ctx.main.append(bar, box, detailsBorder(this.details.element), this.details.element);
+    ctx.main.append(bar, this.says, box, detailsBorder(this.details.element), this.details.element);
     this.tracksBox.addEventListener("scroll", () => this.draw());
     this.watcher = new ResizeObserver(() => this.draw());
     this.watcher.observe(this.tracksBox);
@@ -195,6 +197,7 @@ export class Timeline {
     this.cursors = (values.cursors ?? "").split(",").filter(Boolean).map(Number).filter(Number.isFinite).slice(0, 2);
     this.setRanks(values.ranks ? parseRanks(values.ranks, known) : known.slice(0, 16));
     if (values.open === undefined && this.ranks.length && !values.ranks) this.open.add(this.ranks[0]);
+    void this.#say(values.finding ?? "");
     const event = /^(\d+)\/(\w+)\/(\d+)$/.exec(values.event ?? "");
     this.chosen = this.facts = this.range = this.area = null; // an earlier choice stays only if the address has it
     if (event) void this.choose({ rank: Number(event[1]), table: event[2], row: Number(event[3]) });
@@ -225,8 +228,24 @@ export class Timeline {
       note: this.notes.chosen,
       cursors: this.cursors.map(Math.round).join(","),
       search: this.search.pattern,
+      finding: this.finding,
       ...this.arrangement.values(),
     });
+  }
+
+  /**
+   * What is seen here of a finding, in a sentence.
+   * @param {string} finding its place in the list of findings
+   */
+  async #say(finding) {
+    this.finding = finding;
+    this.says.hidden = !finding;
+    if (!finding) return;
+    await this.ctx.after("findings");
+    const { cards } = await this.ctx.api.get("findings").catch(() => ({ cards: [] }));
+    const says = cards[Number(finding)]?.place?.says;
+    if (this.finding !== finding || !says) return;
+    this.says.replaceChildren(says, " ", h("a", { href: link("overview") }, "back to the findings"));
   }
 
   /** @param {number[]} ranks */
@@ -320,7 +339,8 @@ export class Timeline {
     for (const pin of this.pins) for (const { rank, key, label } of this.#pinned(pin, ranks)) add(rank, key, `${rank}: ${label}`, false, pin);
     this.pinned = y;
     if (this.laid.tiles.has("-")) addLaid(-1);
-    const shownOf = (/** @type {number} */ rank) => this.arrangement.of(rank, (this.tracks.get(rank) ?? []).filter((t) => t.key !== "summary"));
+    const chosen = this.facts && this.tracks.get(this.facts.rank)?.find((t) => t.key === this.facts.track);
+    const shownOf = (/** @type {number} */ rank) => this.arrangement.of(rank, (this.tracks.get(rank) ?? []).filter((t) => t.key !== "summary"), chosen);
     for (const rank of ranks) {
       const host = named.get(rank) ?? "";
       add(rank, "summary", `rank ${rank} · ${host}${this.arrangement.told(rank)}${this.search.of(rank)}`, true);
@@ -482,12 +502,12 @@ export class Timeline {
       const label = h("div", { class: `label${row.head ? " rank" : ""}${row.head && row.rank === this.arrangement.first[0] ? " culprit" : ""}${row.id === this.trackChosen ? " chosen" : ""}`, title: row.label });
       label.style.top = `${this.top(row) + this.scrolled}px`;
       label.style.height = `${row.height}px`;
-      if (row.head) label.append(h("button", { type: "button", "data-act": "fold", "data-rank": row.rank, "aria-expanded": open, "aria-label": `tracks of rank ${row.rank}` }, open ? "▾" : "▸"));
+      if (row.head) label.append(h("button", { type: "button", "data-act": "fold", "data-rank": row.rank, "aria-expanded": String(open), "aria-label": `tracks of rank ${row.rank}` }, open ? "▾" : "▸"));
       label.append(h("span", {}, row.label));
       const pin = row.pin || row.id;
       const pinned = this.pins.has(pin);
       if (!row.head && !row.tile && row.key !== "summary") label.append(h("button", { type: "button", "data-act": "hide", "data-id": row.id, "aria-label": `hide ${row.label}`, title: "hide" }, "×"));
-      label.append(h("button", { type: "button", "data-act": "pin", "data-id": pin, "aria-pressed": pinned, "aria-label": `pin ${row.label}`, title: pinned ? "unpin" : "pin to the top; with Shift what is like it on all ranks shown" }, pinned ? "★" : "☆"));
+      label.append(h("button", { type: "button", "data-act": "pin", "data-id": pin, "aria-pressed": String(pinned), "aria-label": `pin ${row.label}`, title: pinned ? "unpin" : "pin to the top; with Shift what is like it on all ranks shown" }, pinned ? "★" : "☆"));
       return label;
     });
     const held = /** @type {HTMLElement|null} */ (document.activeElement);
@@ -526,6 +546,7 @@ export class Timeline {
     if (!facts || this.chosen !== event) return;
     this.facts = facts;
     this.trackChosen = `${event.rank}/${facts.track}`;
+    if (this.arrangement.kind === "main") this.layout();
     if (go) this.reveal(facts);
     this.draw();
   }
