@@ -111,7 +111,6 @@ def test_the_table_that_a_finding_rests_on_is_one_click_away(page):
     page.wait_for_selector("body[data-shown=recipes]")
     page.wait_for_selector(f"table tbody tr:first-child td:text-is('{SLOW}')")
     assert state_of(page, "name") == "stragglers"
-    page.allowed.append("Applying inline style")  # the library's style for maps, which are not drawn
 
 
 @pytest.mark.parametrize("width", [400, 1280, 3840])

@@ -81,7 +81,6 @@ def test_the_table_that_a_finding_rests_on_is_one_click_away(page):
     page.wait_for_selector("body[data-shown=recipes]")
     page.wait_for_selector("table:has-text('caused_ns'), table:has-text('caused')")
     assert state_of(page, "name") == "stragglers"
-    page.allowed.append("Applying inline style")  # the library's style for maps, which are not drawn
 
 
 def test_of_two_runs_both_are_told(page):
@@ -347,7 +346,6 @@ def test_recipes_are_asked_with_their_picture(page):
     assert page.locator("tbody tr").count() == 2
     page.wait_for_selector(".picture .main-svg")
     assert page.eval_on_selector(".picture .main-svg", "s => getComputedStyle(s).position") == "absolute"
-    page.allowed.append("Applying inline style")  # the library's style for maps, which are not drawn
     shot(page, "recipes")
     page.select_option("label:has-text('recipe') select", "steps")
     page.wait_for_selector("th:has-text('step')")
@@ -450,7 +448,6 @@ def test_no_width_needs_scrolling_sideways(page, width):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_is_accessible(page, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    page.allowed.append("Applying inline style")
     page.emulate_media(color_scheme=scheme)
     script = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
     # the dark one differs in its colours alone

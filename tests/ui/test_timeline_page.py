@@ -103,7 +103,6 @@ def test_an_area_is_one_track_and_its_address_shows_it_again(page):
 
 
 def test_a_number_of_a_table_leads_to_its_place(page):
-    page.allowed.append("Applying inline style")  # of the library of charts, which asks for it
     go(page, "#recipes?name=gaps", "recipes")
     page.wait_for_selector("tbody tr")
     answer = asked(page, "/api/recipe", {"name": "gaps", "options": {}})
@@ -434,7 +433,6 @@ def test_two_steps_of_a_run_are_compared(page):
 
 
 def test_a_chart_is_saved_as_svg_that_shows_what_the_page_shows(page, tmp_path, browser):
-    page.allowed.append("Applying inline style")  # of the library of charts, which asks for it
     go(page, "#recipes?name=breakdown", "recipes")
     page.wait_for_selector(".picture svg")
     with page.expect_download() as saving:
@@ -489,7 +487,6 @@ def test_a_picture_is_saved_and_the_address_is_copied_without_the_token(page, tm
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_what_the_timeline_shows_is_accessible(page, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    page.allowed.append("Applying inline style")
     page.emulate_media(color_scheme=scheme)
     script = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
     for hash_, ready in (

@@ -8,10 +8,11 @@ from importlib.resources import files
 from typing import Any
 
 from alltrace import __version__
+from alltrace.charts.words import cell
 from alltrace.history.questions import COLUMNS, ask_history, slower_jobs
 from alltrace.history.store import History
 from alltrace.recipes.base import Column
-from alltrace.report.words import cell, heading
+from alltrace.report.words import heading
 from alltrace.trace import columns as col
 from alltrace.trace.errors import printable
 from alltrace.trace.number_text import counted

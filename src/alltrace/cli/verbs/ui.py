@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from alltrace.cli.command import add_import_options
 from alltrace.cli.ending import ends_in_order
@@ -103,3 +105,6 @@ def _port(text: str) -> int:
 
 def _tell(address: str) -> None:
     print(address, flush=True)  # noqa: T201
+    port = urlsplit(address).port
+    tunnel = f"ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}"
+    print(f"From another machine: {tunnel}, then open the same address there. Ctrl-C stops the server.", file=sys.stderr)  # noqa: T201
