@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recipes",
         metavar="NAMES",
-        help="the recipes to include, such as breakdown,overlap; default: the tables that the findings rest on, and those that are usual",
+        help="the recipes to include, such as breakdown,overlap; default: those that the findings rest on, then usual ones",
     )
     parser.add_argument("-o", "--output", type=place, required=True, metavar="FILE", help="the notebook (.ipynb) to write")
 
