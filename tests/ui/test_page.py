@@ -52,10 +52,11 @@ def test_the_slow_rank_is_named_at_once_and_seen_by_one_click(page):
     page.wait_for_selector("text=Rank 2 arrived last")
     assert state_of(page, "ranks") == "all"
     assert re.match(r"2/collectives/\d+", state_of(page, "event"))
-    assert state_of(page, "open") == "2-3", "the culprit and a peer are open"
+    peer = next(rank for rank in re.split("[,-]", state_of(page, "open")) if rank != "2")
+    assert state_of(page, "first") == f"2,{peer}", "the culprit and a peer are open"
     heads = page.locator(".labels .label.rank")
     assert heads.nth(0).locator("span").inner_text().startswith("rank 2"), "the culprit is the first row"
-    assert heads.nth(1).locator("span").inner_text().startswith("rank 3"), "the peer is the second"
+    assert heads.nth(1).locator("span").inner_text().startswith(f"rank {peer}"), "the peer is the second"
     red = page.locator(".label.culprit span")
     assert red.count() == 1
     box, view = red.bounding_box(), page.locator(".tracks").bounding_box()
@@ -103,7 +104,9 @@ def test_nothing_moves_when_the_findings_come(page):
     assert page.locator(".told").inner_text() == "What costs time is told here once it is found."
     held[0].continue_()
     page.wait_for_selector(".jobbar")
-    assert page.locator(".heat-scroll canvas").bounding_box() == before
+    after = page.locator(".heat-scroll canvas").bounding_box()
+    assert {**after, "height": 0} == {**before, "height": 0}
+    assert 0 <= after["height"] - before["height"] <= 8, "only the culprit's row is a little higher"
     shot(page, "findings")
 
 
@@ -259,7 +262,7 @@ def test_names_are_searched_by_expression(page):
     page.wait_for_url(lambda address: "search=" in address)
     shot(page, "search")
     page.locator(".details table tbody tr").first.click()
-    page.locator(".details h3:text-is('Event')").wait_for()
+    page.locator(".details summary:text-is('all columns')").wait_for()
     page.fill("input[aria-label^='search names']", "(")
     page.keyboard.press("Enter")
     page.locator(".details:has-text('not a valid regular expression')").wait_for()
@@ -275,7 +278,7 @@ def test_tracks_are_pinned_folded_and_measured_by_keyboard(page):
     page.keyboard.press("p")
     assert state_of(page, "pin")
     page.keyboard.press("]")
-    page.locator(".details h3:text-is('Event')").wait_for()
+    page.locator(".details summary:text-is('all columns')").wait_for()
     page.keyboard.press("Escape")
     page.keyboard.press("m")
     page.keyboard.press("d")
@@ -405,12 +408,12 @@ def test_sql_is_asked_and_refused(page):
 
 def test_a_url_shows_the_same_again(page, browser):
     go(page, "#timeline?ranks=1-2&open=2&start=20000000&end=60000000&event=2/kernels/50&cursors=30000000,40000000", "timeline")
-    page.locator(".details h3:text-is('Event')").wait_for()
+    page.locator(".details summary:text-is('all columns')").wait_for()
     settled(page)
     page.wait_for_timeout(400)
     other = page.context.new_page()
     other.goto(page.url)
-    other.wait_for_selector(".details h3:text-is('Event')")
+    other.wait_for_selector(".details summary:text-is('all columns')")
     same = "() => { const t = window.alltraceTimeline; return JSON.stringify([t.span, t.ranks, [...t.open], t.chosen, t.cursors]) }"
     assert other.evaluate(same) == page.evaluate(same)
     other.close()

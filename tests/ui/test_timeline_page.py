@@ -82,7 +82,7 @@ def test_an_area_of_tracks_is_selected_and_its_flame_graph_leads_to_the_longest(
     details.locator("[aria-label=totals] tbody tr").first.click()
     details.get_by_text("those called").wait_for()
     details.locator("[aria-label=longest] tbody tr").first.click()
-    details.locator("h3:text-is('Event')").wait_for()
+    details.locator("summary:text-is('all columns')").wait_for()
     assert re.match(r"[12]/\w+/\d+", state_of(page, "event"))
 
 
@@ -145,7 +145,7 @@ def test_a_search_counts_all_ranks_marks_folded_ones_and_steps_from_one_to_the_n
     shot(page, "marks")
     page.keyboard.press("Enter")
     bar.get_by_text(f"1 of {total:,}").wait_for()
-    page.locator(".details h3:text-is('Event')").wait_for()
+    page.locator(".details summary:text-is('all columns')").wait_for()
     page.keyboard.press("Shift+Enter")
     bar.get_by_text(f"{total:,} of {total:,}").wait_for()
     page.keyboard.press("Escape")
@@ -280,7 +280,7 @@ def test_the_mouse_does_what_perfetto_has_taught(page):
     page.keyboard.up("Shift")
     page.keyboard.press("Home")
     go(page, "#timeline?ranks=0&open=0&event=0/kernels/30", "timeline")
-    page.locator(".details h3:text-is('Event')").wait_for()
+    page.locator(".details summary:text-is('all columns')").wait_for()
     page.keyboard.press("Shift+M")
     span = page.evaluate("() => window.alltraceTimeline.facts.span")
     assert state_of(page, "cursors") == f"{span['start']},{span['end']}"

@@ -23,17 +23,18 @@ function spanOf({ table, columns }, whole) {
  * What an event moves, where it runs and how, as far as it is known.
  * @param {Record<string, any>} columns
  */
-function wordsOf({ bytes, kind, device, stream, communicator, sequence, grid_x: blocks, block_x: threads, thread, return_value: returned }) {
+function wordsOf({ bytes, kind, stream, communicator, sequence, grid_x: blocks, block_x: threads, thread, return_value: returned }) {
   const parts = [
     bytes > 0 ? `${count(bytes)} bytes` : "",
     typeof kind === "string" && kind !== "pushpop" ? kind : "",
     communicator ? `on ${communicator}${Number.isInteger(sequence) ? `, operation ${sequence}` : ""}` : "",
-    Number.isInteger(device) && Number.isInteger(stream) ? `on stream ${stream} of GPU ${device}` : "",
+    Number.isInteger(stream) ? `on stream ${stream}` : "",
     blocks && threads ? `${count(blocks)} blocks of ${count(threads)} threads in x` : "",
     Number.isInteger(thread) && !Number.isInteger(stream) ? `on thread ${thread}` : "",
     returned ? `returned ${returned}` : "",
   ].filter(Boolean);
-  return parts.length ? `${parts.join(", ")}.` : null;
+  const words = parts.join(", ");
+  return words ? `${words[0].toUpperCase()}${words.slice(1)}.` : null;
 }
 
 /** The details below the timeline: of an event, of a range of time, of a search. */
