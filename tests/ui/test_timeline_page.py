@@ -161,7 +161,7 @@ def test_panes_are_resized_and_stay_so_and_dragging_selects_no_text(page):
     border = page.locator(".border.horizontal").bounding_box()
     drag(page, (600, border["y"] + 2), (600, border["y"] - 98))
     height = page.locator(".details").bounding_box()["height"]
-    assert height == pytest.approx(800 * 0.4 + 100, abs=3)
+    assert height == pytest.approx(800 * 0.33 + 100, abs=3)
     page.locator(".border.vertical").focus()
     page.keyboard.press("ArrowRight")
     labels = page.locator(".label").first.bounding_box()["width"]

@@ -19,6 +19,7 @@ from alltrace.trace.number_text import counted
 
 _MOST_ROWS = 50
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_HOSTS = tuple(c for c in COLUMNS["host"] if c.name not in ("slow_percent", "last_slow_utc"))
 _SLOWER = (
     *(c for c in COLUMNS["run"] if c.name in ("job", "ranks", "hosts", "step_ns", "change_percent")),
     col.text("since_utc", "when the first of the runs began that all have been slower from then on, in UTC"),
@@ -35,7 +36,7 @@ def history_page(history: History, name: str) -> str:
     kinds = answer.table.to_pylist()
     runs = ask_history(history, "run").notes
     sections = (
-        ("hosts", "Hosts to look at", "No host is slow in any run on several hosts.", COLUMNS["host"], hosts),
+        ("hosts", "Hosts to look at", "No host is slow in any run on several hosts.", _HOSTS, hosts),
         ("jobs", "Jobs that became slower", "The last run of no job is slower than its earlier runs.", _SLOWER, jobs),
         ("kinds", "GPU hours lost", "No run has a finding.", COLUMNS["kind"], kinds),
     )
