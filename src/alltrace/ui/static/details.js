@@ -124,7 +124,7 @@ export class Details {
     const { rank, table, row, name, host, columns, span } = found;
     const length = span.end - span.start;
     const around = { start: Math.max(0, span.start - 1_000_000), end: span.start + 1_000_000, ranks: rank, tables: table, track: found.track, row };
-    const parts = [
+    const parts = /** @type {HTMLElement[]} */ ([
       h(
         "div",
         { class: "bar" },
@@ -135,7 +135,7 @@ export class Details {
         act("zoom to it", "F", () => timeline.look(span.start - length - 5, span.end + length + 5)),
         h("a", { href: link("events", around) }, "what came before and after"),
       ),
-    ];
+    ]);
     const groups = h("div", { class: "columns" });
     const about = found.instance ? null : wordsOf(columns);
     if (about) groups.append(h("p", { class: "sentence" }, about));

@@ -80,7 +80,7 @@ export class Differences {
   #replaced() {
     const rows = this.found?.extra?.replaced ?? [];
     if (!rows.length) return "";
-    const names = (/** @type {string} */ run, /** @type {string[]} */ all) => all.map((name) => h("li", {}, mark(run), " ", name));
+    const names = (/** @type {"A"|"B"} */ run, /** @type {string[]} */ all) => all.map((name) => h("li", {}, mark(run), " ", name));
     const one = (/** @type {any} */ r) => {
       const [a, b] = [`${counted(r.kernels_a, "kernel")}, ${duration(r.time_a_ns)}`, `${counted(r.kernels_b, "kernel")}, ${duration(r.time_b_ns)}`];
       return h("li", {}, h("details", { open: rows.length < 6 }, h("summary", {}, h("code", {}, r.range), ` ${a} `, h("span", { "aria-label": "become" }, "→"), ` ${b}`), h("ul", {}, ...names("A", r.names_a), ...names("B", r.names_b))));

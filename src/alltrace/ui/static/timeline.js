@@ -12,10 +12,11 @@ import { overlay } from "./overlay.js";
 import { Notes } from "./notes.js";
 import { detailsBorder, labelsBorder } from "./panes.js";
 import { drawRuler } from "./ruler.js";
+import { Says } from "./says.js";
 import { Search } from "./search.js";
 import { TILE_BINS, TileStore } from "./tiles.js";
 import { duration, exact, moment, parseRanks, parseTime, rankText } from "./units.js";
-import { keep, link } from "./url.js";
+import { keep } from "./url.js";
 
 /** @typedef {import("./main.js").Context} Context */
 /** @typedef {import("./types.js").Track} Track */
@@ -38,22 +39,15 @@ export class Timeline {
     this.whole = ctx.run.grid.span_ns;
     /** @type {Span} */
     this.span = { start: 0, end: this.whole };
-    /** @type {number[]} */
-    this.ranks = [];
-    /** @type {Set<number>} */
-    this.open = new Set();
+    this.ranks = /** @type {number[]} */ ([]);
+    this.open = /** @type {Set<number>} */ (new Set());
     /** @type {Set<string>} tracks, a rank and a key; after a star, equal tracks on all ranks shown */
     this.pins = new Set();
-    /** @type {Map<number, Track[]>} */
-    this.tracks = new Map();
-    /** @type {Set<number>} */
-    this.asked = new Set();
-    /** @type {Map<string, number>} */
-    this.lanes = new Map();
-    /** @type {Row[]} */
-    this.rows = [];
-    /** @type {number[]} */
-    this.cursors = [];
+    this.tracks = /** @type {Map<number, Track[]>} */ (new Map());
+    this.asked = /** @type {Set<number>} */ (new Set());
+    this.lanes = /** @type {Map<string, number>} */ (new Map());
+    this.rows = /** @type {Row[]} */ ([]);
+    this.cursors = /** @type {number[]} */ ([]);
     /** @type {Span|null} */
     this.range = null;
     /** @type {string[]|null} the tracks of the range; null for what the devices of all ranks did that are shown */
@@ -85,8 +79,7 @@ export class Timeline {
     this.pinned = 0; // the height of the pinned tracks in pixels
     this.stuck = 0; // the height of those that do not scroll with the others
     this.store = new TileStore(ctx.api, { arrived: () => this.draw(), failed: ctx.failed });
-    this.finding = "";
-    this.says = h("p", { class: "main-sentence", hidden: true });
+    this.says = new Says(ctx);
     this.details = new Details(ctx, this);
     this.laid = new Laid(ctx, () => this.layout());
     ctx.main.className = "full";
@@ -121,7 +114,7 @@ export class Timeline {
       this.legend.element,
     );
     const box = h("div", { class: "timeline" }, h("div", { class: "ruler" }, this.rulerCanvas), this.tracksBox, labelsBorder(() => this.draw()));
-    ctx.main.append(bar, this.says, box, detailsBorder(this.details.element), this.details.element);
+    ctx.main.append(bar, this.says.element, box, detailsBorder(this.details.element), this.details.element);
     this.tracksBox.addEventListener("scroll", () => this.draw());
     this.watcher = new ResizeObserver(() => this.draw());
     this.watcher.observe(this.tracksBox);
@@ -197,7 +190,7 @@ export class Timeline {
     this.cursors = (values.cursors ?? "").split(",").filter(Boolean).map(Number).filter(Number.isFinite).slice(0, 2);
     this.setRanks(values.ranks ? parseRanks(values.ranks, known) : known.slice(0, 16));
     if (values.open === undefined && this.ranks.length && !values.ranks) this.open.add(this.ranks[0]);
-    void this.#say(values.finding ?? "");
+    void this.says.show(values.finding ?? "");
     const event = /^(\d+)\/(\w+)\/(\d+)$/.exec(values.event ?? "");
     this.chosen = this.facts = this.range = this.area = null; // an earlier choice stays only if the address has it
     if (event) void this.choose({ rank: Number(event[1]), table: event[2], row: Number(event[3]) });
@@ -228,24 +221,9 @@ export class Timeline {
       note: this.notes.chosen,
       cursors: this.cursors.map(Math.round).join(","),
       search: this.search.pattern,
-      finding: this.finding,
+      finding: this.says.finding,
       ...this.arrangement.values(),
     });
-  }
-
-  /**
-   * What is seen here of a finding, in a sentence.
-   * @param {string} finding its place in the list of findings
-   */
-  async #say(finding) {
-    this.finding = finding;
-    this.says.hidden = !finding;
-    if (!finding) return;
-    await this.ctx.after("findings");
-    const { cards } = await this.ctx.api.get("findings").catch(() => ({ cards: [] }));
-    const says = cards[Number(finding)]?.place?.says;
-    if (this.finding !== finding || !says) return;
-    this.says.replaceChildren(says, " ", h("a", { href: link("overview") }, "back to the findings"));
   }
 
   /** @param {number[]} ranks */
