@@ -192,3 +192,9 @@ def test_a_logarithmic_axis_of_sizes_keeps_bytes():
 @together(("given", "called"), [(0, "0 B"), (1023, "1023 B"), (65536, "64 KiB"), (3 * 2**19, "1.5 MiB"), (2**70, "1024 EiB")])
 def test_a_size_is_called_by_its_binary_prefix(given, called):
     assert size(given) == called
+
+
+def test_an_axis_of_several_columns_without_a_unit_has_a_title_too():
+    columns = {"rank": (None, [0]), "balance": (None, [0.5]), "overlap": (None, [0.9])}
+    drawing = draw(answer(Chart("bars", "rank", ("balance", "overlap")), columns))
+    assert [drawing.x.title, drawing.y.title] == ["rank", "value"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.history_rows import put
 
-from alltrace.history.questions import COLUMNS, QUESTIONS, ask_history
+from alltrace.history.questions import COLUMNS, QUESTIONS, ask_history, slower_jobs
 from alltrace.history.store import open_history
 from alltrace.trace.errors import UsageError
 
@@ -31,6 +31,31 @@ def test_each_run_is_judged_by_those_before_it(history):
     assert found[5]["change_percent"] == pytest.approx(30)
     assert [r["run"] for r in found][:2] == ["run0", "run1"]
     assert found[1]["start_utc"] == "2026-03-01 13:30"
+
+
+def test_runs_on_other_numbers_of_ranks_or_hosts_are_not_compared(history):
+    for number in range(6):
+        put(history, number, step_ns=100 * MS)
+    for number, facts in enumerate(({"ranks": 8}, {"host_count": 4}, {"job": "other"}), 6):
+        put(history, number, step_ns=300 * MS, **facts)
+    assert slower_jobs(history) == []
+    answer = ask_history(history, "run")
+    assert [(r["number"], r["verdict"], r["change_percent"]) for r in answer.table.to_pylist()][6:] == [(1, None, None)] * 3
+    assert "runs of a job on other numbers of ranks or hosts are not compared with each other" in answer.notes
+    put(history, 9, step_ns=110 * MS)
+    put(history, 10, step_ns=130 * MS)
+    (slower,) = slower_jobs(history)
+    assert (slower["run"], slower["since_utc"], slower["slower_runs"]) == ("run10", "2026-03-01 21:30", 2)
+
+
+def test_gpu_hours_are_of_all_ranks_by_kind(history):
+    hour = 3600 * 1000 * MS
+    put(history, 0, span_ns=hour, findings=[{"kind": "sync", "lost_ns": hour // 2}, {"kind": "jitter", "lost_ns": None}])
+    put(history, 1, span_ns=hour, job="b", ranks=8, findings=[{"kind": "sync", "lost_ns": hour // 2}])
+    assert rows(history, "kind") == [
+        {"kind": "sync", "lost_gpu_hours": 6.0, "lost_percent": 50.0, "runs": 2, "jobs": ["b", "train"]},
+        {"kind": "jitter", "lost_gpu_hours": None, "lost_percent": None, "runs": 1, "jobs": ["train"]},
+    ]
 
 
 def test_equal_runs_are_usual_within_a_percent(history):
@@ -67,7 +92,8 @@ def test_the_host_that_is_slow_in_every_job_comes_first(history):
         ("good", 6, 0, 2, 0),
     ]
     assert found[0] | {"kind": "slow-host", "lost_percent": 12.5, "blame_percent": 90.0, "slow_percent": 100.0} == found[0]
-    assert found[0]["last_slow_utc"] == "2026-03-01 17:30"
+    assert (found[0]["first_slow_utc"], found[0]["last_slow_utc"]) == ("2026-03-01 12:30", "2026-03-01 17:30")
+    assert found[0]["last_slow_run"] == "run5"
     assert found[3]["kind"] is found[3]["lost_percent"] is found[3]["last_slow_utc"] is None
     assert [(r["runs"], r["jobs"]) for r in rows(history, "host", job="a")] == [(3, 1)] * 3
 

@@ -46,12 +46,12 @@ def folder(tmp_path_factory):
 
 def asked(folder, *arguments, code=0):
     place = folder / "answer.json"
-    assert main([*arguments, "--format", "json", "--answer" if arguments[0] == "history" else "-o", str(place)]) == code
+    assert main([*arguments, "--format", "json", "-o", str(place)]) == code
     return json.loads(place.read_text())
 
 
 def test_the_host_that_is_slow_in_six_runs_is_found(folder, capsys):
-    command = ["history", str(folder / "first"), "-o", str(folder / "h.duckdb"), "--by", "host"]
+    command = ["history", str(folder / "first"), "--history", str(folder / "h.duckdb"), "--by", "host"]
     told = asked(folder, *command)
     assert "6 runs read, 0 unchanged" in capsys.readouterr().err
     assert asked(folder, *command) == told
@@ -62,13 +62,13 @@ def test_the_host_that_is_slow_in_six_runs_is_found(folder, capsys):
     assert (first["host"], first["runs"], first["slow_runs"], first["kind"], first["slow_jobs"]) == (slow, 6, 6, "slow-host", 2)
     assert [r["slow_runs"] for r in others] == [0, 0]
     assert first["blame_percent"] > 80
-    found = asked(folder, "history", "-o", str(folder / "h.duckdb"), "--by", "finding", "--job", "train")["rows"][0]
+    found = asked(folder, "history", "--history", str(folder / "h.duckdb"), "--by", "finding", "--job", "train")["rows"][0]
     assert (found["kind"], found["runs"], found["hosts"]) == ("slow-host", 5, [slow])
 
 
 def test_a_run_slower_than_the_spread_breaches(folder, capsys):
     history = str(folder / "h.duckdb")
-    assert main(["history", str(folder / "first"), "-o", history]) == 0
+    assert main(["history", str(folder / "first"), "--history", history]) == 0
     slower, like = (str(folder / "runs" / f"run{n}") for n in (6, 7))
     rows = {r["name"]: r for r in asked(folder, "check", slower, "--against", history, code=1)["rows"]}
     assert rows["step_ns"]["verdict"] == "breached"
@@ -76,9 +76,14 @@ def test_a_run_slower_than_the_spread_breaches(folder, capsys):
     assert "step_ns: " in capsys.readouterr().err
     rows = asked(folder, "check", like, "--against", history)["rows"]
     assert {r["verdict"] for r in rows} == {"held"}
-    assert rows[0]["check"] == "step_ns <= median + 4 spreads of 5 earlier runs of train"
-    (few,) = asked(folder, "check", like, "--against", history, "--job", "other", code=1)["rows"]
-    assert (few["verdict"], few["why"]) == ("unknown", "the history has 1 such run, and the comparison needs 5 or more")
+    assert rows[0]["check"] == "step_ns <= median + 4 spreads of 5 earlier runs of train on 6 ranks and 3 hosts"
+    few = "the history has 1 such run, and the comparison needs 5 or more"
+    against = ("check", like, "--against", history, "--job", "other")
+    told = asked(folder, *against)
+    assert [(row["verdict"], row["why"]) for row in told["rows"]] == [("skipped", few)]
+    assert told["notes"] == [f"earlier runs: skipped, for {few}; --require-history makes this a failure"]
+    (row,) = asked(folder, *against, "--require-history", code=1)["rows"]
+    assert (row["verdict"], row["why"]) == ("unknown", few)
     both = folder / "budget.toml"
     both.write_text("limits = ['compute_percent >= 1']\n")
     rows = asked(folder, "check", like, "--against", history, "--budget", str(both))["rows"]
@@ -87,8 +92,8 @@ def test_a_run_slower_than_the_spread_breaches(folder, capsys):
 
 def test_a_run_is_not_compared_with_itself_or_later_ones(folder):
     history = str(folder / "all.duckdb")
-    assert main(["history", str(folder / "first"), str(folder / "runs"), "-o", history]) == 0
-    (few,) = asked(folder, "check", str(folder / "first" / "run5"), "--against", history, code=1)["rows"]
+    assert main(["history", str(folder / "first"), str(folder / "runs"), "--history", history]) == 0
+    (few,) = asked(folder, "check", str(folder / "first" / "run5"), "--against", history, "--require-history", code=1)["rows"]
     assert few["value"] == 4  # of its job began before it, though the history has six others
-    told = asked(folder, "history", "-o", history, "--job", "train")["rows"]
+    told = asked(folder, "history", "--history", history, "--job", "train")["rows"]
     assert [r["verdict"] for r in told] == [None] * 5 + ["slower", "usual"]

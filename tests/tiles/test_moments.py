@@ -118,6 +118,30 @@ def test_memory_holds_from_one_change_to_the_next(tmp_path, many):
                     assert tile.arrays["mean"][b] == before[-1]
 
 
+@pytest.mark.parametrize("stated", [True, False])
+def test_the_memory_of_the_allocator_is_that_of_the_recipe_also_where_a_trace_states_no_totals(tmp_path, stated):
+    from alltrace.recipes.execution.ask import ask
+
+    sizes = [(0, 2 << 30), (100, 1 << 29), (300, -(1 << 29)), (400, -(2 << 30)), (500, -(1 << 20))]
+    total, rows = 1 << 20, []
+    for time, size in sizes:
+        total += size
+        row = {"time": time, "memory": "cuda", "kind": "free" if size < 0 else "allocate", "bytes": abs(size)}
+        rows.append(row | ({"allocated_bytes": total} if stated else {}))
+    view = viewed(tmp_path / "run", {"allocations": rows})
+    (tile, *_), _ = view.tiles([(0, "allocations/0")], 2, 0, 1)
+    peaks = [row["allocated_bytes"] for row in ask(view.run, "memory-timeline", {"bins": 5}).table.to_pylist()]
+    assert np.nanmax(tile.arrays["most"]) == max(peaks) == 2.5 * 2**30 + 2**20
+
+
+def test_a_sample_without_a_value_is_no_sample_of_zero(tmp_path):
+    samples = [{"time": 10 * i, "device": 0, "metric": "SM Active", "value": None if i % 2 else 50.0} for i in range(6)]
+    view = viewed(tmp_path / "run", {"gpu_metrics": samples})
+    (track,) = (t["key"] for t in labelled(view, 0) if t["group"] == "metric")
+    (tile, *_), _ = view.tiles([(0, track)], 3, 0, 1)
+    assert np.nanmin(tile.arrays["least"]) == 50.0
+
+
 def test_a_rank_without_them_has_no_such_tracks(tmp_path):
     view = viewed(tmp_path / "run", {})
     assert not {t["group"] for t in labelled(view, 0)} & {"samples", "sched", "memory", "allocations"}

@@ -8,6 +8,7 @@ from alltrace.tiles.build import pyramid
 from alltrace.tiles.cancel import CancelledError, Token
 from alltrace.tiles.events import Bounded, EventReader
 from alltrace.tiles.search import search
+from alltrace.tiles.usual_steps import UsualSteps
 from alltrace.tiles.view import View
 from alltrace.tiles.waits import matched, waited_and_caused, worst_instance
 from alltrace.tiles.window import NamesLike, events_between, longest_named, summary
@@ -98,8 +99,8 @@ def test_expressions_take_linear_time_and_nonsense_is_refused(view):
 def test_directions_of_copies_are_found_once_they_were_seen(view):
     view.tiles([(0, "gpu/0/0/30")], 9, 0, 1)
     assert search(view.events, "^HtoD$", [0])["events"]["table"] == ["copies"]
-    assert longest_named(view.events, 0, "HtoD")[2:] == (110 * US, 120 * US)
-    assert longest_named(view.events, 0, "nothing of that name") is None
+    assert longest_named(view.events, 0, "HtoD", UsualSteps(view.run))[2:] == (110 * US, 120 * US)
+    assert longest_named(view.events, 0, "nothing of that name", UsualSteps(view.run)) is None
 
 
 def test_more_events_than_can_be_shown_are_cut_and_said_to_be(tmp_path, monkeypatch):
@@ -121,12 +122,12 @@ def test_work_stops_when_nobody_waits(view):
 
 def test_who_waited_and_who_caused_it_have_the_same_sum(waiting):
     assert waited_and_caused(waiting.run) == {0: (10 * US, 0), 1: (0, 10 * US)}
-    found = matched(waiting.run)
-    worst = worst_instance(waiting.run, found, [1])
+    found, steps = matched(waiting.run), UsualSteps(waiting.run)
+    worst = worst_instance(waiting.run, found, [1], steps)
     assert (worst.start, worst.end) in [(130 * US, 150 * US), (330 * US, 350 * US)]
     assert worst.ranks == (0, 1), "who waited longest comes first"
-    assert worst_instance(waiting.run, found, [0]) is None
-    longest = worst_instance(waiting.run, found, [0], transfer=True)
+    assert worst_instance(waiting.run, found, [0], steps) is None
+    longest = worst_instance(waiting.run, found, [0], steps, transfer=True)
     last = {i: max(s for j, s in zip(found["instance"], found["start"], strict=True) if j == i) for i in found["instance"]}
     transfers = [e - last[i] for i, e in zip(found["instance"], found["end"], strict=True)]
     assert max(transfers) == longest.end - max(longest.arrivals)
@@ -135,7 +136,7 @@ def test_who_waited_and_who_caused_it_have_the_same_sum(waiting):
 def test_without_an_alignment_nobody_waited(tmp_path):
     run = busy_run(tmp_path / "run", 10)
     assert waited_and_caused(run) == {}
-    assert worst_instance(run, matched(run), [0]) is None
+    assert worst_instance(run, matched(run), [0], UsualSteps(run)) is None
     assert "waiting" not in View(run, pyramid(run, jobs=1)).metrics
 
 

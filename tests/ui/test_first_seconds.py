@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.ui.browser import go, served, shot, state_of, wait_inked
+from tests.ui.browser import go, served, settled, shot, state_of, wait_inked
 
 from alltrace.synth import write_run
 from alltrace.synth.faults.parse import parse_fault
+from benchmarks.show_me import MEASURED, shown
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 pytest.importorskip("playwright.sync_api")
@@ -61,7 +62,31 @@ def test_the_slow_rank_is_named_without_a_click_and_its_worst_instance_is_one_aw
     assert str(SLOW) in open_, "the culprit is open"
     assert len(open_) == 2, "and a peer"
     assert re.match(rf"{SLOW}/collectives/\d+$", state_of(page, "event"))
+    settled(page)
+    says = page.locator(".main-sentence").inner_text()
+    assert re.match(rf"In step \d, rank {SLOW} reaches AllReduce #\d+ [\d.]+ ms after the others\.", says)
     shot(page, "first-proof")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (900, 700)])
+def test_the_culprit_a_peer_and_the_instance_are_on_the_screen(page, width, height):
+    page.set_viewport_size({"width": width, "height": height})
+    page.wait_for_selector(".told .actions", timeout=60_000)
+    assert shown(page, SLOW) == []
+    below = page.locator(".labels .label.rank").nth(2).locator("button").first
+    assert below.get_attribute("aria-expanded") == "false", "those that wait are folded"
+    shot(page, f"show-me-{width}")
+
+
+def test_the_screen_of_another_rank_is_none_that_shows_the_culprit(page):
+    """What the measure says of a screen that shows something else."""
+    page.wait_for_selector(".told .actions", timeout=60_000)
+    assert shown(page, SLOW) == []
+    misses = [what for what, is_so in page.evaluate(MEASURED, 0).items() if not is_so]
+    assert misses == ["the culprit is the first row", "a sentence stands above"]
+    page.locator(".tracks").evaluate("(box) => { box.scrollTop = 1000 }")
+    page.wait_for_timeout(300)
+    assert "what is chosen is drawn" in [what for what, is_so in page.evaluate(MEASURED, SLOW).items() if not is_so]
 
 
 def test_the_culprit_is_on_top_of_the_heat_map(page):
@@ -86,7 +111,6 @@ def test_the_table_that_a_finding_rests_on_is_one_click_away(page):
     page.wait_for_selector("body[data-shown=recipes]")
     page.wait_for_selector(f"table tbody tr:first-child td:text-is('{SLOW}')")
     assert state_of(page, "name") == "stragglers"
-    page.allowed.append("Applying inline style")  # the library's style for maps, which are not drawn
 
 
 @pytest.mark.parametrize("width", [400, 1280, 3840])

@@ -49,7 +49,6 @@ def address(tmp_path_factory):
 
 def test_the_runs_before_this_one_are_told(page):
     """A journey: is this run slower than those before, and is it always the same host?"""
-    page.allowed.append("Applying inline style")  # the library's style for maps, which are not drawn
     go(page, "#history", "history")
     page.wait_for_selector(".verdict")
     assert page.inner_text(".verdict").startswith("The run that is shown is number 30 of llm-7b. Its median step takes ")
@@ -67,7 +66,6 @@ def test_the_runs_before_this_one_are_told(page):
 
 @pytest.mark.parametrize("width", [400, 3840])
 def test_the_history_needs_no_scrolling_sideways(page, width):
-    page.allowed.append("Applying inline style")
     page.set_viewport_size({"width": width, "height": 900})
     go(page, "#history?job=llm-7b", "history")
     page.wait_for_function("() => document.querySelectorAll('.picture .main-svg').length >= 4")
@@ -78,7 +76,6 @@ def test_the_history_needs_no_scrolling_sideways(page, width):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_is_accessible(page, scheme):
-    page.allowed.append("Applying inline style")
     page.emulate_media(color_scheme=scheme)
     go(page, "#history", "history")
     page.wait_for_function("() => document.querySelectorAll('.picture .main-svg').length >= 4")

@@ -52,10 +52,11 @@ def test_the_slow_rank_is_named_at_once_and_seen_by_one_click(page):
     page.wait_for_selector("text=Rank 2 arrived last")
     assert state_of(page, "ranks") == "all"
     assert re.match(r"2/collectives/\d+", state_of(page, "event"))
-    assert state_of(page, "open") == "2-3", "the culprit and a peer are open"
+    peer = next(rank for rank in re.split("[,-]", state_of(page, "open")) if rank != "2")
+    assert state_of(page, "first") == f"2,{peer}", "the culprit and a peer are open"
     heads = page.locator(".labels .label.rank")
     assert heads.nth(0).locator("span").inner_text().startswith("rank 2"), "the culprit is the first row"
-    assert heads.nth(1).locator("span").inner_text().startswith("rank 3"), "the peer is the second"
+    assert heads.nth(1).locator("span").inner_text().startswith(f"rank {peer}"), "the peer is the second"
     red = page.locator(".label.culprit span")
     assert red.count() == 1
     box, view = red.bounding_box(), page.locator(".tracks").bounding_box()
@@ -81,7 +82,6 @@ def test_the_table_that_a_finding_rests_on_is_one_click_away(page):
     page.wait_for_selector("body[data-shown=recipes]")
     page.wait_for_selector("table:has-text('caused_ns'), table:has-text('caused')")
     assert state_of(page, "name") == "stragglers"
-    page.allowed.append("Applying inline style")  # the library's style for maps, which are not drawn
 
 
 def test_of_two_runs_both_are_told(page):
@@ -104,7 +104,9 @@ def test_nothing_moves_when_the_findings_come(page):
     assert page.locator(".told").inner_text() == "What costs time is told here once it is found."
     held[0].continue_()
     page.wait_for_selector(".jobbar")
-    assert page.locator(".heat-scroll canvas").bounding_box() == before
+    after = page.locator(".heat-scroll canvas").bounding_box()
+    assert {**after, "height": 0} == {**before, "height": 0}
+    assert 0 <= after["height"] - before["height"] <= 8, "only the culprit's row is a little higher"
     shot(page, "findings")
 
 
@@ -206,7 +208,7 @@ def test_what_the_clocks_cannot_tell_is_not_said(page):
     told = page.locator(".details .sentence")
     told.wait_for()
     assert "Rank 0,2-3 arrived last: which of them, the clocks cannot tell; 1 other waited" in told.inner_text()
-    assert "below what the clocks can tell (the clocks may be off by 900 us)" in told.inner_text()
+    assert "below what the clocks can tell (the clocks may be off by 900 µs)" in told.inner_text()
     assert page.locator("td:text-is('perhaps last to arrive')").count() == 3
     facts["sure"] = set()
     go(page, "#overview", "overview")
@@ -260,7 +262,7 @@ def test_names_are_searched_by_expression(page):
     page.wait_for_url(lambda address: "search=" in address)
     shot(page, "search")
     page.locator(".details table tbody tr").first.click()
-    page.locator(".details h3:text-is('Event')").wait_for()
+    page.locator(".details summary:text-is('all columns')").wait_for()
     page.fill("input[aria-label^='search names']", "(")
     page.keyboard.press("Enter")
     page.locator(".details:has-text('not a valid regular expression')").wait_for()
@@ -276,7 +278,7 @@ def test_tracks_are_pinned_folded_and_measured_by_keyboard(page):
     page.keyboard.press("p")
     assert state_of(page, "pin")
     page.keyboard.press("]")
-    page.locator(".details h3:text-is('Event')").wait_for()
+    page.locator(".details summary:text-is('all columns')").wait_for()
     page.keyboard.press("Escape")
     page.keyboard.press("m")
     page.keyboard.press("d")
@@ -347,7 +349,6 @@ def test_recipes_are_asked_with_their_picture(page):
     assert page.locator("tbody tr").count() == 2
     page.wait_for_selector(".picture .main-svg")
     assert page.eval_on_selector(".picture .main-svg", "s => getComputedStyle(s).position") == "absolute"
-    page.allowed.append("Applying inline style")  # the library's style for maps, which are not drawn
     shot(page, "recipes")
     page.select_option("label:has-text('recipe') select", "steps")
     page.wait_for_selector("th:has-text('step')")
@@ -407,12 +408,12 @@ def test_sql_is_asked_and_refused(page):
 
 def test_a_url_shows_the_same_again(page, browser):
     go(page, "#timeline?ranks=1-2&open=2&start=20000000&end=60000000&event=2/kernels/50&cursors=30000000,40000000", "timeline")
-    page.locator(".details h3:text-is('Event')").wait_for()
+    page.locator(".details summary:text-is('all columns')").wait_for()
     settled(page)
     page.wait_for_timeout(400)
     other = page.context.new_page()
     other.goto(page.url)
-    other.wait_for_selector(".details h3:text-is('Event')")
+    other.wait_for_selector(".details summary:text-is('all columns')")
     same = "() => { const t = window.alltraceTimeline; return JSON.stringify([t.span, t.ranks, [...t.open], t.chosen, t.cursors]) }"
     assert other.evaluate(same) == page.evaluate(same)
     other.close()
@@ -450,7 +451,6 @@ def test_no_width_needs_scrolling_sideways(page, width):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_is_accessible(page, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    page.allowed.append("Applying inline style")
     page.emulate_media(color_scheme=scheme)
     script = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
     # the dark one differs in its colours alone
@@ -502,7 +502,7 @@ def test_a_range_that_nobody_closed_is_shown_to_the_end_of_the_run(browser, tmp_
         page.wait_for_selector("body[data-shown]")
         page.goto(f"{base}#timeline?ranks=0&open=0&start=0&end=1000&event=0/ranges/1")
         page.locator(".details strong:text-is('open')").wait_for()
-        assert "30 us from" in page.locator(".details .muted").first.inner_text()
+        assert "30 µs from" in page.locator(".details .muted").first.inner_text()
         page.keyboard.press("f")
         assert (state_of(page, "start"), state_of(page, "end")) == ("56995", "93005")
         page.goto(f"{base}#timeline?ranks=0&open=0&start=0&end=1000&search=open")

@@ -82,4 +82,5 @@ class Columns:
         """The axis title of these columns: the label of one, or the common unit of several."""
         if len(names) == 1:
             return title(self.column(names[0]), unit)
-        return {"%": "share [%]"}.get(unit, f"time [{unit}]" if unit in ("s", "ms", "µs", "ns") else f"[{unit}]" if unit else "")
+        of_time = unit in ("s", "ms", "µs", "ns")
+        return {"%": "share [%]", "": "value"}.get(unit, f"time [{unit}]" if of_time else f"[{unit}]")

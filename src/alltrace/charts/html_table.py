@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 
 from alltrace.charts.timeline_links import PAGE, places_of
+from alltrace.charts.words import cell, label
 from alltrace.recipes.base import Answer
 from alltrace.trace.errors import printable
 
@@ -16,18 +17,17 @@ def answer_html(answer: Answer, zero_ns: int = 0) -> str:
 
     `zero_ns`: what its times are at the run's start.
     """
-    titles = [column.name if column.unit is None else f"{column.name} ({column.unit})" for column in answer.columns]
+    titles = [label(column) for column in answer.columns]
     shown = answer.table.slice(0, _MOST_ROWS).to_pylist()
-    names = answer.table.column_names
     head = "".join(f'<th title="{_safe(c.doc)}">{_safe(t)}</th>' for t, c in zip(titles, answer.columns, strict=True))
     places = places_of(answer.columns, zero_ns)
     body = ""
     for row in shown:
         fragment = None if places is None else places.fragment(row)
-        cells = {name: _cell(row[name]) for name in names}
+        cells = {column.name: _safe(cell(row[column.name], column)) for column in answer.columns}
         if places is not None and fragment is not None:
             cells[places.start] = f'<a href="{_safe(PAGE + fragment)}" target="_blank" rel="noreferrer">{cells[places.start]}</a>'
-        body += f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells.values())}</tr>"
+        body += f"<tr>{''.join(f'<td>{text}</td>' for text in cells.values())}</tr>"
     left = answer.table.num_rows - len(shown)
     more = [f"{left} more rows"] if left else []
     if places is not None and shown:
@@ -38,11 +38,3 @@ def answer_html(answer: Answer, zero_ns: int = 0) -> str:
 
 def _safe(text: str) -> str:
     return html.escape(printable(text))
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.1f}"
-    return _safe(f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value))

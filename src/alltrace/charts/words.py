@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from alltrace.charts.palette import PALETTE, SEVERITIES
 from alltrace.recipes.base import Column
+from alltrace.trace.amounts import amount
+from alltrace.trace.amounts import text as shortened
 
 _ENDINGS = {
     "ns": ("_ns",),
@@ -20,6 +23,10 @@ _ENDINGS = {
     "FLOP/s": ("_flop_per_s",),
     "FLOP/byte": ("_flop_per_byte",),
 }
+NAMING = frozenset({"rank", "local_rank", "slowest_rank", "process", "step", "component"})
+"""Columns with numbers that are names, so that they are written without commas."""
+
+_PLACES = frozenset({"start_ns", "end_ns"})
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _MOST_SIZES = 16
 _BY_MEANING = {
@@ -87,3 +94,14 @@ def color(name: str, position: int) -> str:
 def natural(name: str) -> tuple[object, ...]:
     """A key for natural sort order: `node9` before `node10`."""
     return tuple((0, int(p), "") if "0" <= p[0] <= "9" else (1, 0, p) for p in re.split(r"([0-9]{1,18})", name) if p)
+
+
+def cell(value: Any, column: Column) -> str:
+    """A cell of a table."""
+    if column.name in NAMING and value is not None:
+        return str(value)
+    if column.name in _PLACES and value is not None:
+        return f"{value / 1e9:.6f} s"
+    if isinstance(value, list):
+        return shortened(", ".join(map(str, value)))
+    return amount(value, column.unit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from alltrace.history.questions import LEAST_CHANGE, job_names
@@ -34,11 +35,12 @@ JUDGED = (
 """What is judged: more of each is worse."""
 
 
-def judge_against(run: Run, history: History, *, job: str | None = None, jobs: int | None = None) -> Answer:
-    """Whether `run` is no worse than the spread of the runs of its job that began before it.
+def judge_against(run: Run, history: History, *, job: str | None = None, jobs: int | None = None, required: bool = False) -> Answer:
+    """Whether `run` is no worse than the spread of the runs of its job, on as many ranks and hosts, that began before it.
 
     `run`: the run; if the history has it, it is not compared with itself. `job`: the job that it is compared with;
-    None for its own. Returns a row, like those of `check`, for each number that the run or an earlier one has.
+    None for its own. `required`: whether a limit that too few runs have cannot be judged, and is not skipped with a note.
+    Returns a row, like those of `check`, for each number that the run or an earlier one has.
     Raises `UsageError`: the history has no run of the given job. Raises `AlltraceError`: neither the run nor an
     earlier one has any of them. Raises `DamageError`: a file of the run is damaged.
     """
@@ -48,19 +50,30 @@ def judge_against(run: Run, history: History, *, job: str | None = None, jobs: i
     own = rows_of(run, jobs=jobs).run
     name = own["job"] if job is None else job
     earlier = history.ask(
-        "SELECT * FROM runs WHERE job IS NOT DISTINCT FROM $job AND run_id <> $own "
+        "SELECT * FROM runs WHERE job IS NOT DISTINCT FROM $job AND ranks = $ranks AND hosts = $hosts AND run_id <> $own "
         "AND ($start IS NULL OR start_utc_ns < $start) ORDER BY start_utc_ns",
-        {"job": name, "own": run_id(run.manifest), "start": own["start_utc_ns"]},
+        {"job": name, "ranks": own["ranks"], "hosts": own["hosts"], "own": run_id(run.manifest), "start": own["start_utc_ns"]},
     )
     of = "runs without the name of a job" if name is None else f"runs of {printable(name)}"
+    of += f" on {counted(own['ranks'], 'rank')} and {counted(own['hosts'], 'host')}"
     if len(earlier) < LEAST_VALUES:
-        return judgement([_too_few(len(earlier), of)])
+        return _judgement([_too_few(len(earlier), of)], [], required=required)
     rows = [_judged(judged, own[judged.column], [e[judged.column] for e in earlier], of) for judged in JUDGED]
-    told = [row for row in rows if row is not None]
-    if not told:
+    limits = [row for row in rows if row is not None]
+    if not limits:
         raise AlltraceError(f"{run.path}: neither this run nor any of the earlier {of} has steps or device work to compare")
     notes = [] if own["start_utc_ns"] is not None else ["the run does not contain its start time, so all others count as earlier"]
-    return judgement(told, notes)
+    return _judgement(limits, notes, required=required)
+
+
+def _judgement(limits: Sequence[dict[str, Any]], notes: list[str], *, required: bool) -> Answer:
+    """The answer; a limit that too few earlier runs have is skipped, unless it is `required`."""
+    if not required:
+        for row in limits:
+            if row["verdict"] == "unknown" and row["value"] is not None:
+                row["verdict"] = "skipped"
+                notes.append(f"{row['name']}: skipped, for {row['why']}; --require-history makes this a failure")
+    return judgement(limits, notes)
 
 
 def _too_few(count: int, of: str) -> dict[str, Any]:
@@ -82,7 +95,7 @@ def _judged(judged: Judged, value: float | None, others: list[Any], of: str) -> 
         return None
     row = {"name": column, "check": f"{column} <= median + {SPREADS:g} spreads of {len(known)} earlier {of}", "verdict": "unknown"}
     if value is None:
-        return {**row, "why": f"the run has no {column}, and earlier {of} have"}
+        return {**row, "value": None, "why": f"the run has no {column}, and earlier {of} have"}
     expected = usual(known, max(judged.least, judged.least_part * statistics.median(known)) if known else 0.0)
     if expected is None:
         why = f"{counted(len(known), 'earlier run')} with {column} among the {of}; the comparison needs {LEAST_VALUES} or more"

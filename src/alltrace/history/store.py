@@ -67,7 +67,7 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
 }
 _MAGIC = b"DUCK"  # after the checksum of the first header; DuckDB would open other files by their type
 _EXPECTED = "a history file that `alltrace history` made"
-_ANOTHER = "give another file, or create one from the run folders with another -o"
+_ANOTHER = "give another file, or create one from the run folders with another --history"
 
 
 class Kept(NamedTuple):
@@ -175,6 +175,11 @@ def _check_place(path: Path, *, write: bool) -> None:
             raise InputError(path, found="its folder does not exist", expected="a folder to write to", advice="make it first")
     except OSError as error:
         raise InputError(path, found=f"it cannot be read ({error.strerror})", advice="check the permissions") from None
+
+
+def is_database(path: Path) -> bool:
+    """Whether a file is a DuckDB database, whatever its name."""
+    return path.is_file() and _start(path)[8:] == _MAGIC
 
 
 def _start(path: Path) -> bytes:

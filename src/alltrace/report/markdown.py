@@ -5,9 +5,10 @@ from __future__ import annotations
 import html
 import re
 
+from alltrace.charts.words import cell
 from alltrace.recipes.questions.diagnose.cards import Diagnosis
 from alltrace.report.content import Report, Section
-from alltrace.report.words import FACTORS, cell, facts, heading
+from alltrace.report.words import FACTORS, facts, heading
 from alltrace.trace.errors import printable
 
 _ROWS = 10

@@ -8,88 +8,71 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from alltrace.recipes.base import Question
-from alltrace.recipes.execution.ask import wants_alignment
+from alltrace.recipes.execution.ask import ask, wants_alignment
 from alltrace.recipes.execution.availability import not_imported
+from alltrace.recipes.questions.diagnose.cards import Proof, told
+from alltrace.recipes.registry import find, names
 from alltrace.report.markdown import literal
 from alltrace.report.words import described
 from alltrace.run.store import Run
-from alltrace.trace.errors import UsageError
+from alltrace.trace.errors import AlltraceError, UsageError
 
-FIRST = (
-    "diagnose",
-    "activity",
-    "breakdown",
-    "overlap",
-    "stragglers",
-    "critical-path",
-    "steps",
-    "efficiency",
-    "kernels",
-    "collectives",
-)
-"""The recipes that come first, in this order; others follow by name."""
+USUAL = (Proof("breakdown", {}), Proof("steps", {}), Proof("overlap", {}), Proof("kernels", {"names": "short"}), Proof("idle", {}))
+"""What is asked after the tables that the findings rest on."""
+
+MOST_CELLS = 10
+_AROUND = 5  # cells that every notebook has: its title, the run, the findings, SQL, and the list of other recipes
 
 _SETUP = """from pathlib import Path
 
-import duckdb
 import plotly.graph_objects as go
 import plotly.io
+from IPython.display import display
 
 import alltrace
 from alltrace.trace.errors import AlltraceError
 
 run = alltrace.open({inputs})
-page = "http://127.0.0.1:8765/"  # where rows lead that have a time: alltrace ui RUN --port 8765
 # figures are kept as HTML too, with the library that draws them, so that a notebook as a page has them without a network
 plotly.io.renderers.default = "plotly_mimetype+notebook"
 
 
-def show(name, rows=10, **options):
-    \"\"\"Print a recipe's first rows and notes; what comes back, a figure or findings, is drawn in the last line of a cell.\"\"\"
+def show(name, **options):
+    \"\"\"Show a recipe's table and its notes; times lead to the page: alltrace ui RUN --port 8765. Its picture comes back.\"\"\"
     try:
-        if name == "diagnose":
-            return run.diagnosis(**options)
         result = run.recipe(name, **options)
     except AlltraceError as error:
         print(error)
         return None
-    table = result.to_arrow()
-    if table.num_columns:
-        duckdb.from_arrow(table.slice(0, rows)).show(max_width=200)
-    for note in result.notes:
-        print("note:", note)
-    for number, link in enumerate(result.timeline_links(page)[:rows], 1):
-        if link is not None:
-            print(f"row {number} on the timeline: {link}")
-    if result.answer.chart is None or not table.num_rows:
-        return None
-    return go.Figure(result.figure())
+    display(result)
+    return go.Figure(result.figure()) if result.answer.chart is not None and len(result) else None
 
 
 run.facts()"""
 
-_SQL = """run.connect().sql(
-    'select rank, kind, count(*) as kernels, sum("end" - start) as ns from kernels group by all order by all limit 20'
-).show()"""
+_SQL = """# any question to the tables of all ranks
+run.sql("select rank, kind, count(*) as kernels, sum(duration) as ns from kernels group by all order by all limit 20")"""
 
 
-def notebook(inputs: Sequence[str], name: str, recipes: Iterable[Question], cache_dir: str | None = None) -> str:
-    """The text of a notebook (format 4.5).
+def notebook(
+    inputs: Sequence[str], name: str, asked: Sequence[Proof], others: Iterable[str] = (), cache_dir: str | None = None
+) -> str:
+    """The text of a notebook (format 4.5), of `MOST_CELLS` cells unless more is asked.
 
     `inputs`: what `alltrace.open` opens; written into the notebook as Python literals, with any characters. `name`:
-    the name of the run. `recipes`: the recipes that it runs, in this order.
+    the name of the run. `asked`: the recipes that it asks after the findings, in this order, with their options. `others`:
+    recipes that it lists.
     """
     given = [repr(i) for i in inputs] + ([f"cache_dir=Path({cache_dir!r})"] if cache_dir is not None else [])
+    listed = ", ".join(f"`{other}`" for other in others)
     cells = [
-        _markdown(f"# {literal(name)}\n\nEvery cell runs one recipe. Change its options, or run others: `alltrace recipe --list`."),
+        _markdown(f"# {literal(name)}\n\nFirst the findings, then the tables that they rest on, in their order."),
         _code(_SETUP.replace("{inputs}", ", ".join(given))),
+        _code("run.diagnose()"),
+        *(_code(_call(proof)) for proof in asked),
+        _code(_SQL),
+        *([_markdown(f"Other recipes that this run can answer, each with `show(NAME)`: {listed}.")] if listed else []),
     ]
-    for recipe in recipes:
-        cells.append(_markdown(f"## {recipe.name}\n\n{described(recipe)}"))
-        cells.append(_code(f"show({recipe.name!r})"))
-        if recipe.name == "operators":
-            cells.append(_code("show('operators', by='module')"))
-    cells += [_markdown("## SQL\n\nQuery the tables of all ranks."), _code(_SQL)]
     made = {
         "cells": [{**cell, "id": hashlib.sha256(f"{n}".encode()).hexdigest()[:12]} for n, cell in enumerate(cells)],
         "metadata": {
@@ -102,24 +85,39 @@ def notebook(inputs: Sequence[str], name: str, recipes: Iterable[Question], cach
     return json.dumps(made, indent=1, ensure_ascii=True) + "\n"
 
 
-def recipes_for(run: Run, wanted: Sequence[str] | None = None) -> list[Question]:
-    """The recipes that a notebook of the run uses: those with tables that some rank has and without required options.
+def _call(proof: Proof) -> str:
+    options = "".join(f", {name}={value!r}" for name, value in proof.options.items())
+    return f"# {described(find(proof.recipe))}\nshow({proof.recipe!r}{options})"
 
-    `wanted`: names of recipes; None for all possible ones. Raises `UsageError`: the recipe does not exist, or it
-    needs an option.
+
+def recipes_for(run: Run, wanted: Sequence[str] | None = None) -> tuple[list[Proof], list[str]]:
+    """What a notebook of the run asks after the findings, and the names of the other recipes that it could ask.
+
+    Asked are the tables that the findings rest on, in their order, then what is usual, as many as there is room for. `wanted`:
+    the recipes to ask instead. Raises `UsageError`: the recipe does not exist, or it needs an option.
     """
-    from alltrace.recipes.registry import find, names
-
     if wanted is not None:
         chosen = [find(n) for n in wanted]
         for recipe in chosen:
             needed = [o.name for o in recipe.options if o.required]
             if needed:
                 raise UsageError(f"{recipe.name} needs --{needed[0].replace('_', '-')}, so it cannot be in a notebook")
-        return chosen
-    known = names()
-    order = [*(n for n in FIRST if n in known), *(n for n in known if n not in FIRST)]
-    return [r for r in map(find, order) if _can_ask(run, r)]
+        return [Proof(recipe.name, {}) for recipe in chosen if recipe.name != "diagnose"], []
+    known = [name for name in names() if _can_ask(run, find(name))]
+    asked: dict[str, Proof] = {}
+    for proof in (*_proofs(run), *USUAL):
+        if proof.recipe in known and len(asked) < MOST_CELLS - _AROUND:
+            asked.setdefault(proof.recipe, proof)
+    return list(asked.values()), [name for name in known if name not in asked and name != "diagnose"]
+
+
+def _proofs(run: Run) -> list[Proof]:
+    """The tables that the findings of a run rest on, in their order; none of a run that cannot be judged."""
+    try:
+        diagnosis = told(ask(run, "diagnose").read(), {r.rank: r.host for r in run.ranks})
+    except AlltraceError:
+        return []
+    return [card.proof for card in diagnosis.cards if card.proof is not None]
 
 
 def _can_ask(run: Run, recipe: Question) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from alltrace import __version__
 from alltrace.charts.html_cards import cards_html
 from alltrace.charts.timeline_links import PAGE, places_of
+from alltrace.charts.words import cell
 from alltrace.recipes.questions.diagnose.cards import Diagnosis
 from alltrace.report import words
 from alltrace.report.content import Report, Section
@@ -191,12 +192,12 @@ def _table(section: Section, page: str) -> str:
     answered = [] if section.answer is None else section.answer.table.slice(0, table.num_rows).to_pylist()
     for row in answered:
         fragment = None if places is None else places.fragment(row)
-        cells = [_text(words.cell(row[c.name], c)) for c in columns]
+        cells = [_text(cell(row[c.name], c)) for c in columns]
         if places is not None and fragment is not None:
             # what is shown need not have the time itself
             at = next((i for i, c in enumerate(columns) if c.name == places.start), 0)
             cells[at] = f'<a class="place" href="{_text(page + fragment)}" target="_blank" rel="noreferrer">{cells[at]}</a>'
-        rows.append(f"<tr>{''.join(f'<td{s}>{cell}</td>' for cell, s in zip(cells, sides, strict=True))}</tr>")
+        rows.append(f"<tr>{''.join(f'<td{s}>{text}</td>' for text, s in zip(cells, sides, strict=True))}</tr>")
     whole = section.answer.table.num_rows if section.answer is not None else 0
     left = whole - table.num_rows
     more = f'<p class="more">{left:,} more rows: <code>alltrace recipe {_text(section.ask.recipe)}</code></p>' if left else ""

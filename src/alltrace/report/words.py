@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, metadata
-from typing import Any
 
 from alltrace.charts.words import label
 from alltrace.recipes.base import Column, Question
 from alltrace.recipes.registry import find
 from alltrace.report.content import Report, Section
 from alltrace.trace.amounts import amount
-from alltrace.trace.amounts import text as shortened
 
 FACTORS: dict[str, tuple[tuple[int, str], ...]] = {
     "device": (
@@ -29,22 +27,7 @@ FACTORS: dict[str, tuple[tuple[int, str], ...]] = {
 }
 """The tree of efficiencies of each side: depth and column; a factor is the product of those one level below it."""
 
-NAMING = frozenset({"rank", "local_rank", "slowest_rank", "process", "step", "component"})
-"""Columns with numbers that are names, so that they are written without commas."""
-
 _GROUPED = 10_000
-_PLACES = frozenset({"start_ns", "end_ns"})
-
-
-def cell(value: Any, column: Column) -> str:
-    """A cell of a table."""
-    if column.name in NAMING and value is not None:
-        return str(value)
-    if column.name in _PLACES and value is not None:
-        return f"{value / 1e9:.6f} s"
-    if isinstance(value, list):
-        return shortened(", ".join(map(str, value)))
-    return amount(value, column.unit)
 
 
 def heading(column: Column) -> str:

@@ -47,7 +47,7 @@ from alltrace.trace.intervals import bin_coverage_ns, by_track
 
 Shares = dict[str, NDArray[np.uint16]]
 
-_VERSION = 5
+_VERSION = 6
 _ROWS_WORTH_A_PROCESS = 1_000_000
 _MOST_METRICS = 24
 SHARES = ("busy", "compute", "communication", "exposed", "copy", "waiting")

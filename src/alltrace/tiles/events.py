@@ -169,7 +169,7 @@ class EventReader:
 
     def samples(self, rank: int, table: str, start: int, end: int) -> Iterator[Sampled]:
         """The samples of one table in [start, end): of each track its key, times and values."""
-        whole = table == "memory"  # its first piece has the sums of all rows
+        whole = SAMPLES[table].holds  # its first piece has the sums of all rows
         for stored, places in self._sources(rank, table):
             for piece in stored.pieces(table) if whole else _pieces_in(stored, table, start, end):
                 make = partial(_sampled, stored, table, piece, places)
@@ -260,7 +260,7 @@ def _runs(stored: Rank, table: str, piece: Piece) -> list[BusyRun]:
 
 def _sampled(stored: Rank, table: str, piece: Piece, places: Mapping[int, int] | None) -> list[Sampled]:
     samples = SAMPLES[table]
-    if samples.table != "memory":
+    if not samples.holds:
         part = stored.piece(table, piece.group, samples.reads)
     elif piece.first_row:
         return []  # a sum is over all rows, which are stored with the first piece

@@ -74,11 +74,12 @@ class Samples:
 
     def read(self, table: Any) -> tuple[NDArray[Any], NDArray[Any], list[NDArray[Any]]]:
         """Of rows of the table, all its rows where a value holds: times, values, and the columns of tracks."""
-        if self.table != "memory":
-            values = table.column(self.value)
-            worth = (pc.fill_null(values, 0) if values.null_count else values).to_numpy().astype(np.float64, copy=False)
+        if not self.holds:
+            worth = table.column(self.value).to_numpy().astype(np.float64, copy=False)  # NaN for a sample without a value
             return integers(table, self.time), worth, [integers(table, c) for c in self.track]
-        events = table.filter(pc.is_in(table.column("memory").cast(pa.string()), pa.array(_ON_DEVICES)))
+        events = table
+        if self.table == "memory":
+            events = table.filter(pc.is_in(table.column("memory").cast(pa.string()), pa.array(_ON_DEVICES)))
         sign = np.where(pc.equal(events.column("kind").cast(pa.string()), "free").to_numpy(), -1, 1)
         times, change = integers(events, self.time), sign * np.maximum(integers(events, "bytes"), 0)
         columns = [integers(events, c) for c in self.track]
@@ -86,14 +87,19 @@ class Samples:
         total = np.zeros(len(times))
         for _, rows in by_track(*(c[order] for c in columns)):
             own = order[rows]
-            total[own] = np.cumsum(change[own])
+            stated = integers(events, self.value)[own] if self.table == "allocations" else None
+            if stated is not None and not events.column(self.value).take(own).null_count:
+                total[own] = stated
+                continue
+            sums = np.cumsum(change[own])
+            total[own] = sums - min(0, int(sums.min()))  # blocks from before the capture that are freed
         return times, total, columns
 
     @property
     def reads(self) -> list[str]:
         """The columns that are read."""
-        more = ["kind", "memory", "bytes"] if self.table == "memory" else [self.value]
-        return list(dict.fromkeys([self.time, *self.track, *more]))
+        more = ["kind", "memory", "bytes"] if self.holds else []
+        return list(dict.fromkeys([self.time, *self.track, self.value, *more]))
 
 
 def moved(

@@ -10,6 +10,7 @@ import numpy as np
 from alltrace.align.aligned import Aligned, clock_error_ns
 from alltrace.run.overlay import Overlay
 from alltrace.run.store import Run
+from alltrace.tiles.usual_steps import UsualSteps
 from alltrace.trace.intervals import NOTHING, Merged, by_track, merge_by_track
 
 _CLOCK_FACTS = ("errors_ns", "components", "shared")
@@ -51,8 +52,10 @@ class Instance(NamedTuple):
     arrivals: tuple[int, ...]  # when they arrived, in that order
 
 
-def worst_instance(run: Run, members: Mapping[str, Any] | None, ranks: Sequence[int], *, transfer: bool = False) -> Instance | None:
-    """The instance at which others waited longest for one of `ranks`, or with `transfer` their longest transfer.
+def worst_instance(
+    run: Run, members: Mapping[str, Any] | None, ranks: Sequence[int], steps: UsualSteps, *, transfer: bool = False
+) -> Instance | None:
+    """The instance of a usual step at which others waited longest for one of `ranks`, or with `transfer` their longest transfer.
 
     `members`: the result of `matched` for it. `transfer`: whether the time from the last arrival to the end decides,
     and not the waiting. Returns the instance; None if no operation is matched, or with `ranks` no rank waited for
@@ -71,6 +74,11 @@ def worst_instance(run: Run, members: Mapping[str, Any] | None, ranks: Sequence[
         worth = members["wait_ns"][mine]
     if not len(mine):
         return None
+    step = np.full(len(mine), -1)
+    for (number,), own in by_track(members["rank"][mine]):
+        step[own] = steps.of_each(number, members["start"][mine][own], device=True)
+    usual = steps.usual(step, worth)
+    mine, worth = mine[usual], worth[usual]
     numbers, which = np.unique(instance[mine], return_inverse=True)
     worst = numbers[np.argmax(np.bincount(which, weights=worth))]
     rows = np.flatnonzero(instance == worst)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from alltrace.tiles.cancel import WANTED, Token
 from alltrace.tiles.events import EventReader, Events
 from alltrace.tiles.tracks import COMMUNICATION_CODE, COPY, SOURCES
+from alltrace.tiles.usual_steps import UsualSteps
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import classify_ns, merge
 
@@ -240,21 +241,23 @@ class Named(NamedTuple):
     end: int
 
 
-def longest_named(reader: EventReader, rank: int, name: str) -> Named | None:
-    """The longest event of that name, short or full, on a rank; None if there is none."""
+def longest_named(reader: EventReader, rank: int, name: str, steps: UsualSteps) -> Named | None:
+    """The longest event of that name, short or full, in a usual step of a rank; None if there is none."""
     names = reader.run.name_table()
     ids = names.column("id").filter(pc.equal(names.column("value"), name)).to_numpy()
     ids = np.concatenate([ids, np.array([i for i, text in dict(reader.words).items() if text == name], np.int64)])
-    best: Named | None = None
-    if not len(ids):
+    found = [
+        (table, events.take(np.flatnonzero(np.isin(events.name, ids))))
+        for table in (SOURCES if len(ids) else ())
+        for events in reader.window(rank, table, -(1 << 62), 1 << 62)
+    ]
+    if not any(len(events) for _, events in found):
         return None
+    start, end, row = (np.concatenate([getattr(events, c) for _, events in found]) for c in ("start", "end", "row"))
+    tables = np.repeat([table for table, _ in found], [len(events) for _, events in found])
+    device = np.isin(tables, ("kernels", "copies", "graphs", "collectives"))
+    step = np.where(device, steps.of_each(rank, start, device=True), steps.of_each(rank, start, device=False))
+    usual = steps.usual(step, end - start)
+    longest = usual[np.argmax((end - start)[usual])]
     zero = reader.run.span_ns[0]
-    for table in SOURCES:
-        for events in reader.window(rank, table, -(1 << 62), 1 << 62):
-            at = np.flatnonzero(np.isin(events.name, ids))
-            if len(at):
-                longest = at[np.argmax((events.end - events.start)[at])]
-                start, end = int(events.start[longest]) - zero, int(events.end[longest]) - zero
-                if best is None or end - start > best.end - best.start:
-                    best = Named(table, int(events.row[longest]), start, end)
-    return best
+    return Named(str(tables[longest]), int(row[longest]), int(start[longest]) - zero, int(end[longest]) - zero)

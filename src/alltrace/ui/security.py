@@ -24,10 +24,14 @@ from alltrace.trace.errors import UsageError
 from alltrace.ui import refused
 from alltrace.ui.request_values import Asked
 
-_EMPTY_STYLE = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"  # the library of charts fills an empty one by script
+# the library of charts fills an empty style by script, and begins with two of its own, of maps and of its buttons
+_LIBRARY_STYLES = (
+    "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=' 'sha256-ji27qzEtxXZW+7dun6UwjHXJ18e6WAin1VvNtkzIE/o=' "
+    "'sha256-S+l+cz1wXqs2B0FcjqqT7NvjwGmhD1UjJswXjlSkj0s='"
+)
 
 POLICY = (
-    f"default-src 'none'; script-src 'self'; style-src 'self' {_EMPTY_STYLE}; img-src 'self' data: blob:; connect-src 'self'; "
+    f"default-src 'none'; script-src 'self'; style-src 'self' {_LIBRARY_STYLES}; img-src 'self' data: blob:; connect-src 'self'; "
     "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """The content security policy: nothing but the server's own files, no script or style inside a page, no evaluated text."""

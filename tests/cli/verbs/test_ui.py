@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -56,7 +57,9 @@ def test_it_prints_the_address_and_serves_the_run_until_it_is_stopped(run, tmp_p
         finally:
             server.send_signal(how)
             assert server.wait(20) == (0 if how == signal.SIGINT else 128 + signal.SIGTERM)
-        assert server.stderr.read().strip() == ""
+        said = server.stderr.read().strip()
+        tunnel = f"ssh -L {parts.port}:127.0.0.1:{parts.port} {socket.gethostname()}"
+        assert said == f"From another machine: {tunnel}, then open the same address there. Ctrl-C stops the server."
     assert not list((tmp_path / "temporary").iterdir())
 
 

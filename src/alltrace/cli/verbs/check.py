@@ -11,7 +11,7 @@ from alltrace.trace.errors import EXIT_BREACH, EXIT_DONE, InputError, UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 _STEP_TIME = "step_ns.median <= 1.05 * baseline"
 EXAMPLE = "alltrace check ./today/ --baseline ./yesterday/ --junit check.xml"
@@ -79,16 +79,10 @@ def run(args: argparse.Namespace) -> int:
     answer = judge(run, limits, baseline, jobs=args.jobs)
     if args.against is not None:
         with open_history(args.against) as history:
-            spread = judge_against(run, history, job=args.job, jobs=args.jobs)
-        earlier = spread.table.to_pylist()
-        skipped = [row for row in earlier if _too_few(row) and not args.require_history]
-        for row in skipped:
-            row["verdict"] = "skipped"
-        rows = [*answer.table.to_pylist(), *earlier]
-        notes = [f"{row['name']}: skipped, for {row['why']}; --require-history makes this a failure" for row in skipped]
-        answer = judgement(
-            rows, (*spread.notes, *notes), change="" if baseline is None else change_in_words(run, baseline, args.jobs)
-        )
+            spread = judge_against(run, history, job=args.job, jobs=args.jobs, required=args.require_history)
+        rows = [*answer.table.to_pylist(), *spread.table.to_pylist()]
+        change = "" if baseline is None else change_in_words(run, baseline, args.jobs)
+        answer = judgement(rows, (*answer.notes, *spread.notes), change=change)
     rows = answer.table.to_pylist()
     if args.junit is not None:
         _write_junit(rows, args.junit)
@@ -97,11 +91,6 @@ def run(args: argparse.Namespace) -> int:
     for row in breached:
         print(f"alltrace: {printable(row['told'])}", file=sys.stderr)  # noqa: T201
     return EXIT_BREACH if breached else EXIT_DONE
-
-
-def _too_few(row: Mapping[str, Any]) -> bool:
-    """Whether a number of the run cannot be judged because too few earlier runs have it."""
-    return row["verdict"] == "unknown" and row["value"] is not None
 
 
 def _budget(path: Path) -> dict[str, Any]:

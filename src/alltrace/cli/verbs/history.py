@@ -13,20 +13,25 @@ from alltrace.trace.number_text import counted
 if TYPE_CHECKING:
     import argparse
 
-EXAMPLE = "alltrace history ./runs/ -o history.duckdb --by host"
-QUESTIONS = ("run", "host", "finding")
+EXAMPLE = "alltrace history ./runs/ --history history.duckdb --report week.html"
+QUESTIONS = ("run", "host", "finding", "kind")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The runs, the history and the question."""
     parser.add_argument("runs", nargs="*", metavar="FOLDER", help="run directories, or folders with run directories at any depth")
     parser.add_argument(
-        "-o",
         "--history",
         type=place,
         metavar="HISTORY",
-        help="the DuckDB file that stores the results of runs, created if missing; without FOLDER it is only read, and without -o "
-        "nothing is stored",
+        help="the DuckDB file that stores the results of runs, created if missing; without FOLDER it is only read, and without "
+        "--history nothing is stored",
+    )
+    parser.add_argument(
+        "--report",
+        type=place,
+        metavar="FILE.html",
+        help="write a page instead of a table: hosts to look at, jobs that became slower, GPU hours lost by kind",
     )
     group = parser.add_argument_group("the question")
     group.add_argument("--by", choices=QUESTIONS, default="run", help="what each row is; default: run")
@@ -35,22 +40,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("reading runs")
     group.add_argument("--jobs", type=positive, metavar="N", help="the maximum number of processes; default: one per processor")
     group.add_argument("--strict", action="store_true", help="exit with 4 if a run cannot be read, instead of leaving it out")
-    add_answer_options(parser, output=("--answer",))
+    add_answer_options(parser, output=("-o", "--output", "--answer"))
 
 
 def run(args: argparse.Namespace) -> int:
     """Bring the history up to date, ask it, and write the answer."""
-    from alltrace.cli.output import check_drawable, check_output, write_answer
+    from alltrace.cli.output import check_drawable, check_output, save, write_answer
     from alltrace.history.questions import ask_history, chart_of
-    from alltrace.history.store import open_history
+    from alltrace.history.store import is_database, open_history
     from alltrace.history.update import find_runs, update
+    from alltrace.report.history_page import history_page
 
+    if args.output is not None and (args.output.suffix in (".db", ".duckdb") or is_database(args.output)):
+        raise UsageError(f"-o names the file of the answer, and {args.output} is a database; write --history {args.output}")
     if not args.runs and args.history is None:
-        raise UsageError("history needs runs; give FOLDER, -o HISTORY or both")
-    if args.format == "parquet" and args.output is None:
-        raise UsageError("--format parquet is not text; give --answer FILE")
-    if args.output is not None and args.history is not None and args.output.absolute() == args.history.absolute():
-        raise UsageError("--answer names the history file itself; give another file")
+        raise UsageError("history needs runs; give FOLDER, --history HISTORY or both")
+    if args.report is not None and args.report.suffix != ".html":
+        raise UsageError(f"--report writes HTML; expected a name that ends in .html, found {args.report}")
     check_output(args)
     check_drawable("history", chart_of(args.by), args)
     notes: tuple[str, ...] = ()
@@ -62,6 +68,11 @@ def run(args: argparse.Namespace) -> int:
                 raise StrictError(done.unread[0])
             notes = (*done.unread, *done.notes)
             print(f"{counted(len(done.read), 'run')} read, {done.unchanged:,} unchanged", file=sys.stderr)  # noqa: T201
+        if args.report is not None:
+            page = history_page(history, args.history.name if args.history else "the runs")
+            save(args.report, lambda place: place.write_text(page, encoding="utf-8"))
+            print(f"wrote {args.report}", file=sys.stderr)  # noqa: T201
+            return EXIT_DONE
         answer = ask_history(history, args.by, job=args.job, tag=args.tag)
         count = len(history.kept())
     write_answer("history", answer._replace(notes=(*answer.notes, *notes)), {"runs": count}, args)

@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recipes",
         metavar="NAMES",
-        help="the recipes to include, such as breakdown,overlap; default: all that the run has data for",
+        help="the recipes to include, such as breakdown,overlap; default: those that the findings rest on, then usual ones",
     )
     parser.add_argument("-o", "--output", type=place, required=True, metavar="FILE", help="the notebook (.ipynb) to write")
 
@@ -40,5 +40,5 @@ def run(args: argparse.Namespace) -> int:
     opened = open_from(args)
     inputs = [os.path.abspath(i) if os.path.exists(i) else i for i in args.run]  # noqa: PTH100, PTH110
     cache_dir = None if args.cache_dir is None else str(args.cache_dir.absolute())
-    emit([notebook(inputs, ", ".join(args.run), recipes_for(opened, wanted), cache_dir)], args.output)
+    emit([notebook(inputs, ", ".join(args.run), *recipes_for(opened, wanted), cache_dir)], args.output)
     return EXIT_DONE

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from alltrace.cli.command import add_import_options
 from alltrace.cli.ending import ends_in_order
@@ -34,7 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--history",
         type=Path,
         metavar="HISTORY",
-        help="a file that `alltrace history -o HISTORY` keeps; the page shows the step times, findings and slow hosts of its runs",
+        help="a file that `alltrace history --history HISTORY` keeps; the page shows the step times, findings and slow hosts of "
+        "its runs",
     )
     group = parser.add_argument_group("the server")
     group.add_argument("--port", type=_port, default=0, metavar="N", help="the port to listen on; default: any free port")
@@ -102,3 +105,6 @@ def _port(text: str) -> int:
 
 def _tell(address: str) -> None:
     print(address, flush=True)  # noqa: T201
+    port = urlsplit(address).port
+    tunnel = f"ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}"
+    print(f"From another machine: {tunnel}, then open the same address there. Ctrl-C stops the server.", file=sys.stderr)  # noqa: T201

@@ -40,7 +40,7 @@ COLUMNS: col.Columns = (
 
 READS: Reads = {"kernels": ("start", "end", "name", "short_name", "kind")}
 
-CHART = Chart("box", "name", ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns"), title="Durations of kernels", log_y=True)
+CHART = Chart("bars", "name", ("total_ns",), title="Time in each kernel")
 
 MAP_SQL = distribution_statement(
     _KEYS,

@@ -7,6 +7,7 @@ import { counted } from "./units.js";
 
 const KINDS = /** @type {[string, string, string[]][]} */ ([
   ["", "all kinds", []],
+  ["main", "main tracks", []],
   ["gpu", "GPU streams", ["gpu"]],
   ["collectives", "collectives", ["collectives"]],
   ["ranges", "ranges", ["ranges"]],
@@ -24,6 +25,18 @@ const KINDS = /** @type {[string, string, string[]][]} */ ([
  */
 export function likeness({ group, label }) {
   return `${group}/${label.replace(/^GPU \d+ (?=stream)/, "").replace(/GPU \d+/, "GPU").replace(/ ?\(\d+\)$/, "").replace(/thread \d+$/, "thread")}`;
+}
+
+/**
+ * Where a rank computes, communicates and has its ranges, one track each, and what is like the chosen track.
+ * @param {Track[]} tracks
+ * @param {Track} [chosen]
+ */
+function mainTracks(tracks, chosen) {
+  const like = chosen && (tracks.find((t) => likeness(t) === likeness(chosen)) ?? tracks.find((t) => t.group === chosen.group));
+  const fullest = (/** @type {string} */ group) => tracks.filter((t) => t.group === group).sort((a, b) => b.rows - a.rows)[0];
+  const main = ["gpu", "collectives", "mpi", "ranges"].map((group) => (group === "collectives" && like?.group === group ? like : fullest(group)));
+  return tracks.filter((t) => t === like || main.includes(t));
 }
 
 export class Arrangement {
@@ -96,8 +109,10 @@ export class Arrangement {
    * The tracks of a rank that are shown.
    * @param {number} rank
    * @param {Track[]} tracks
+   * @param {Track} [chosen] the track of what is chosen, maybe of another rank
    */
-  of(rank, tracks) {
+  of(rank, tracks, chosen) {
+    if (this.kind === "main") return mainTracks(tracks, chosen);
     const groups = KINDS.find(([k]) => k === this.kind)?.[2] ?? [];
     const words = this.words.toLowerCase().split(/\s+/).filter(Boolean);
     return tracks.filter((t) => (!groups.length || groups.includes(t.group)) && words.every((w) => t.label.toLowerCase().includes(w)) && !this.hidden.has(`${rank}/${t.key}`));

@@ -6,7 +6,7 @@ import { duration, rankText } from "./units.js";
 import { link } from "./url.js";
 
 /**
- * @typedef {{ranks: number[], culprit: number, peer: number|null, start: number, end: number, event: [number, string, number]|null}} Place
+ * @typedef {{ranks: number[], culprit: number, peer: number|null, start: number, end: number, event: [number, string, number]|null, says: string}} Place
  * @typedef {{steps: number[], times_ns: number[], marked: number, words: string}} StepTimes
  * @typedef {{kind: string, severity: string, what: string, who: string, where: string, cost: string, evidence: string, advice: string, confidence: number, ranks: number[], measure: string, proof: {recipe: string, options: Record<string, any>}, step_times: StepTimes|null, place: Place|null}} Card
  * @typedef {{verdict: string, cards: Card[], notes: string[]}} Found
@@ -27,7 +27,7 @@ export const mainCard = (found) => found.cards.find((c) => c.kind !== "capture-f
  */
 export function verdict(found, links) {
   const main = mainCard(found);
-  return h("div", {}, h("p", { class: "verdict" }, found.verdict), links && main ? buttons(main) : null);
+  return h("div", {}, h("p", { class: "verdict" }, found.verdict), links && main ? buttons(main, found.cards.indexOf(main)) : null);
 }
 
 /**
@@ -35,14 +35,15 @@ export function verdict(found, links) {
  * @param {boolean} links whether the views are of this run
  */
 export function cards(found, links) {
-  return h("ol", { class: "finding-cards" }, ...found.cards.map((c) => card(c, links)));
+  return h("ol", { class: "finding-cards" }, ...found.cards.map((c, at) => card(c, at, links)));
 }
 
 /**
  * @param {Card} card
+ * @param {number} at its place in the list
  * @param {boolean} links
  */
-function card(card, links) {
+function card(card, at, links) {
   const rows = [
     ["ranks", card.who],
     ["cost", card.cost],
@@ -56,7 +57,7 @@ function card(card, links) {
     h("h3", {}, h("span", { class: `severity ${card.severity}` }, card.severity), " ", card.what),
     card.step_times && bars(card.step_times),
     h("dl", {}, ...rows.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])),
-    links ? buttons(card) : null,
+    links ? buttons(card, at) : null,
     h("p", { class: "muted" }, card.kind),
   );
 }
@@ -74,8 +75,11 @@ function bars(times) {
   return h("figure", { class: "steptimes" }, svg("svg", shape, ...rects), h("figcaption", { class: "muted" }, times.words));
 }
 
-/** @param {Card} card */
-function buttons(card) {
+/**
+ * @param {Card} card
+ * @param {number} at its place in the list
+ */
+function buttons(card, at) {
   const { place, proof } = card;
   const options = Object.fromEntries(Object.entries(proof.options).map(([k, v]) => [`o.${k}`, String(v)]));
   const compared = place ? [place.culprit, ...(place.peer === null ? [] : [place.peer])] : [];
@@ -86,6 +90,8 @@ function buttons(card) {
     open: rankText(compared),
     first: compared.join(","),
     event: place.event?.join("/"),
+    kind: "main",
+    finding: at,
   };
   return h(
     "p",

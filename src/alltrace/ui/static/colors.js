@@ -57,14 +57,17 @@ export function classColor(name) {
 /** @type {Record<string, Uint32Array>} */
 const tables = {};
 
-/** 256 colours from nothing to all, and the colour of missing data at 256, as pixels. */
-export function shades() {
-  const theme = dark() ? "dark" : "light";
+/**
+ * 256 colours from nothing to all, and the colour of missing data at 256, as pixels.
+ * @param {boolean} [red] those of a rank that is to blame
+ */
+export function shades(red = false) {
+  const theme = `${red ? "red " : ""}${dark() ? "dark" : "light"}`;
   tables[theme] ??= scale(
-    theme === "dark"
+    red ? (dark() ? ["#2a1518", "#ff9a9a"] : ["#fdeeee", "#a4161a"]) : dark()
       ? ["#161c22", "#1d3a57", "#2b6c8f", "#5aa57f", "#d9c24a", "#fff3b0"]
       : ["#f7fafc", "#c9dff0", "#82b6da", "#3c82b9", "#1d4f83", "#0a2342"],
-    theme === "dark" ? "#2a2230" : "#ece4e4",
+    dark() ? "#2a2230" : "#ece4e4",
   );
   return tables[theme];
 }

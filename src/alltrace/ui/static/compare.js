@@ -25,7 +25,9 @@ export function show(ctx, values) {
   const stepsOf = (/** @type {import("./types.js").Run} */ r) => new Map(r.steps.map((s) => [s.step, s]));
   const [a, b] = [stepsOf(run), stepsOf(runB)];
   const common = [...a.keys()].filter((s) => b.has(s));
+  // the maps begin at a step in the middle; what is counted are the whole runs until someone chooses a step
   let step = values.step ?? (common.length ? String(common[Math.floor(common.length / 2)]) : "");
+  let asked = values.step ?? "";
   let metric = values.metric ?? "compute";
   const metrics = run.metrics.filter((m) => runB.metrics.some((o) => o.name === m.name));
   let busy = false;
@@ -47,7 +49,7 @@ export function show(ctx, values) {
 
   const tables = h("div", { class: "columns" });
   const breakdown = h("div", {}, h("p", { class: "muted", role: "status" }, "counting ..."));
-  const remember = () => keep("compare", { step, metric: metric === "compute" ? "" : metric, what: chosen.what, verdict: chosen.verdict });
+  const remember = () => keep("compare", { step: asked, metric: metric === "compute" ? "" : metric, what: chosen.what, verdict: chosen.verdict });
   const chosen = { what: values.what ?? "", verdict: values.verdict ?? "" };
   const differences = new Differences(ctx, chosen, remember);
   let stop = new AbortController();
@@ -71,8 +73,8 @@ export function show(ctx, values) {
 
   /** What both did in the step, or as a whole. */
   function ask() {
-    void counted(a.get(Number(step)), b.get(Number(step)));
-    void differences.ask(step ? `${step}:${Number(step) + 1}` : "");
+    void counted(a.get(Number(asked)), b.get(Number(asked)));
+    void differences.ask(asked ? `${asked}:${Number(asked) + 1}` : "");
   }
 
   /**
@@ -82,7 +84,7 @@ export function show(ctx, values) {
   async function counted(x, y) {
     stop.abort();
     stop = new AbortController();
-    const whole = (/** @type {import("./types.js").Run} */ r, /** @type {Step|undefined} */ s) => (step && s ? { start: s.start, end: s.end } : { start: 0, end: r.grid.span_ns });
+    const whole = (/** @type {import("./types.js").Run} */ r, /** @type {Step|undefined} */ s) => (asked && s ? { start: s.start, end: s.end } : { start: 0, end: r.grid.span_ns });
     const ranks = run.ranks.map((r) => r.rank).filter((r) => second.ranks.some((o) => o.rank === r));
     try {
       const both = await Promise.all([api.post("window", { ...whole(run, x), ranks }, stop.signal), /** @type {import("./api.js").Api} */ (apiB).post("window", { ...whole(second, y), ranks }, stop.signal)]);
@@ -94,7 +96,7 @@ export function show(ctx, values) {
       breakdown.replaceChildren(
         h("h2", {}, "Breakdown, mean of the devices"),
         tableOf([{ name: "class", unit: null }, time("A"), time("B"), time("change"), { name: "B / A", unit: null }], rows, { name: "breakdown", filter: false }),
-        h("p", { class: "muted" }, `${step ? `step ${step}` : "whole runs"}, ${things(both[0].ranks_done, "rank")} of A, ${both[1].ranks_done} of B${part ? ", as many as could be counted in the time there is" : ""}`),
+        h("p", { class: "muted" }, `${asked ? `step ${asked}` : "whole runs"}, ${things(both[0].ranks_done, "rank")} of A, ${both[1].ranks_done} of B${part ? ", as many as could be counted in the time there is" : ""}`),
       );
     } catch (error) {
       ctx.failed(error);
@@ -108,15 +110,16 @@ export function show(ctx, values) {
   });
   tables.append(
     h("div", {}, h("h2", {}, "Steps"), common.length ? tableOf([{ name: "step", unit: null }, { name: "A", unit: "ns" }, { name: "B", unit: "ns" }, { name: "change", unit: "ns" }, { name: "B / A", unit: null }], steps, { name: "steps", filter: false, links: (row, c) => (c === 1 ? stepPlace(a.get(row[0])) : null), chosen: (row) => {
-      step = String(row[0]);
+      asked = step = String(row[0]);
       chooser.querySelector("select")?.querySelectorAll("option").forEach((o) => (o.selected = o.value === step));
       look();
       ask();
     } }) : h("p", {}, "The runs have no step in common; they are aligned by their starts.")),
     breakdown,
   );
-  const chooser = choice("aligned at", options, step, (v) => ((step = v), look(), ask()));
+  const chooser = choice("aligned at", options, step, (v) => ((asked = step = v), look(), ask()));
   ctx.main.append(
+    differences.sentence,
     h("h2", {}, "Two runs, aligned by step"),
     h("div", { class: "bar" }, chooser, choice("show", metrics.map((m) => [m.name, m.name]), metric, (v) => ((metric = v), look()))),
     h("h3", {}, mark("A"), ` ${run.name}: ${things(run.run.ranks, "rank")}, ${duration(run.run.span_ns)}`),

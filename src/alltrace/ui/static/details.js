@@ -19,6 +19,24 @@ function spanOf({ table, columns }, whole) {
   return { start, end: Math.max(start, columns.end ?? columns.api_end ?? (table === "ranges" ? whole : start)) };
 }
 
+/**
+ * What an event moves, where it runs and how, as far as it is known.
+ * @param {Record<string, any>} columns
+ */
+function wordsOf({ bytes, kind, stream, communicator, sequence, grid_x: blocks, block_x: threads, thread, return_value: returned }) {
+  const parts = [
+    bytes > 0 ? `${count(bytes)} bytes` : "",
+    typeof kind === "string" && kind !== "pushpop" ? kind : "",
+    communicator ? `on ${communicator}${Number.isInteger(sequence) ? `, operation ${sequence}` : ""}` : "",
+    Number.isInteger(stream) ? `on stream ${stream}` : "",
+    blocks && threads ? `${count(blocks)} blocks of ${count(threads)} threads in x` : "",
+    Number.isInteger(thread) && !Number.isInteger(stream) ? `on thread ${thread}` : "",
+    returned ? `returned ${returned}` : "",
+  ].filter(Boolean);
+  const words = parts.join(", ");
+  return words ? `${words[0].toUpperCase()}${words.slice(1)}.` : null;
+}
+
 /** The details below the timeline: of an event, of a range of time, of a search. */
 export class Details {
   /**
@@ -106,20 +124,23 @@ export class Details {
     const { rank, table, row, name, host, columns, span } = found;
     const length = span.end - span.start;
     const around = { start: Math.max(0, span.start - 1_000_000), end: span.start + 1_000_000, ranks: rank, tables: table, track: found.track, row };
-    const parts = [
-      h("div", { class: "bar" }, h("strong", {}, name), h("span", { class: "muted" }, `${table} of rank ${rank} on ${host}, ${duration(length)} from ${exact(span.start)}`)),
+    const parts = /** @type {HTMLElement[]} */ ([
       h(
         "div",
         { class: "bar" },
+        h("strong", {}, name),
+        h("span", { class: "muted" }, `${table} of rank ${rank} on ${host}, ${duration(length)} from ${exact(span.start)}`),
         act("previous of this name", ",", () => void timeline.sameName(false)),
         act("next of this name", ".", () => void timeline.sameName(true)),
         act("zoom to it", "F", () => timeline.look(span.start - length - 5, span.end + length + 5)),
         h("a", { href: link("events", around) }, "what came before and after"),
       ),
-    ];
-    const groups = h("div", { class: "columns" }, h("div", {}, h("h3", {}, "Event"), listOf(columns)));
+    ]);
+    const groups = h("div", { class: "columns" });
+    const about = found.instance ? null : wordsOf(columns);
+    if (about) groups.append(h("p", { class: "sentence" }, about));
     if (found.call) {
-      groups.append(h("div", {}, h("h3", {}, "Launched by"), this.#go(`${found.call.columns.name}`, found.call), listOf({ ...found.call.columns, "before it": duration(span.start - found.call.columns.start) })));
+      groups.append(h("div", {}, h("h3", {}, "Launched by"), this.#go(`${found.call.columns.name}`, found.call), `, ${duration(span.start - found.call.columns.start)} before it began`));
     }
     if (found.launched?.length) {
       groups.append(h("div", {}, h("h3", {}, "Launched"), ...found.launched.map((/** @type {any} */ w) => h("div", {}, this.#go(`${w.table} at ${exact(w.start)}, ${duration(w.end - w.start)}`, { rank, table: w.table, row: w.row })))));
@@ -137,7 +158,7 @@ export class Details {
     }
     if (found.instance) groups.prepend(this.#instance(found));
     else if (found.collective !== undefined) groups.append(h("div", {}, h("h3", {}, "Collective"), h("p", { class: "muted" }, "no other rank has a part of it that could be matched")));
-    parts.push(groups);
+    parts.push(groups, h("details", {}, h("summary", {}, "all columns"), h("div", { class: "columns" }, listOf(columns), found.call ? h("div", {}, h("h3", {}, "of its call"), listOf(found.call.columns)) : null)));
     return parts;
   }
 
@@ -193,8 +214,8 @@ export class Details {
     return h(
       "div",
       {},
+      h("p", { class: "sentence" }, told, " ", wordsOf(found.columns)),
       h("h3", {}, `The same operation on ${counted(ranks.length, "rank")}`),
-      h("p", { class: "sentence" }, told),
       h("button", { type: "button", on: { click: () => this.timeline.setRanks(ranks) } }, "show these ranks"),
       tableOf(columns, rows, {
         name: "members",

@@ -1,8 +1,8 @@
 // @ts-check
-import { choice, h } from "./dom.js";
+import { choice, h, mark } from "./dom.js";
 import { notes } from "./overview.js";
 import { tableOf } from "./table.js";
-import { count } from "./units.js";
+import { count, counted, duration } from "./units.js";
 import { link } from "./url.js";
 
 /** @typedef {import("./types.js").Answer} Answer */
@@ -30,6 +30,7 @@ export class Differences {
     this.steps = "";
     /** @type {Answer|null} */
     this.found = null;
+    this.sentence = h("p", { class: "verdict", "aria-live": "polite" });
     this.place = h("div", { "aria-live": "polite" });
     this.element = h(
       "section",
@@ -63,13 +64,28 @@ export class Differences {
     this.stop.abort();
     this.stop = new AbortController();
     this.found = null;
+    this.sentence.replaceChildren("Comparing all durations of both runs ...");
     this.place.replaceChildren(h("p", { class: "muted", role: "status" }, "comparing all durations of both runs ..."));
     try {
       this.found = await this.ctx.api.post("diff", { what: this.state.what, steps }, this.stop.signal);
       this.#fill();
     } catch (error) {
-      if (error instanceof Error && error.name !== "AbortError") this.place.replaceChildren(h("p", {}, error.message));
+      if (!(error instanceof Error) || error.name === "AbortError") return;
+      this.sentence.replaceChildren(`What changed cannot be said: ${error.message}`);
+      this.place.replaceChildren();
     }
+  }
+
+  /** The kernels that one run alone has, under the innermost range that both have. */
+  #replaced() {
+    const rows = this.found?.extra?.replaced ?? [];
+    if (!rows.length) return "";
+    const names = (/** @type {"A"|"B"} */ run, /** @type {string[]} */ all) => all.map((name) => h("li", {}, mark(run), " ", name));
+    const one = (/** @type {any} */ r) => {
+      const [a, b] = [`${counted(r.kernels_a, "kernel")}, ${duration(r.time_a_ns)}`, `${counted(r.kernels_b, "kernel")}, ${duration(r.time_b_ns)}`];
+      return h("li", {}, h("details", { open: rows.length < 6 }, h("summary", {}, h("code", {}, r.range), ` ${a} `, h("span", { "aria-label": "become" }, "→"), ` ${b}`), h("ul", {}, ...names("A", r.names_a), ...names("B", r.names_b))));
+    };
+    return h("div", { class: "replaced" }, h("h3", {}, "What replaced what, in one range"), h("ul", {}, ...rows.map(one)));
   }
 
   #fill() {
@@ -93,8 +109,9 @@ export class Differences {
     const tally = (/** @type {string} */ v) => rows.filter((r) => r[at.verdict] === v).length;
     const told = `Things of both runs are matched by what they are. ${count(tally("slower"))} are slower in B, ${count(tally("faster"))} faster, ${count(tally("same"))} the same as far as can be told; ${count(tally("only_a"))} are in A only, ${count(tally("only_b"))} in B only.`;
     const pattern = (/** @type {string} */ name) => `^${name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`;
+    this.sentence.replaceChildren(...(this.found.verdict ?? "").split("`").map((text, i) => (i % 2 ? h("code", {}, text) : text)));
     this.place.replaceChildren(
-      this.found.verdict ? h("p", { class: "verdict" }, this.found.verdict) : "",
+      this.#replaced(),
       h("p", { class: "muted", title: "slower or faster: not chance (p value below 0.05, rank test of Mann and Whitney, corrected for the number of rows), and the median moved by 1 % or more" }, rows.length ? told : "Neither run has any of these."),
       tableOf(head, shown.map((r) => used.map((c) => cellOf(r, c))), {
         name: "differences",

@@ -14,6 +14,8 @@ const TILE = 512;
 const GUTTER = 96;
 const MOST_HEIGHT = 2600;
 const NO_DATA = 65535;
+const MARKED = 24; // the height of a marked row, if they leave room for others
+const MOST_MARKED = 8;
 
 /** The heat map: a row per rank, time from left to right. */
 export class HeatMap {
@@ -38,9 +40,10 @@ export class HeatMap {
     this.element = h("div", { class: "heat" }, this.ruler);
     this.rowOf = new Map(run.ranks.map((r, i) => [r.rank, i]));
     /** @type {Set<number>} */
-    this.marked = new Set(); // ranks with highlighted labels
+    this.marked = new Set(); // ranks to blame; `arrange` draws them
     /** @type {number[]} */
     this.shown = [];
+    this.tops = [0]; // where the rows begin, and where the last one ends
     this.wanted = 0;
     /** @type {{x: number, y: number, to: number}|null} */
     this.drag = null;
@@ -107,10 +110,39 @@ export class HeatMap {
     return fits >= 1 ? Math.floor(fits) : rows <= MOST_HEIGHT ? 1 : MOST_HEIGHT / rows;
   }
 
+  /**
+   * Where each row begins, and where the last one ends: those of marked ranks are higher.
+   * @param {number[]} rows
+   */
+  #tops(rows) {
+    const high = this.rowHeight;
+    const marked = this.marked.size <= MOST_MARKED ? Math.max(MARKED, high) : high;
+    let at = 0;
+    return [0, ...rows.map((rank) => (at += this.marked.has(rank) ? marked : high))];
+  }
+
+  /**
+   * A tile's rows, those of equal height at once; a marked rank's is red.
+   * @param {CanvasRenderingContext2D} context
+   * @param {HeatTile|import("./heatfine.js").FineTile} tile
+   * @param {number} x
+   * @param {number} wide
+   */
+  #draw(context, tile, x, wide) {
+    const picture = this.#picture(tile);
+    for (let from = 0, to = 1; from < this.shown.length; from = to++) {
+      const marked = this.marked.has(this.shown[from]);
+      while (!marked && to < this.shown.length && !this.marked.has(this.shown[to])) to++;
+      const [y, tall] = [this.tops[from], this.tops[to] - this.tops[from]];
+      context.drawImage(picture, 0, from, tile.bins, to - from, x, y, wide, tall);
+    }
+  }
+
   #paint() {
     const [width, rows, high] = [this.width, this.groups.flatMap((g) => g.ranks), this.rowHeight];
     this.shown = rows;
-    const height = Math.max(rows.length * high, 12);
+    this.tops = this.#tops(rows);
+    const height = Math.max(this.tops[rows.length], 12);
     const colors = theme();
     const context = fit(this.canvas, width, height);
     context.fillStyle = colors.back;
@@ -126,7 +158,7 @@ export class HeatMap {
     for (let i = Math.floor(this.span.start / tileNs); i * tileNs < Math.min(this.span.end, this.run.grid.span_ns); i++) {
       const tile = this.#tile(level, i);
       const x = GUTTER + (i * tileNs - this.span.start) / perPixel;
-      if (tile) context.drawImage(this.#picture(tile), 0, 0, tile.bins, rows.length, x, 0, (tile.bins * 2 ** level) / perPixel, rows.length * high);
+      if (tile) this.#draw(context, tile, x, (tile.bins * 2 ** level) / perPixel);
     }
     if (this.#finer) this.#paintFine(context);
     context.strokeStyle = colors.soft;
@@ -155,6 +187,20 @@ export class HeatMap {
   }
 
   /**
+   * The number of the row at a height, by halving.
+   * @param {number} y
+   */
+  #rowAt(y) {
+    let [low, high] = [0, this.shown.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.tops[middle + 1] <= y) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  /**
    * Finer tiles over the coarse ones, as far as they are there.
    * @param {CanvasRenderingContext2D} context
    */
@@ -167,9 +213,9 @@ export class HeatMap {
     for (let i = first; i <= last; i++) {
       const tile = this.fine.get(this.metric, level, i);
       const x = GUTTER + (i * tileNs - this.span.start) / perPixel;
-      if (tile) context.drawImage(this.#picture(tile), 0, 0, tile.bins, this.shown.length, x, 0, (tile.bins * 2 ** level) / perPixel, this.shown.length * high);
+      if (tile) this.#draw(context, tile, x, (tile.bins * 2 ** level) / perPixel);
     }
-    const top = Math.floor(this.scroll.scrollTop / high);
+    const top = this.#rowAt(this.scroll.scrollTop);
     const rows = this.shown.slice(top, top + Math.ceil(this.scroll.clientHeight / high) + 1);
     this.fine.want(this.metric, level, first, last, rows);
   }
@@ -183,10 +229,10 @@ export class HeatMap {
   #labels(context, width, high, colors) {
     context.font = "11px system-ui, sans-serif";
     context.textBaseline = "middle";
-    let at = 0;
+    let [at, row] = [0, 0];
     let free = 0; // no label covers the one above it
     for (const group of this.groups) {
-      const size = group.ranks.length * high;
+      const size = this.tops[row + group.ranks.length] - at;
       if (group.name) {
         const narrow = size < 12;
         context.strokeStyle = narrow ? colors.line : colors.text;
@@ -199,10 +245,17 @@ export class HeatMap {
       const every = Math.max(1, Math.ceil(12 / high));
       context.fillStyle = colors.text;
       context.textAlign = "right";
-      for (let i = 0; i < group.ranks.length; i += every) {
-        const y = at + i * high + Math.max(high / 2, 6);
-        if (y < free || ((i + 0.5) * high + 5 > size && i > 0)) continue;
+      for (let i = 0; i < group.ranks.length; i += this.marked.has(group.ranks[i]) ? 1 : every) {
+        const [top, end] = [this.tops[row + i], this.tops[row + i + 1]];
+        const y = Math.max((top + end) / 2, top + 6);
         const marked = this.marked.has(group.ranks[i]);
+        if (marked && end - top >= MARKED) {
+          context.strokeStyle = colors.high;
+          context.lineWidth = 2;
+          context.strokeRect(GUTTER + 1, top + 1, width - GUTTER - 2, end - top - 2);
+          context.lineWidth = 1;
+        }
+        if (y < free || (y + 5 > at + size && i > 0)) continue;
         context.fillStyle = marked ? colors.high : colors.text;
         context.font = `${marked ? "bold 12" : "11"}px system-ui, sans-serif`;
         context.fillText(String(group.ranks[i]), GUTTER - 4, y);
@@ -210,6 +263,7 @@ export class HeatMap {
       }
       context.textAlign = "left";
       at += size;
+      row += group.ranks.length;
     }
   }
 
@@ -254,9 +308,11 @@ export class HeatMap {
     if (context && tile.bins) {
       const image = context.createImageData(picture.width, picture.height);
       const pixels = new Uint32Array(image.data.buffer);
-      const table = shades();
+      const [plain, red] = [shades(), shades(true)];
+      const awaited = this.metric === "waiting" && this.marked.size ? this.#awaited(tile) : null;
       let to = 0;
       for (const rank of this.shown) {
+        const table = this.marked.has(rank) ? red : plain;
         const row = this.rowOf.get(rank) ?? 0;
         const from = row * tile.bins;
         if ("have" in tile && !tile.have[row]) {
@@ -264,7 +320,7 @@ export class HeatMap {
           continue;
         }
         for (let b = 0; b < tile.bins; b++) {
-          const value = tile.values[from + b];
+          const value = awaited && table === red ? awaited[b] : tile.values[from + b];
           pixels[to++] = table[value === NO_DATA ? 256 : value >> 8];
         }
       }
@@ -273,6 +329,25 @@ export class HeatMap {
     tile.picture = picture;
     tile.drawn = want;
     return picture;
+  }
+
+  /**
+   * What ranks that are not marked wait meanwhile, the mean of each bin: that is what a marked one costs, which itself waits for nobody.
+   * @param {HeatTile|import("./heatfine.js").FineTile} tile
+   */
+  #awaited(tile) {
+    const [sums, counts] = [new Float64Array(tile.bins), new Uint32Array(tile.bins)];
+    for (const rank of this.shown) {
+      const row = this.rowOf.get(rank) ?? 0;
+      if (this.marked.has(rank) || ("have" in tile && !tile.have[row])) continue;
+      for (let b = 0; b < tile.bins; b++) {
+        const value = tile.values[row * tile.bins + b];
+        if (value === NO_DATA) continue;
+        sums[b] += value;
+        counts[b]++;
+      }
+    }
+    return Uint16Array.from(sums, (sum, b) => (counts[b] ? sum / counts[b] : NO_DATA));
   }
 
   /**
@@ -296,7 +371,7 @@ export class HeatMap {
       const box = this.canvas.getBoundingClientRect();
       return { x: e.clientX - box.left, y: e.clientY - box.top };
     };
-    const rankAt = (/** @type {number} */ y) => this.shown[Math.floor(y / this.rowHeight)];
+    const rankAt = (/** @type {number} */ y) => this.shown[this.#rowAt(y)];
     this.canvas.addEventListener("pointerdown", (e) => {
       const { x, y } = at(e);
       if (e.button !== 0 || x < GUTTER) return;
@@ -312,7 +387,7 @@ export class HeatMap {
       const rank = rankAt(y);
       if (rank === undefined || x < GUTTER) return tip.hide();
       const [ns, facts] = [this.#time(x), this.run.ranks[this.rowOf.get(rank) ?? 0]];
-      tip.show(e.clientX, e.clientY, [`rank ${rank} on ${facts.host}`, exact(ns), `${this.metric}: ${this.told(this.value(rank, ns))}`]);
+      tip.show(e.clientX, e.clientY, [`rank ${rank} on ${facts.host}`, exact(ns), this.marked.has(rank) && this.metric === "waiting" ? "red: how many of the others wait" : `${this.metric}: ${this.told(this.value(rank, ns))}`]);
     });
     this.canvas.addEventListener("pointerleave", () => tip.hide());
     this.canvas.addEventListener("pointerup", (e) => {

@@ -88,7 +88,7 @@ export function show(ctx, values) {
  * @param {Told} told
  */
 function sentence(told) {
-  if (told.place === null) return "The run that is shown is not among these runs; `alltrace history RUN -o HISTORY` adds it.";
+  if (told.place === null) return "The run that is shown is not among these runs; `alltrace history RUN --history HISTORY` adds it.";
   const row = told.run.rows[told.place];
   /** @type {Record<string, any>} */
   const of = Object.fromEntries(told.run.columns.map((c, i) => [c.name, row[i]]));

@@ -2,12 +2,15 @@
 import { cards, mainCard, timeBar, verdict } from "./cards.js";
 import { shades } from "./colors.js";
 import { choice, h } from "./dom.js";
+import { panels } from "./few.js";
 import { HeatMap } from "./heatmap.js";
 import { listOf, tableOf } from "./table.js";
 import { count, counted, duration, rankText } from "./units.js";
 import { keep, link } from "./url.js";
 
 /** @typedef {import("./main.js").Context} Context */
+
+const FEW_RANKS = 4; // leave room below their rows of the heat map
 
 /**
  * What was found, the facts, and the heat map.
@@ -94,6 +97,7 @@ export function show(ctx, values) {
   const other = h("div");
   const metrics = h("span");
   const perRank = h("div");
+  const few = h("div");
   function metricChoice() {
     metrics.replaceChildren(choice("show", run.metrics.map((m) => [m.name, m.name]), map.metric, (v) => {
       state.metric = map.metric = v;
@@ -128,6 +132,7 @@ export function show(ctx, values) {
         map.element,
         perRank,
         facts(run),
+        few,
       ),
       found,
     ),
@@ -156,6 +161,7 @@ export function show(ctx, values) {
     void ctx.after("levels").then(sortable);
     void ctx.after("job-time").then(jobTime);
     void ctx.after("findings").then(story).then(further);
+    if (run.ranks.length <= FEW_RANKS) void ctx.after("findings").then(() => closed || few.replaceChildren(panels(ctx)));
   }
 
   async function story() {

@@ -12,6 +12,7 @@ import { overlay } from "./overlay.js";
 import { Notes } from "./notes.js";
 import { detailsBorder, labelsBorder } from "./panes.js";
 import { drawRuler } from "./ruler.js";
+import { Says } from "./says.js";
 import { Search } from "./search.js";
 import { TILE_BINS, TileStore } from "./tiles.js";
 import { duration, exact, moment, parseRanks, parseTime, rankText } from "./units.js";
@@ -38,22 +39,15 @@ export class Timeline {
     this.whole = ctx.run.grid.span_ns;
     /** @type {Span} */
     this.span = { start: 0, end: this.whole };
-    /** @type {number[]} */
-    this.ranks = [];
-    /** @type {Set<number>} */
-    this.open = new Set();
+    this.ranks = /** @type {number[]} */ ([]);
+    this.open = /** @type {Set<number>} */ (new Set());
     /** @type {Set<string>} tracks, a rank and a key; after a star, equal tracks on all ranks shown */
     this.pins = new Set();
-    /** @type {Map<number, Track[]>} */
-    this.tracks = new Map();
-    /** @type {Set<number>} */
-    this.asked = new Set();
-    /** @type {Map<string, number>} */
-    this.lanes = new Map();
-    /** @type {Row[]} */
-    this.rows = [];
-    /** @type {number[]} */
-    this.cursors = [];
+    this.tracks = /** @type {Map<number, Track[]>} */ (new Map());
+    this.asked = /** @type {Set<number>} */ (new Set());
+    this.lanes = /** @type {Map<string, number>} */ (new Map());
+    this.rows = /** @type {Row[]} */ ([]);
+    this.cursors = /** @type {number[]} */ ([]);
     /** @type {Span|null} */
     this.range = null;
     /** @type {string[]|null} the tracks of the range; null for what the devices of all ranks did that are shown */
@@ -85,6 +79,7 @@ export class Timeline {
     this.pinned = 0; // the height of the pinned tracks in pixels
     this.stuck = 0; // the height of those that do not scroll with the others
     this.store = new TileStore(ctx.api, { arrived: () => this.draw(), failed: ctx.failed });
+    this.says = new Says(ctx);
     this.details = new Details(ctx, this);
     this.laid = new Laid(ctx, () => this.layout());
     ctx.main.className = "full";
@@ -119,7 +114,7 @@ export class Timeline {
       this.legend.element,
     );
     const box = h("div", { class: "timeline" }, h("div", { class: "ruler" }, this.rulerCanvas), this.tracksBox, labelsBorder(() => this.draw()));
-    ctx.main.append(bar, box, detailsBorder(this.details.element), this.details.element);
+    ctx.main.append(bar, this.says.element, box, detailsBorder(this.details.element), this.details.element);
     this.tracksBox.addEventListener("scroll", () => this.draw());
     this.watcher = new ResizeObserver(() => this.draw());
     this.watcher.observe(this.tracksBox);
@@ -195,6 +190,7 @@ export class Timeline {
     this.cursors = (values.cursors ?? "").split(",").filter(Boolean).map(Number).filter(Number.isFinite).slice(0, 2);
     this.setRanks(values.ranks ? parseRanks(values.ranks, known) : known.slice(0, 16));
     if (values.open === undefined && this.ranks.length && !values.ranks) this.open.add(this.ranks[0]);
+    void this.says.show(values.finding ?? "");
     const event = /^(\d+)\/(\w+)\/(\d+)$/.exec(values.event ?? "");
     this.chosen = this.facts = this.range = this.area = null; // an earlier choice stays only if the address has it
     if (event) void this.choose({ rank: Number(event[1]), table: event[2], row: Number(event[3]) });
@@ -225,6 +221,7 @@ export class Timeline {
       note: this.notes.chosen,
       cursors: this.cursors.map(Math.round).join(","),
       search: this.search.pattern,
+      finding: this.says.finding,
       ...this.arrangement.values(),
     });
   }
@@ -320,7 +317,8 @@ export class Timeline {
     for (const pin of this.pins) for (const { rank, key, label } of this.#pinned(pin, ranks)) add(rank, key, `${rank}: ${label}`, false, pin);
     this.pinned = y;
     if (this.laid.tiles.has("-")) addLaid(-1);
-    const shownOf = (/** @type {number} */ rank) => this.arrangement.of(rank, (this.tracks.get(rank) ?? []).filter((t) => t.key !== "summary"));
+    const chosen = this.facts && this.tracks.get(this.facts.rank)?.find((t) => t.key === this.facts.track);
+    const shownOf = (/** @type {number} */ rank) => this.arrangement.of(rank, (this.tracks.get(rank) ?? []).filter((t) => t.key !== "summary"), chosen);
     for (const rank of ranks) {
       const host = named.get(rank) ?? "";
       add(rank, "summary", `rank ${rank} · ${host}${this.arrangement.told(rank)}${this.search.of(rank)}`, true);
@@ -482,12 +480,12 @@ export class Timeline {
       const label = h("div", { class: `label${row.head ? " rank" : ""}${row.head && row.rank === this.arrangement.first[0] ? " culprit" : ""}${row.id === this.trackChosen ? " chosen" : ""}`, title: row.label });
       label.style.top = `${this.top(row) + this.scrolled}px`;
       label.style.height = `${row.height}px`;
-      if (row.head) label.append(h("button", { type: "button", "data-act": "fold", "data-rank": row.rank, "aria-expanded": open, "aria-label": `tracks of rank ${row.rank}` }, open ? "▾" : "▸"));
+      if (row.head) label.append(h("button", { type: "button", "data-act": "fold", "data-rank": row.rank, "aria-expanded": String(open), "aria-label": `tracks of rank ${row.rank}` }, open ? "▾" : "▸"));
       label.append(h("span", {}, row.label));
       const pin = row.pin || row.id;
       const pinned = this.pins.has(pin);
       if (!row.head && !row.tile && row.key !== "summary") label.append(h("button", { type: "button", "data-act": "hide", "data-id": row.id, "aria-label": `hide ${row.label}`, title: "hide" }, "×"));
-      label.append(h("button", { type: "button", "data-act": "pin", "data-id": pin, "aria-pressed": pinned, "aria-label": `pin ${row.label}`, title: pinned ? "unpin" : "pin to the top; with Shift what is like it on all ranks shown" }, pinned ? "★" : "☆"));
+      label.append(h("button", { type: "button", "data-act": "pin", "data-id": pin, "aria-pressed": String(pinned), "aria-label": `pin ${row.label}`, title: pinned ? "unpin" : "pin to the top; with Shift what is like it on all ranks shown" }, pinned ? "★" : "☆"));
       return label;
     });
     const held = /** @type {HTMLElement|null} */ (document.activeElement);
@@ -526,6 +524,7 @@ export class Timeline {
     if (!facts || this.chosen !== event) return;
     this.facts = facts;
     this.trackChosen = `${event.rank}/${facts.track}`;
+    if (this.arrangement.kind === "main") this.layout();
     if (go) this.reveal(facts);
     this.draw();
   }

@@ -1,7 +1,7 @@
 // @ts-check
 /** Readable numbers. Times are whole ns from the run's start, exact in a double for 104 days. */
 
-const STEPS = /** @type {[number, string][]} */ ([[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]]);
+const STEPS = /** @type {[number, string][]} */ ([[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]]);
 
 /**
  * A duration with four digits.
