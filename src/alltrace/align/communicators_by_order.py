@@ -261,7 +261,8 @@ def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterat
 
 def _member(lane: Lane, clock: int) -> Member:
     none = np.full(len(lane.op), -1, np.int64)
-    return Member(lane.op, none, lane.start, lane.end, np.zeros(len(lane.op), np.bool_), none, clock, 0.0, together=False)
+    meets, no_way = np.zeros(len(lane.op), np.bool_), np.zeros(len(lane.op), np.int64)
+    return Member(lane.op, none, lane.start, lane.end, meets, no_way, none, clock, 0.0, together=False)
 
 
 def _partitions(ranks: Sequence[int], known: Collection[_Partition]) -> list[Numbers]:
