@@ -30,8 +30,8 @@ from alltrace.align.clock_fit import (
     robust_levels,
 )
 from alltrace.align.clock_jumps import Jump, find_jump
-from alltrace.align.clock_sharing import Sharing, Units
-from alltrace.align.constants import FEW, MAD_TO_SIGMA, MOST_RATE, OTHER_RECORDING_NS, OUTLIER_SIGMAS, SHORTEST_NS, WRONG_SHARE
+from alltrace.align.clock_sharing import FEW, Sharing, Units
+from alltrace.align.constants import MAD_TO_SIGMA, MOST_RATE, OTHER_RECORDING_NS, OUTLIER_SIGMAS, SHORTEST_NS, WRONG_SHARE
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.members import EXCHANGE, Evidence
 from alltrace.align.message_bounds import bounds_between

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from alltrace.align.call_order import misordered
 from alltrace.align.clocks import Solution, solve
 from alltrace.align.communicators_by_order import Inferred, communicators_by_order
 from alltrace.align.constants import WRONG_SHARE
@@ -371,7 +372,7 @@ def _result(
         ordinal=ordinal,
         groups=groups,
         unmatched=unmatched,
-        notes=_notes(timelines.calls_only, guessed, withheld, lacking(timelines, clocks, alone)),
+        notes=(*_notes(timelines.calls_only, guessed, withheld, lacking(timelines, clocks, alone)), *misordered(timelines, number)),
         score=score,
         reason=reason_of(score, explained.unnamed, by_rank, apart),
     )

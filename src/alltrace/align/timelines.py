@@ -75,6 +75,7 @@ class Kinds:
         count: The operations of the kind.
         part: Operations of a communicator are in order within a part of this number.
         names: Communicators' identities.
+        ops: What operations are called.
     """
 
     member: Int64
@@ -95,13 +96,14 @@ class Kinds:
     count: Int64
     part: Int64
     names: list[str]
+    ops: list[str]
 
     def __len__(self) -> int:
         return len(self.member)
 
     def take(self, rows: Int64) -> Kinds:
         """Some of them, in the order of `rows`."""
-        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "names"}
+        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("names", "ops")}
         return replace(self, **{name: column[rows] for name, column in columns.items()})
 
 
@@ -302,7 +304,9 @@ def _kinds(
     none = np.zeros(0, np.int64)
     if not tables:
         flags = np.zeros(0, np.bool_)
-        return Kinds(none, none, none, none, none, none, none, none, flags, none, flags, flags, flags, none, flags, none, none, [])
+        return Kinds(
+            none, none, none, none, none, none, none, none, flags, none, flags, flags, flags, none, flags, none, none, [], []
+        )
     whole = _in_one(tables)
 
     def numbers(name: str) -> Int64:
@@ -338,6 +342,7 @@ def _kinds(
         count=np.concatenate(counts),
         part=np.zeros(len(member), np.int64),
         names=[n or "" for n in names],
+        ops=[n or "" for n in ops],
     )
     _name_senders(kinds)
     return kinds
