@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from alltrace.trace.columns import Column as Column
 from alltrace.trace.columns import ColumnType, schema_of
 
-FORMAT_VERSION = 10
+FORMAT_VERSION = 9
 
 
 class Table(NamedTuple):
