@@ -15,7 +15,7 @@ from benchmarks.mpi_programs.truth import instances, looks_like_another, message
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from benchmarks.mpi_programs.truth import Instance, Record
+    from benchmarks.mpi_programs.truth import Instance, Key, Record
 
 WAIT_SHARE, WAIT_NS = 0.05, 200_000
 """A wait is right within this share of the record's or this time."""
@@ -74,8 +74,8 @@ class Score:
 class Recorded:
     """What alltrace made of a recording: by the number of each call, what it was matched with, its wait, and its size."""
 
-    groups: tuple[frozenset[tuple[int, int]], ...]
-    wait_ns: dict[tuple[frozenset[tuple[int, int]], int], int]
+    groups: tuple[Key, ...]
+    wait_ns: dict[tuple[Key, int], int]
     sizes: dict[tuple[int, int], int | None]
     clock_error_ns: int
     notes: tuple[str, ...]
@@ -88,15 +88,15 @@ def imported(folder: Path, run_folder: Path, records: dict[int, Record]) -> Reco
     run = alltrace.open(run_folder)
     aligned = run.aligned()
     numbers = {rank: _numbers(aligned.run.rank(rank), record) for rank, record in records.items()}
-    members: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    rows = aligned.members.select(["instance", "rank", "arrival_ns", "wait_ns"])
-    for instance, rank, start, wait in zip(*(rows.column(c).to_pylist() for c in rows.column_names), strict=True):
-        members[instance].append((rank, numbers[rank][start], wait))
+    members: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
+    rows = aligned.members.select(["instance", "rank", "arrival_ns", "wait_ns", "op"])
+    for instance, rank, start, wait, op in zip(*(rows.column(c).to_pylist() for c in rows.column_names), strict=True):
+        members[instance].append((rank, numbers[rank][start], (op == "Send") - (op == "Recv"), wait))
     groups, waits = [], {}
-    for found in members.values():
-        key = frozenset((rank, number) for rank, number, _wait in found)
+    for group in members.values():
+        key = frozenset((rank, number, way) for rank, number, way, _wait in group)
         groups.append(key)
-        waits.update({(key, rank): wait for rank, _number, wait in found})
+        waits.update({(key, rank): wait for rank, _number, _way, wait in group})
     sizes = {}
     for rank in records:
         table = aligned.collectives(rank)
@@ -159,7 +159,7 @@ def part_of(instance: Instance) -> str:
     return {"even": "halves", "odd": "halves"}.get(instance.communicator, instance.communicator)
 
 
-def _judged(instance: Instance, found: Recorded, whole: set[frozenset[tuple[int, int]]], pieces: int) -> Judgement:
+def _judged(instance: Instance, found: Recorded, whole: set[Key], pieces: int) -> Judgement:
     judgement = Judgement(planted=1, right=instance.key in whole, partial=pieces > 0, split=pieces > 1)
     for rank, call in instance.members.items():
         expected, measured = instance.wait_ns(rank), found.wait_ns.get((instance.key, rank), 0)

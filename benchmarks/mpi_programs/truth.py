@@ -28,6 +28,8 @@ _SENDS = frozenset({"MPI_Send", "MPI_Ssend", "MPI_Isend", "MPI_Sendrecv", "MPI_S
 _RECEIVES = frozenset({"MPI_Recv", "MPI_Irecv", "MPI_Sendrecv", "MPI_Recv_init"})
 _ANY_SOURCE = -2
 
+Key = frozenset[tuple[int, int, int]]
+
 
 @dataclass(frozen=True)
 class Call:
@@ -86,9 +88,10 @@ class Instance:
     waits: dict[int, Call] = field(default_factory=dict)
 
     @property
-    def key(self) -> frozenset[tuple[int, int]]:
-        """The (rank, number of the call) of all members."""
-        return frozenset((rank, call.number) for rank, call in self.members.items())
+    def key(self) -> Key:
+        """The (rank, number of the call, way) of all members: one call may send and receive, so 1 is a sender and -1 a receiver."""
+        way = {self.ranks[0]: 1, self.ranks[1]: -1} if self.message else {}
+        return frozenset((rank, call.number, way.get(rank, 0)) for rank, call in self.members.items())
 
     @property
     def begins_only(self) -> bool:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from alltrace.align.clock_errors import errors_over_time
+from alltrace.align.clock_errors import Limits, errors_over_time, limits
+from alltrace.align.clock_fit import Clocks, ends_of
 from alltrace.align.clocks import solve
 from benchmarks.accuracy_clocks import Job, simulate
 
@@ -49,3 +50,45 @@ def test_over_a_time_an_interval_holds_offset_and_rate_together():
     assert 1.02 * 500.0 < both_sides < 1.16 * 500.0
     equal = errors_over_time(np.array([300.0]), np.array([300.0]), np.array([300.0]))[0]
     assert equal == pytest.approx(300.0 * np.sqrt(2) * 2.24 / 1.96, rel=0.03)
+
+
+NO_ERROR = Clocks(np.zeros(3), np.zeros(3), 0.0)
+
+
+def limits_of(*instances, clocks=NO_ERROR, clock=(0, 1, 2), unused=()):
+    """(one, other, by how much one may be ahead of other) of instances, each of rows of (rank, start, end)."""
+    rows = [(n, 0, *row) for n, its in enumerate(instances) for row in its]
+    ends = ends_of(*(np.array(c, float if n > 2 else np.int64) for n, c in enumerate(zip(*rows, strict=True))))
+    used = ~np.isin(np.arange(len(ends.rank)), unused)
+    found = limits(ends, used, clocks, np.array(clock))
+    return sorted(zip(found.one.tolist(), found.other.tolist(), found.most_ns.tolist(), strict=True)), found
+
+
+def test_a_clock_may_be_ahead_until_its_end_is_before_the_last_start():
+    rows, found = limits_of([(0, 10, 100), (1, 40, 90), (2, 30, 95)])
+    # rank 1 starts last and ends first
+    assert rows == [(0, 1, 60), (1, 0, 80), (1, 2, 60), (2, 1, 55)]
+    assert (found.broken, found.broken_ns) == (0, 0)
+
+
+def test_the_tightest_instance_counts_and_those_with_outliers_do_not():
+    loose, tight = [(0, 10, 100), (1, 40, 90)], [(0, 200, 230), (1, 205, 228)]
+    assert limits_of(loose, tight)[0] == [(0, 1, 25), (1, 0, 28)]
+    assert limits_of(loose, tight, unused=(2,))[0] == [(0, 1, 60), (1, 0, 80)]
+    assert limits_of(loose, tight, clock=(0, 0, 2))[0] == []
+
+
+def test_a_law_that_is_broken_is_counted_whether_it_is_used_or_not():
+    late = [(0, 10, 30), (1, 50, 90)]
+    rows, found = limits_of(late, [(0, 100, 190), (1, 140, 180)])
+    assert (rows, found.broken, found.broken_ns) == ([(0, 1, -20), (1, 0, 80)], 1, 20)
+    assert limits_of(late, unused=(0,))[1].broken == 1
+    ahead = Clocks(np.array([0.0, 25.0, 0.0]), np.zeros(3), 0.0)
+    assert limits_of(late, clocks=ahead)[1].broken == 0
+
+
+def test_how_far_a_clock_can_be_from_an_origin_is_the_shortest_way_of_the_wider_direction():
+    found = Limits(np.array([0, 1, 1, 2, 0]), np.array([1, 0, 2, 1, 2]), np.array([5.0, 7.0, 10.0, -3.0, 30.0]), 0)
+    assert found.reach(np.array([True, False, False])).tolist() == [0.0, 7.0, 15.0]
+    assert found.reach(np.array([False, False, True])).tolist() == [15.0, 10.0, 0.0]
+    assert found.broken_ns == 3.0

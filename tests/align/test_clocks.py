@@ -262,6 +262,19 @@ def test_instances_that_contradict_each_other_leave_the_clocks_where_the_others_
     assert max(c.error_ns for c in solution.clocks) < 20_000
 
 
+@pytest.mark.parametrize(("others", "least_us"), [(20, -60), (100, -520)])
+def test_ends_in_another_mode_are_no_wrong_instances_where_they_are_more_than_a_few(others, least_us):
+    # rank 1 mostly leaves 500 us before rank 0; each so many times 500 us after it, and came only 50 us before rank 0 left
+    rows = []
+    for i in range(200):
+        end = 2_000_000 * (i + 1) + i % 7 * 1_000
+        late = i % others == 2
+        rows += [(i, 0, 0, end - 600_000, end)]
+        rows += [(i, 0, 1, end - (50_000 if late else 580_000), end + (500_000 if late else -500_000 + i % 5 * 7_000))]
+    offset_us = solve(evidence(rows), ranks_on("a", "b")).clocks[1].offset_ns / 1_000
+    assert least_us < offset_us < least_us + 60
+
+
 @pytest.mark.parametrize("seed", [2, 3])
 def test_many_outliers_at_the_end_of_a_run_are_no_step_of_a_clock(seed):
     simulated = simulate(Job(outliers=0.2, seed=seed))

@@ -17,7 +17,7 @@ MOST = 10
 LEFT = {
     "capture_slowdown.py": 5,
     "clock_jumps.py": 1,
-    "communicators_by_order.py": 3,
+    "communicators_by_order.py": 2,
     "doubted_ranks.py": 1,
     "iteration_names.py": 1,
     "log_call_matching.py": 15,

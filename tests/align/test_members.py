@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from alltrace.align.members import EXCHANGE, _awaited, direction_of, is_synchronising
+from alltrace.align.members import EXCHANGE, _awaited, described, direction_of, is_synchronising
+from alltrace.run.overlay import MEMBERS
 
 
 @pytest.mark.parametrize(
@@ -37,3 +39,102 @@ def test_members_wait_for_those_they_need(op, root, awaited):
     roots = np.array([-1, -1, root, root, root, root])
     found = _awaited(np.array(["AllReduce"] * 2 + [op] * 4, object), last, place, start, roots, np.array([0, 1, 0, 1, 2, 3]))
     assert found.tolist() == [0, 0, *(2 + row for row in awaited)]
+
+
+NAMES = ["AllReduce", "Broadcast", "Send", "Recv"]
+MPI = {"evidence": "mpi"}
+
+
+def described_of(*instances, error_ns=lambda one, other: 0, sizes=(0,)):
+    """`described` of instances, each of rows of (rank, start, end, others)."""
+    rows = [(n, *row) for n, its in enumerate(instances) for row in its]
+    columns = ("op", "bytes", "datatype", "stream", "device", "evidence", "group_size", "root", "group_rank", "wait_start", "tag")
+    ranks = sorted({row[1] for row in rows})
+    tables = {}
+    for rank in ranks:
+        own = [{"op": 0, "evidence": "kernel", **row[4]} for row in rows if row[1] == rank]
+        tables[rank] = pa.table(
+            {c: pa.array([r.get(c) for r in own], pa.string() if c == "evidence" else pa.int64()) for c in columns}
+        )
+        at = tables[rank].column_names.index("evidence")
+        tables[rank] = tables[rank].set_column(at, "evidence", tables[rank].column("evidence").dictionary_encode())
+    place = dict.fromkeys(ranks, 0)
+    members = []
+    for instance, rank, start, end, _others in rows:
+        members.append(
+            {"instance": instance, "communicator": 0, "ordinal": instance, "rank": rank, "row": place[rank], "start": start}
+        )
+        members[-1] |= {"end": end, "confidence": 1.0}
+        place[rank] += 1
+    table = pa.Table.from_pylist(members, MEMBERS.arrow_schema())
+
+    def texts(ids):
+        return pa.array([None if i is None else NAMES[i] for i in ids.to_pylist()], pa.string())
+
+    return described(table, tables, group_sizes=sizes, texts=texts, error_ns=error_ns)
+
+
+def picked(table, *columns):
+    return list(zip(*(table.column(c).to_pylist() for c in columns), strict=True))
+
+
+def test_members_wait_from_their_arrival_to_the_last_and_transfer_from_there():
+    found = described_of(
+        [(0, 10, 105, {}), (1, 40, 90, {}), (2, 70, 100, {})],
+        [(0, 200, 260, {}), (1, 300, 360, {})],  # rank 0 ends before the other arrives
+        [(0, 400, 440, {}), (1, 400, 450, {})],
+    )
+    columns = ("rank", "last_rank", "awaited_rank", "awaited_ns", "wait_ns", "transfer_ns", "members")
+    assert picked(found, *columns) == [
+        (0, 2, 2, 70, 60, 35, 3), (1, 2, 2, 70, 30, 35, 3), (2, 2, 2, 70, 0, 35, 3),
+        (0, 1, 1, 300, 60, 60, 2), (1, 1, 1, 300, 0, 60, 2),
+        (0, 0, 0, 400, 0, 50, 2), (1, 0, 0, 400, 0, 50, 2),
+    ]  # fmt: skip
+    assert picked(found, "first_arrival_ns", "last_arrival_ns", "last_end_ns", "wait_start_ns")[:3] == [
+        (10, 70, 105, 10), (10, 70, 105, 40), (10, 70, 105, 70),
+    ]  # fmt: skip
+
+
+def test_a_wait_is_a_fact_from_the_error_of_both_clocks_on():
+    errors = {(0, 1): 60, (0, 2): 61, (1, 1): 0, (2, 2): 0}
+    one, other = ([(0, 100, 200, {}), (r, 160, 200, {})] for r in (1, 2))
+    found = described_of(one, other, error_ns=lambda a, b: errors[a, b])
+    assert picked(found, "wait_ns", "error_ns", "fact") == [(60, 60, True), (0, 0, True), (60, 61, False), (0, 0, True)]
+    unknown = described_of(one, error_ns=lambda _a, _b: None)
+    assert picked(unknown, "error_ns", "fact") == [(None, False), (None, False)]
+
+
+def test_a_communicator_is_as_large_as_its_largest_record():
+    two = [(0, 1, 2, {"group_size": 3}), (1, 1, 2, {})]
+    assert described_of(two).column("group_size").to_pylist() == [3, 2]
+    assert described_of(two, sizes=(5,)).column("group_size").to_pylist() == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("waits", "wait_ns", "transfer_ns"),
+    [
+        ((None, None), (60, 0), 40),
+        ((50, None), (20, 0), 40),
+        ((75, None), (0, 0), 40),  # it asks after all have arrived, but the other waits in its own call
+        ((75, 80), (0, 0), 30),  # of none it is known when it was complete: the first end is the nearest
+        ((60, 80), (10, 0), 30),
+        ((5, None), (60, 0), 40),  # not before it arrived
+    ],
+)
+def test_what_only_began_an_operation_waits_in_the_call_that_completes_it(waits, wait_ns, transfer_ns):
+    found = described_of([(0, 10, 100, {**MPI, "wait_start": waits[0]}), (1, 70, 110, {**MPI, "wait_start": waits[1]})])
+    assert tuple(found.column("wait_ns").to_pylist()) == wait_ns
+    assert set(found.column("transfer_ns").to_pylist()) == {transfer_ns}
+
+
+def test_a_sender_of_mpi_waits_for_nobody_and_one_of_nccl_for_its_receiver():
+    pair = [(0, 10, 90, {"op": 2, "tag": 0, **MPI}), (1, 60, 95, {"op": 3, "tag": 0, **MPI})]
+    assert picked(described_of(pair), "awaited_rank", "wait_ns") == [(0, 0), (1, 0)]
+    late = [(0, 60, 90, {"op": 2, "tag": 0, **MPI}), (1, 10, 95, {"op": 3, "tag": 0, **MPI})]
+    assert picked(described_of(late), "awaited_rank", "wait_ns") == [(0, 0), (0, 50)]
+    nccl = [(0, 10, 90, {"op": 2}), (1, 60, 95, {"op": 3})]
+    assert picked(described_of(nccl), "awaited_rank", "wait_ns") == [(1, 50), (1, 0)]
+
+
+def test_no_members_are_no_rows():
+    assert described_of().num_rows == 0

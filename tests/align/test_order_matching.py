@@ -7,7 +7,7 @@ import numpy as np
 from alltrace.align.order_matching import Member, matched, positions
 
 
-def member(ends, *, op=None, size=None, number=None, length=50_000, meets=True, clock=0, error_ns=0.0):
+def member(ends, *, op=None, size=None, number=None, length=50_000, meets=True, way=0, clock=0, error_ns=0.0):
     end = np.array(ends, float)
     none = np.full(len(end), -1, np.int64)
     return Member(
@@ -16,6 +16,7 @@ def member(ends, *, op=None, size=None, number=None, length=50_000, meets=True, 
         start=end - length,
         end=end,
         meets=np.full(len(end), meets),
+        way=np.full(len(end), way),
         number=none if number is None else np.array(number),
         clock=clock,
         error_ns=error_ns,

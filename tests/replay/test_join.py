@@ -22,7 +22,15 @@ def test_members_and_steps_are_those_of_the_nodes_rank(seed):
         launched = np.sort(draw.integers(0, 700, 30))
         ends, arrivals = rows * 2, rows * 2 + 1
         parts.append(
-            SimpleNamespace(rank=rank, member_row=rows, member_end=ends, member_arrival=arrivals, launched=launched, when=launched)
+            SimpleNamespace(
+                rank=rank,
+                member_row=rows,
+                member_end=ends,
+                member_arrival=arrivals,
+                member_wait=arrivals + 20,
+                launched=launched,
+                when=launched,
+            )
         )
     base = np.array([1, 101, 201])
     rank, row = draw.integers(0, 6, 60), draw.integers(0, 20, 60)
@@ -39,7 +47,10 @@ def test_members_and_steps_are_those_of_the_nodes_rank(seed):
     there = [n for n in range(60) if rank[n] in known and row[n] in known[rank[n]][1]]
     found = _members(parts, base, members)
     at = [known[rank[n]][0] + 2 * int(row[n]) for n in there]
-    assert [v.tolist() for v in found] == [[n // 3 for n in there], [a + 1 for a in at], at, [waits[n] for n in there]]
+    arrivals, ends = [a + 1 for a in at], at
+    assert [v.tolist() for v in found] == [
+        [n // 3 for n in there], arrivals, [a + 20 for a in arrivals], ends, [waits[n] for n in there],
+    ]  # fmt: skip
 
     shuffled = draw.permutation([(r, s) for r in (0, 1, 5) for s in range(6)])
     begin = shuffled[:, 1] * 100 + shuffled[:, 0]
@@ -88,7 +99,7 @@ def test_a_member_that_ends_a_little_before_the_one_that_it_awaits_did_wait(earl
         return SimpleNamespace(
             rank=rank, when=when, kind=np.full(3, TRANSFER), source=np.array([0, 1])[:1], target=np.array([1]), elsewhere=zeros[:0],
             fixed_ns=zeros[:1], idle_ns=zeros[:1], host_ns=np.array([begin]), work_ns=zeros[:1], track=ones, launched=when,
-            member_row=zeros[:1], member_arrival=np.array([1]), member_end=np.array([2]),
+            member_row=zeros[:1], member_arrival=np.array([1]), member_wait=np.array([1]), member_end=np.array([2]),
         )  # fmt: skip
 
     late = 1_000_000
@@ -105,6 +116,35 @@ def test_a_member_that_ends_a_little_before_the_one_that_it_awaits_did_wait(earl
     (node,), _ = replay.nodes(np.array([0]), np.array([0]))
     before, after = (int(times(replay.graph, weights)[0][node]) for weights in (replay.weights, sooner))
     assert (before - after > 0) == follows
+
+
+@pytest.mark.parametrize(("asks_ns", "gains_ns"), [(500_000, 400_000), (700_000, 350_000), (1_150_000, 0)])
+def test_who_only_began_an_operation_gains_from_a_sooner_partner_what_it_waits_in_its_later_call(asks_ns, gains_ns):
+    # rank 0 begins at 100 us and asks for the end at `asks_ns`; rank 1 arrives at 1 ms
+    def part(rank, begin, asks, end):
+        when = np.array([0, begin, asks, end])
+        zeros = np.zeros(2, np.int64)
+        return SimpleNamespace(
+            rank=rank, when=when, kind=np.full(4, TRANSFER), source=np.array([0, 1]), target=np.array([1, 2]), elsewhere=zeros[:0],
+            fixed_ns=zeros, idle_ns=zeros, host_ns=np.diff(when[:3]), work_ns=zeros, track=np.ones(4, np.int64), launched=when,
+            member_row=zeros[:1], member_arrival=np.array([1]), member_wait=np.array([2]), member_end=np.array([3]),
+        )  # fmt: skip
+
+    late = 1_000_000
+    parts = [part(0, 100_000, asks_ns, max(asks_ns, late) + 50_000), part(1, late, late, late + 50_000)]
+    members = pa.table(
+        {
+            "instance": [0, 0], "rank": [0, 1], "row": [0, 0], "synchronising": [True, True], "awaited_rank": [1, 1],
+            "last_rank": [1, 1], "error_ns": [0, 0],
+        }
+    )  # fmt: skip
+    replay = join(parts, members)
+    assert (replay.recorded[0] == replay.when).all()
+    sooner = replay.weights - np.where(replay.host_ns == late, 400_000, 0)
+    (node,), (arrival,) = replay.nodes(np.array([0]), np.array([0]))
+    assert replay.when[arrival] == 100_000
+    before, after = (int(times(replay.graph, weights)[0][node]) for weights in (replay.weights, sooner))
+    assert before - after == gains_ns
 
 
 def test_steps_of_a_device_hold_what_ended_in_them():

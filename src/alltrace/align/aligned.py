@@ -85,9 +85,11 @@ class Aligned:
         * `first_arrival_ns`, `last_arrival_ns`, `last_rank`, `last_end_ns`: of the instance; of equal arrivals the lowest rank's;
         * `awaited_rank`, `awaited_ns`: the member that the rank waits for, and its arrival: the last to arrive of those it needs.
           Leaves of a broadcast or scatter need their root, which needs nobody; of a reduce or gather the root needs the leaves,
-          and of a scan each rank those before it;
-        * `wait_ns`: from the rank's arrival to that, or to its own end where that is earlier; never negative;
-        * `transfer_ns`: from the last arrival to the last end of the instance; never negative;
+          and of a scan each rank those before it. A receive of MPI needs its send, and the send, which MPI may buffer, nobody;
+        * `wait_start_ns`: from when the rank waits: its arrival, or the start of the call that completes what it only began then;
+        * `wait_ns`: from there to the awaited arrival, or to its own end where that is earlier; never negative;
+        * `transfer_ns`: from the last arrival to the last end of the instance, or of those members that waited by then; never
+          negative;
         * `error_ns`: how far the rank's clock may be off against the awaited rank's; 0 for one clock, null if unknown;
         * `fact`: whether the wait is at least that, so that it is larger than an error of the clocks.
         """
@@ -97,7 +99,19 @@ class Aligned:
         if self.run.overlay is not None:
             stored = read_parquet(self.run.overlay.files.path("members.parquet"), MEMBERS.column_names)
             stored = self._on_the_clock(stored.cast(MEMBERS.arrow_schema()), MEMBERS.time_columns())
-            wanted = ["op", "bytes", "datatype", "stream", "device", "evidence", "group_size", "root", "group_rank"]
+            wanted = [
+                "op",
+                "bytes",
+                "datatype",
+                "stream",
+                "device",
+                "evidence",
+                "group_size",
+                "root",
+                "group_rank",
+                "wait_start",
+                "tag",
+            ]
             tables = {r.rank: self.run.rank(r.rank).table("collectives", wanted) for r in self.run.ranks}
         sizes = [g.size for g in self.groups]
         return described(stored, tables, group_sizes=sizes, texts=self.run.texts, error_ns=self.error_ns)

@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.align.clock_fit import Cells, Clocks, Ends, Floats, robust_levels
-from alltrace.align.constants import FEW, OUTLIER_SIGMAS, WRONG_SHARE
+from alltrace.align.constants import OUTLIER_SIGMAS, WRONG_SHARE
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.placed_ranks import PlacedRank
 from alltrace.trace.arrays import Int64
 from alltrace.trace.distinct import distinct, distinct_rows, rows_by
 
 _APART, _BY_STAMPS, _MONOTONIC = 0, 1, 2
+FEW = 2
+"""So many instances show nothing of a clock: a line goes through any two points."""
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from alltrace.align.clock_fit import (
     robust_levels,
 )
 from alltrace.align.clock_jumps import Jump, find_jump
-from alltrace.align.clock_sharing import Sharing, Units
-from alltrace.align.constants import FEW, MAD_TO_SIGMA, MOST_RATE, OTHER_RECORDING_NS, OUTLIER_SIGMAS, SHORTEST_NS
+from alltrace.align.clock_sharing import FEW, Sharing, Units
+from alltrace.align.constants import MAD_TO_SIGMA, MOST_RATE, OTHER_RECORDING_NS, OUTLIER_SIGMAS, SHORTEST_NS, WRONG_SHARE
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.members import EXCHANGE, Evidence
 from alltrace.align.message_bounds import bounds_between
@@ -277,10 +277,13 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
     rows = rows[~off[rows]]
     late = lateness(cells, rows, units, len(np.unique(component[cells.rank[rows]])), start)
     clocks = replace(clocks, ahead_ns=units.offsets(cells, rows, late.weight, start)[0])
-    used = measured(ends, clocks)[1] & ~off[ends.cell]
-    # only wrong instances break the law by more than ends scatter
+    used = ~off[ends.cell]
+    # wrong instances alone break the law by more than ends scatter, and of a communicator few are wrong
     last, first = edges(ends, clocks)[2:]
-    used &= (first - last >= -OUTLIER_SIGMAS * np.sqrt(cells.scatter)[ends.cell[ends.first[:-1]]])[ends.instance]
+    block = cells.block[ends.cell[ends.first[:-1]]]
+    wrong = first - last < -OUTLIER_SIGMAS * np.sqrt(cells.scatter)[ends.cell[ends.first[:-1]]]
+    wrong &= np.bincount(block, wrong)[block] <= WRONG_SHARE * np.bincount(block)[block]
+    used &= ~wrong[ends.instance]
     law = limits(ends, used, clocks, units.of_rank)
     fitted, bound = clocks.ahead_ns, (cells, rows, late)
     for _ in range(_PASSES):

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.align.constants import WRONG_SHARE
+from alltrace.align.constants import BY_MODES, WRONG_SHARE
 from alltrace.align.message_pairs import message_pairs
 from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS, Lane
 from alltrace.align.order_matching import Member, positions
@@ -44,8 +44,6 @@ _SAMPLE, _MOST_ROWS = 1 << 20, 1 << 12
 """Ends, and operations of each stream, that a class is judged by: the time to find a period grows with their square."""
 _BY_GRID = 0.6
 """How sure a communicator is that times do not show and others of the run suggest."""
-_BY_MODES = 0.2
-"""How much likelier (logarithm, of one operation of a stream) another partition can be because ends scatter in modes."""
 
 
 class Inferred(NamedTuple):
@@ -261,7 +259,8 @@ def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterat
 
 def _member(lane: Lane, clock: int) -> Member:
     none = np.full(len(lane.op), -1, np.int64)
-    return Member(lane.op, none, lane.start, lane.end, np.zeros(len(lane.op), np.bool_), none, clock, 0.0, together=False)
+    meets, no_way = np.zeros(len(lane.op), np.bool_), np.zeros(len(lane.op), np.int64)
+    return Member(lane.op, none, lane.start, lane.end, meets, no_way, none, clock, 0.0, together=False)
 
 
 def _partitions(ranks: Sequence[int], known: Collection[_Partition]) -> list[Numbers]:
@@ -447,7 +446,7 @@ def _cycle(evidence: Sequence[_Judged], count: int) -> _Cycle:
             costs.append(np.where(there > 0, cost, np.inf) * many)
         table = np.array(costs)
         shared = table[table.sum(axis=1).argmin()]
-        together, split = float(shared.sum()), float(np.minimum(shared, table.min(axis=0) + _BY_MODES * many).sum())
+        together, split = float(shared.sum()), float(np.minimum(shared, table.min(axis=0) + BY_MODES * many).sum())
         gain = (together - split) * weight - period * np.log(len(evidence) + 1.0)
         if gain > most:
             best, most = period, gain
@@ -520,7 +519,7 @@ def _few(costs: Floats, many: Floats, distance: Numbers, groups: Numbers) -> lis
         return [(None, 0.0)] * len(costs)
     dearest = 2.0 * float(np.abs(weighed[np.isfinite(weighed)]).sum()) + penalty
     bounded = np.where(np.isfinite(weighed), weighed, dearest)[possible]
-    bounded[:, np.arange(bounded.shape[1]) != bounded.sum(axis=0).argmin()] += (_BY_MODES * many[possible])[:, None]
+    bounded[:, np.arange(bounded.shape[1]) != bounded.sum(axis=0).argmin()] += (BY_MODES * many[possible])[:, None]
     chosen: list[int] = []
     explained = np.full(len(bounded), np.inf)
     while len(chosen) < bounded.shape[1]:
@@ -534,7 +533,7 @@ def _few(costs: Floats, many: Floats, distance: Numbers, groups: Numbers) -> lis
     sure: dict[int, float] = {}
     for one in np.unique(of_place).tolist():
         its = of_place == one
-        worse = (weighed[possible][its] - weighed[possible][its, one][:, None]).sum(axis=0) - _BY_MODES * many[possible][its].sum()
+        worse = (weighed[possible][its] - weighed[possible][its, one][:, None]).sum(axis=0) - BY_MODES * many[possible][its].sum()
         surely = 1.0 - np.exp(-np.maximum(worse, 0.0) / CLEAR)
         surely[one] = 0.0
         equal = np.flatnonzero(surely < LEAST_MATCHING_SCORE)

@@ -1,8 +1,8 @@
 """One rank's communication operations, from the best available evidence.
 
 In falling order: the rank's own table `collectives`, if its reader fills it; NCCL traced by the profiler (GPU operations with a
-sequence number); NVTX calls joined with the kernels that they launched; only kernels; and in addition MPI's blocking collectives,
-which are operations of the host.
+sequence number); NVTX calls joined with the kernels that they launched; only kernels; and in addition MPI's operations, which are
+of the host.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow.compute as pc
 
 from alltrace.align.grouped_sends import fold_groups
+from alltrace.align.mpi_operations import mpi_operations
 from alltrace.align.nccl_calls import nccl_ranges, read_calls, read_contexts
 from alltrace.align.nccl_join import join
 from alltrace.align.nccl_kernels import read_kernels
-from alltrace.align.nccl_names import POINT_TO_POINT, operation_of
+from alltrace.align.nccl_names import POINT_TO_POINT
 from alltrace.align.nccl_trace import read_trace
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import coded, integers
@@ -24,8 +25,6 @@ from alltrace.trace.distinct import occurrences
 from alltrace.trace.schema import TABLES
 
 _NAMES = TABLES["collectives"].name_columns()
-_MPI_COLUMNS = ["start", "end", "process", "thread", "name", "kind", "bytes", "communicator", "root"]
-_MOST_MEMBERS_NAMED = 64
 
 
 def collect(rank: Rank) -> Any:
@@ -43,11 +42,12 @@ def collect(rank: Rank) -> Any:
     """
     import pyarrow as pa
 
-    parts = [t for t in (_of_devices(rank), _mpi(rank)) if t is not None and t.num_rows]
+    of_devices = _of_devices(rank)
+    parts = [None if of_devices is None else fold_groups(of_devices), _table(mpi_operations(rank))]
+    parts = [t for t in parts if t is not None and t.num_rows]
     if not parts:
         return _schema().empty_table()
-    table = pa.concat_tables(parts).combine_chunks() if len(parts) > 1 else parts[0]
-    return _sorted(_numbered(fold_groups(table)))
+    return _sorted(_numbered(pa.concat_tables(parts).combine_chunks() if len(parts) > 1 else parts[0]))
 
 
 def _schema() -> Any:
@@ -96,63 +96,6 @@ def _table(columns: dict[str, Any]) -> Any:
         else:
             arrays.append(values.cast(column.type) if isinstance(values, pa.Array) else pa.array(values, column.type))
     return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _mpi(rank: Rank) -> Any:
-    """MPI's collectives that block: their calls end together. A call that only begins an operation says nothing of its end."""
-    import pyarrow as pa
-
-    if not rank.has("mpi"):
-        return None
-    table = rank.table("mpi", _MPI_COLUMNS)
-    table = table.filter(pc.and_(pc.equal(table.column("kind"), "collective"), pc.is_valid(table.column("end"))))
-    if not table.num_rows:
-        return None
-    codes = table.column("name").combine_chunks().dictionary_encode()
-    ops = pa.array([operation_of(t) for t in rank.texts(codes.dictionary).to_pylist()], pa.string())
-    op = ops.take(codes.indices)
-    known = pc.is_valid(op)
-    table, op = table.filter(known), op.filter(known)
-    if not table.num_rows:
-        return None
-    groups = _communicators(rank)
-    handles = table.column("communicator").to_pylist()
-    names, numbers, sizes = zip(*[groups.get(h, (None, None, None)) for h in handles], strict=True)
-    return _table(
-        {
-            "api_start": table.column("start").combine_chunks(),
-            "api_end": table.column("end").combine_chunks(),
-            "process": table.column("process").combine_chunks(),
-            "thread": table.column("thread").combine_chunks(),
-            "communicator": list(names),
-            "op": op,
-            "bytes": table.column("bytes").combine_chunks(),
-            "root": table.column("root").combine_chunks(),
-            "group_rank": list(numbers),
-            "group_size": list(sizes),
-            "evidence": pa.array(["mpi"] * table.num_rows).dictionary_encode(),
-        }
-    )
-
-
-def _communicators(rank: Rank) -> dict[int | None, tuple[str | None, int | None, int | None]]:
-    """For each MPI handle the communicator's identity, this rank's number in it, and its size."""
-    if not rank.has("communicators"):
-        return {}
-    found: dict[int | None, tuple[str | None, int | None, int | None]] = {}
-    by_members: dict[str, int] = {}
-    for row in rank.table("communicators").to_pylist():
-        name = None
-        if row["uid"] is not None:
-            name = f"mpi {row['uid'] % 2**64:#x}"
-        elif row["members"]:
-            # the same members may form several communicators, in the same order on each of them
-            again = by_members[row["members"]] = by_members.get(row["members"], -1) + 1
-            name = f"mpi of {row['members'][:_MOST_MEMBERS_NAMED]}" + (f" #{again}" if again else "")
-        elif not row["parent"] and (row["size"] or 0) > 1:  # made from no other: the world
-            name = "mpi world"
-        found.setdefault(row["communicator"], (name, row["group_rank"], row["size"]))
-    return found
 
 
 def _numbered(table: Any) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from alltrace.align.call_order import misordered
 from alltrace.align.clocks import Solution, solve
 from alltrace.align.communicators_by_order import Inferred, communicators_by_order
 from alltrace.align.constants import WRONG_SHARE
@@ -131,6 +132,7 @@ class Matching:
             chosen = (self.ordinal < _ALWAYS) | (self.ordinal % every == 0)
         kinds = self.timelines.kinds
         direction = np.where(kinds.exchanging, 2, kinds.paired).astype(np.int8)
+        sent = (kinds.tag != -1) & (kinds.paired > 0)  # of a message of MPI it is only known that none is received before
         parts = []
         ranks: set[tuple[int, int]] = set()
         for member, number in self.instance.items():
@@ -143,8 +145,8 @@ class Matching:
                     self.communicator[number[rows]],
                     np.full(len(rows), rank),
                     its.start[rows],
-                    its.end[rows],
-                    kinds.synchronising[its.kind[rows]],
+                    np.where(sent[its.kind[rows]], its.start[rows], its.end[rows]),
+                    kinds.synchronising[its.kind[rows]] & ~kinds.early[its.kind[rows]],
                     direction[its.kind[rows]],
                 )
             )
@@ -284,6 +286,7 @@ def _member(timelines: AnyTimelines, clock: RankClock, member: int, rows: Int64)
         start=clock.common_times(its.start[rows]),
         end=clock.common_times(its.end[rows]),
         meets=kinds.synchronising[kind] | kinds.exchanging[kind],
+        way=np.where(kinds.tag[kind] != -1, kinds.paired[kind], 0),
         number=its.sequence[rows],
         clock=clock.component,
         error_ns=clock.scale_ns,
@@ -369,7 +372,7 @@ def _result(
         ordinal=ordinal,
         groups=groups,
         unmatched=unmatched,
-        notes=_notes(timelines.calls_only, guessed, withheld, lacking(timelines, clocks, alone)),
+        notes=(*_notes(timelines.calls_only, guessed, withheld, lacking(timelines, clocks, alone)), *misordered(timelines, number)),
         score=score,
         reason=reason_of(score, explained.unnamed, by_rank, apart),
     )
@@ -421,7 +424,8 @@ def _notes(calls_only: int, inferred: int, withheld: int, alone: Mapping[int, fl
     notes = []
     if calls_only:
         calls = counted(calls_only, "communication call has", "communication calls have")
-        notes.append(f"{calls} no kernel in the reports, so {'it is' if calls_only == 1 else 'they are'} not matched")
+        lacks = "no kernel, end or communicator in the reports"
+        notes.append(f"{calls} {lacks}, so {'it is' if calls_only == 1 else 'they are'} not matched")
     if inferred:
         notes.append(
             f"{counted(inferred, 'communicator is', 'communicators are')} inferred from times, because the reports do not name "

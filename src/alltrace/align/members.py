@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from alltrace.align.nccl_names import BROADCAST, GATHER, REDUCE, SCATTER
-from alltrace.trace.arrays import coded, integers
+from alltrace.align.nccl_names import BROADCAST, GATHER, REDUCE, SCATTER, SEND
+from alltrace.trace.arrays import coded, integers, is_one_of
 from alltrace.trace.distinct import rows_by
 
 _SYNCHRONISING = re.compile(r"all.?reduce|all.?gather|reduce.?scatter|all.?to.?all|barrier", re.IGNORECASE)
@@ -126,7 +126,13 @@ def described(
     if not DIRECTED.isdisjoint(words_of):
         group_rank, root = (_known(taken(members, tables, name), len(rank)) for name in ("group_rank", "root"))
         awaited = _awaited(np.array([*words_of, None], object)[op], awaited, place, start, root, group_rank)
-    wait = np.maximum(np.minimum(start[awaited], end) - start, 0)
+    wait_start, completed = start, last_end
+    if is_one_of(columns["evidence"], ("mpi",)).any():
+        wait_start = np.maximum(start, _known(taken(members, tables, "wait_start"), len(rank)))
+        sends = np.array([*(w == SEND for w in words_of), False])[op] & (_known(taken(members, tables, "tag"), len(rank)) >= 0)
+        awaited = np.where(sends, np.arange(len(rank)), awaited)
+        completed = _completed(first, end, wait_start <= last_arrival[place])
+    wait = np.maximum(np.minimum(start[awaited], end) - wait_start, 0)
     error = _errors(error_ns, rank, rank[awaited])
     sizes = np.array(group_sizes or [0], np.int64)
     told = taken(members, tables, "group_size")
@@ -139,11 +145,17 @@ def described(
     columns["first_arrival_ns"], columns["last_arrival_ns"] = first_arrival[place], last_arrival[place]
     columns["last_rank"], columns["last_end_ns"] = last_rank[place], last_end[place]
     columns["awaited_rank"], columns["awaited_ns"] = rank[awaited], start[awaited]
-    columns["wait_ns"] = wait
-    columns["transfer_ns"] = np.maximum(last_end - last_arrival, 0)[place]
+    columns["wait_start_ns"], columns["wait_ns"] = wait_start, wait
+    columns["transfer_ns"] = np.maximum(completed - last_arrival, 0)[place]
     columns["error_ns"] = pa.array(np.maximum(error, 0), mask=error < 0)
     columns["fact"] = (error >= 0) & (wait >= error)
     return pa.table(columns)
+
+
+def _completed(first: NDArray[np.intp], end: NDArray[np.int64], waiting: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """When each instance was complete: the last end of members that waited then, or the first end if none did."""
+    latest = np.maximum.reduceat(np.where(waiting, end, np.iinfo(np.int64).min), first)
+    return np.where(np.logical_or.reduceat(waiting, first), latest, np.minimum.reduceat(end, first))
 
 
 def _known(values: Any, count: int) -> NDArray[np.int64]:

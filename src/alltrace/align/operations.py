@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from alltrace.trace.arrays import coded, integers
 
 MATCHED_COLUMNS = (
-    "start", "end", "api_start", "api_end", "device", "stream", "communicator", "op", "datatype", "bytes", "peer", "group_rank",
-    "group_size", "sequence", "evidence",
+    "start", "end", "api_start", "api_end", "wait_start", "device", "stream", "communicator", "op", "datatype", "bytes", "peer",
+    "tag", "group_rank", "group_size", "sequence", "evidence",
 )  # fmt: skip
 """The columns of `collectives` by which operations are matched."""
 
@@ -27,7 +27,7 @@ class OperationTimes(NamedTuple):
         start: Start on the device, or of the call of an MPI operation, in the time of the rank's files, ns; -1 if unknown.
         end: End, likewise.
         matchable: Whether both are known and the operation has a name and a communicator of more than one rank, bool.
-        calls_only: The number of operations known by their call alone, which cannot be members.
+        calls_only: The number of operations that cannot be members: their kernel, end or communicator is not known.
         sequence: The profiler's sequence number, -1 without one.
     """
 
@@ -47,6 +47,8 @@ def operation_times(table: Any) -> OperationTimes:
         return np.where(on_host, integers(table.column(call), -1), integers(table.column(device), -1))
 
     timed = np.where(on_host, _both(table, "api_start", "api_end"), _both(table, "start", "end"))
+    # a message is no operation of another communicator than its own
+    timed &= ~(pc.is_valid(table.column("tag")).to_numpy() & pc.is_null(table.column("communicator")).to_numpy())
     several = integers(table.column("group_size"), -1) != 1
     named: NDArray[np.bool_] = pc.is_valid(table.column("op")).to_numpy()
     start, end = either("start", "api_start"), either("end", "api_end")

@@ -41,6 +41,7 @@ class Member(NamedTuple):
         size: Bytes, -1 if unknown.
         start: Start on the common clock, ns; likewise `end`.
         meets: Whether no member can leave the operation before the last has arrived.
+        way: Of a message of MPI, which a sender need not wait for, 1 for a send and -1 for a receive; else 0.
         number: Sequence number, -1 without one.
         clock: What is equal for members whose times can be compared.
         error_ns: How far the common clock may be off for this member.
@@ -52,6 +53,7 @@ class Member(NamedTuple):
     start: Floats
     end: Floats
     meets: Flags
+    way: Int64
     number: Int64
     clock: int
     error_ns: float
@@ -65,6 +67,7 @@ class Member(NamedTuple):
             start=self.start[rows],
             end=self.end[rows],
             meets=self.meets[rows],
+            way=self.way[rows],
             number=self.number[rows],
         )
 
@@ -135,7 +138,8 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
     if scatter_ns is None and n == m and (reference.op == own.op).all():
         near = np.abs(reference.end - own.end) < _FARTHEST_NS
         own = _moved(reference, own) if comparable else own
-        lawful = (_lawful(reference, own, np.arange(n)) & (own.op >= 0)) | _close(reference, own) if comparable else near
+        ordered = (own.op >= 0) | (own.way != 0)
+        lawful = (_lawful(reference, own, np.arange(n)) & ordered) | _close(reference, own) if comparable else near
         if lawful.all() and (own.together or not comparable or _in_order(reference, own)):
             return np.arange(n), float(np.median(np.abs(reference.end - own.end)))
     if not comparable:
@@ -256,11 +260,15 @@ def _by_time(reference: Member, own: Member, first: Int64, second: Int64) -> Non
 
 
 def _lawful(reference: Member, own: Member, at: Int64) -> Flags:
-    """Whether neither of two operations ends before the other has started, where they are of those that meet."""
+    """Whether neither of two operations ends before the other has started, where they are of those that meet.
+
+    A receive does not end before its send has started.
+    """
     error = reference.error_ns + own.error_ns
     late, early = reference.start[at] > own.end + error, own.start > reference.end[at] + error
     lasting = (reference.end[at] > reference.start[at]) & (own.end > own.start)
-    return ~((late | early) & reference.meets[at] & own.meets & lasting)
+    broken = (late | early) & reference.meets[at] & own.meets & lasting
+    return ~(broken | (late & (own.way < 0)) | (early & (own.way > 0)))
 
 
 def _hurried(reference: Member, own: Member, at: Int64, late: Floats) -> Flags:

@@ -266,9 +266,9 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float]) -> Iterator[Ite
     named = distinct_rows(kinds.communicator, kinds.op)[1]
     messages = message_keys(kinds)
     for chosen, key in (
-        (kinds.synchronising & known, named),
+        (kinds.synchronising & known & ~kinds.early, named),
         (messages >= 0, messages),
-        (~kinds.synchronising & (kinds.paired == 0) & (messages < 0) & known, named),
+        ((~kinds.synchronising | kinds.early) & (kinds.paired == 0) & (messages < 0) & known, named),
     ):
         if chosen.any():
             ends = _ends(timelines, shift, chosen, key)

@@ -41,7 +41,7 @@ class RunMatching(NamedTuple):
         score: How sure it is which ranks communicate, from 0 to 1; None if there is no communication.
         reason: One sentence why the score is too low to rely on; None if it is not.
         rows: For each rank the rows of its `collectives`.
-        rooted: Whether there are operations whose members do not all wait for the last to arrive.
+        rooted: Whether there are operations whose members do not all wait for the last to arrive, or not from their own arrival on.
         doubted: For each rank whose times are in doubt, and that is therefore not matched, the reason.
         log_matches: How NCCL's logs fit each rank.
     """
@@ -117,6 +117,7 @@ def match_run(
     if not matching.members:
         reason = _NO_MEMBERS if len(ranks) > 1 else NOTHING_TO_ALIGN
         solution = replace(solution, clocks=(), stamp_errors_ns={}, notes=(reason,))
+    kinds = matching.timelines.kinds
     result = RunMatching(
         solution=solution,
         groups=matching.groups,
@@ -125,7 +126,7 @@ def match_run(
         score=matching.score,
         reason=matching.reason,
         rows=matching.timelines.rows,
-        rooted=bool(matching.timelines.kinds.directed.any()),
+        rooted=bool((kinds.directed | kinds.early | (kinds.tag != -1)).any()),
         doubted=doubted,
     )
     if joined is None:

@@ -55,7 +55,7 @@ class Alignment:
         components: For each rank the number of its component: ranks of equal number are connected by evidence.
         errors_ns: For each rank half of the 95 % interval of its clock, or None with too little evidence.
         shared: For each rank the number of its clock: ranks with one number have no error against each other.
-        rooted: Whether there are operations that a root begins or ends, whose members do not all wait for the last to arrive.
+        rooted: Whether there are operations whose members do not all wait for the last to arrive, or not from their own arrival on.
         rows: For each rank the rows of its `collectives`.
         steps_notes: What a reader of the steps must know.
         log_matches: How NCCL's logs fit each rank.

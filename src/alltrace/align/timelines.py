@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from alltrace.align.members import DIRECTED
 from alltrace.align.nccl_names import ALL_TO_ALL, RECV, SEND, SEND_RECV, SYNCHRONISING
 from alltrace.align.operations import operation_times
 from alltrace.trace.arrays import Int64, integers
-from alltrace.trace.distinct import distinct, distinct_rows
+from alltrace.trace.distinct import distinct, distinct_rows, rows_by
 
 Flags = NDArray[np.bool_]
 
@@ -32,7 +33,8 @@ MOST_IN_MEMORY = 1 << 20
 _ALIKE = ("communicator", "op", "datatype", "stream", "peer", "group_rank", "group_size")
 """The columns that are equal for operations of one kind, in addition to device and size."""
 _SIZES, _OTHER_SIZES = 128, 17
-"""How many sizes are kept as they are, and a prime number: all others count as their remainders by it."""
+"""How many sizes or tags are kept as they are, and a prime number: all others count as their remainders by it."""
+ANY_TAG = -(1 << 31)
 _TABLES_AT_ONCE = 256
 
 
@@ -68,9 +70,12 @@ class Kinds:
         exchanging: Whether it is a kernel that sends or receives or both, bool. One of a known communicator has one peer.
         all_to_all: Whether every member sends something to every other, bool.
         directed: Whether not all members wait for all others, bool.
+        tag: Of a message of MPI its tag, or a number that some tags share; `ANY_TAG` for one that takes any; -1 for others.
+        early: Whether its call of MPI only begins it, so that its end tells nothing of others, bool.
         count: The operations of the kind.
         part: Operations of a communicator are in order within a part of this number.
         names: Communicators' identities.
+        ops: What operations are called.
     """
 
     member: Int64
@@ -86,16 +91,19 @@ class Kinds:
     exchanging: Flags
     all_to_all: Flags
     directed: Flags
+    tag: Int64
+    early: Flags
     count: Int64
     part: Int64
     names: list[str]
+    ops: list[str]
 
     def __len__(self) -> int:
         return len(self.member)
 
     def take(self, rows: Int64) -> Kinds:
         """Some of them, in the order of `rows`."""
-        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "names"}
+        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("names", "ops")}
         return replace(self, **{name: column[rows] for name, column in columns.items()})
 
 
@@ -126,6 +134,7 @@ class Timelines:
     ) -> None:
         self._table_of, self._most = table_of, most
         self._sizes: dict[int, int] = {}
+        self._tags: dict[int, int] = {-1: -1, ANY_TAG: ANY_TAG}
         self._in_memory: OrderedDict[int, dict[int, MemberTimes]] = OrderedDict()
         self._operations = 0
         self._first_kind: dict[int, int] = {}
@@ -138,7 +147,7 @@ class Timelines:
         for rank in ranks:
             table = table_of(rank)
             self.rows[rank] = table.num_rows
-            decoded = _decoded(table, self._coarse)
+            decoded = self._decoded(table)
             self.calls_only += decoded.calls_only
             if not len(decoded.row):
                 continue
@@ -146,7 +155,7 @@ class Timelines:
             first = np.zeros(kinds.shape[1], np.int64)
             first[code[::-1]] = np.arange(len(code))[::-1]
             chosen = table.select(_ALIKE).take(pa.array(decoded.row[first]))
-            others = {"bytes": kinds[1], "rank": np.full(len(first), rank)}
+            others = {"bytes": kinds[1], "tag": kinds[2], "early": kinds[3], "rank": np.full(len(first), rank)}
             for name, values in others.items():
                 chosen = chosen.append_column(name, pa.array(values))
             tables.append(chosen)
@@ -176,7 +185,7 @@ class Timelines:
         """The operations of a member."""
         rank, device = divmod(member, self.devices)
         if rank not in self._in_memory:
-            decoded = _decoded(self._table_of(rank), self._coarse)
+            decoded = self._decoded(self._table_of(rank))
             code = distinct_rows(*decoded.alike)[1]
             self._hold(rank, _by_device(decoded, code + self._first_kind[rank]))
         self._in_memory.move_to_end(rank)
@@ -200,13 +209,8 @@ class Timelines:
             _, old = self._in_memory.popitem(last=False)
             self._operations -= sum(len(t.row) for t in old.values())
 
-    def _coarse(self, sizes: Int64) -> Int64:
-        """The sizes; where a run has many, those that come late are put together."""
-        values, place = distinct(sizes)
-        for size in values.tolist():
-            if len(self._sizes) < _SIZES:
-                self._sizes.setdefault(size, size)
-        return np.array([self._sizes.get(s, -2 - s % _OTHER_SIZES) for s in values.tolist()], np.int64)[place]
+    def _decoded(self, table: pa.Table) -> _Decoded:
+        return _decoded(table, lambda sizes: _coarse(sizes, self._sizes), lambda tags: _coarse(tags, self._tags))
 
 
 class NamedTimelines:
@@ -242,6 +246,15 @@ class NamedTimelines:
 AnyTimelines = Timelines | NamedTimelines
 
 
+def _coarse(values: Int64, known: dict[int, int]) -> Int64:
+    """Sizes or tags; where a run has many, those that come late are put together."""
+    own, place = distinct(values)
+    for value in own.tolist():
+        if len(known) < _SIZES:
+            known.setdefault(value, value)
+    return np.array([known.get(v, -2 - v % _OTHER_SIZES) for v in own.tolist()], np.int64)[place]
+
+
 class _Decoded(NamedTuple):
     """The operations of a rank's table that can be members of an instance, by their end."""
 
@@ -250,11 +263,11 @@ class _Decoded(NamedTuple):
     sequence: Int64
     row: Int64
     alike: list[Int64]
-    """Device, size, and the columns of `_ALIKE`."""
+    """Device, size, tag, whether the call only begins it, and the columns of `_ALIKE`."""
     calls_only: int
 
 
-def _decoded(table: pa.Table, coarse: Callable[[Int64], Int64]) -> _Decoded:
+def _decoded(table: pa.Table, size_of: Callable[[Int64], Int64], tag_of: Callable[[Int64], Int64]) -> _Decoded:
     times = operation_times(table)
     row = np.flatnonzero(times.matchable)
     row = row[np.argsort(times.end[row], kind="stable")]
@@ -265,7 +278,10 @@ def _decoded(table: pa.Table, coarse: Callable[[Int64], Int64]) -> _Decoded:
     device = numbers("device") if "device" in table.column_names else np.zeros(len(row), np.int64)
     known = np.unique(device[device >= 0])
     place = np.maximum(np.searchsorted(known, device), 0)  # calls of the host are the first device's
-    alike = [place, coarse(numbers("bytes")), *(numbers(name) for name in _ALIKE)]
+    message = pc.is_valid(table.column("tag")).to_numpy()[row]
+    tag = np.where(message, np.where(numbers("tag") < 0, ANY_TAG, numbers("tag")), -1)
+    early = pc.is_valid(table.column("wait_start")).to_numpy()[row].astype(np.int64)
+    alike = [place, size_of(numbers("bytes")), tag_of(tag), early, *(numbers(name) for name in _ALIKE)]
     return _Decoded(times.start[row], times.end[row], times.sequence[row], row, alike, times.calls_only)
 
 
@@ -288,7 +304,9 @@ def _kinds(
     none = np.zeros(0, np.int64)
     if not tables:
         flags = np.zeros(0, np.bool_)
-        return Kinds(none, none, none, none, none, none, none, none, flags, none, flags, flags, flags, none, none, [])
+        return Kinds(
+            none, none, none, none, none, none, none, none, flags, none, flags, flags, flags, none, flags, none, none, [], []
+        )
     whole = _in_one(tables)
 
     def numbers(name: str) -> Int64:
@@ -303,9 +321,9 @@ def _kinds(
     names, communicator = numbered("communicator")
     ops, op = numbered("op")
     member = numbers("rank") * most_devices + np.concatenate(devices)
-    size, peer = numbers("group_size"), numbers("peer")
+    size, peer = numbers("group_size"), numbers("peer").copy()
     shown = (communicator < 0) | (peer >= 0)
-    return Kinds(
+    kinds = Kinds(
         member=member,
         communicator=communicator,
         op=op,
@@ -319,10 +337,38 @@ def _kinds(
         exchanging=np.array([*(o == SEND_RECV for o in ops), False])[op] & shown,
         all_to_all=np.array([*(o == ALL_TO_ALL for o in ops), False])[op],
         directed=np.array([*(o in DIRECTED for o in ops), False])[op],
+        tag=numbers("tag").copy(),
+        early=numbers("early").astype(np.bool_),
         count=np.concatenate(counts),
         part=np.zeros(len(member), np.int64),
         names=[n or "" for n in names],
+        ops=[n or "" for n in ops],
     )
+    _name_senders(kinds)
+    return kinds
+
+
+def _name_senders(kinds: Kinds) -> None:
+    """Fill sender and tag of receives that take messages from any member or with any tag, where just those messages are left."""
+    messages = kinds.tag != -1
+    lacking = np.flatnonzero(messages & (kinds.paired < 0) & ((kinds.peer < 0) | (kinds.tag == ANY_TAG)))
+    keys = kinds.communicator, kinds.group_rank, kinds.peer, kinds.tag
+    for rows in rows_by(distinct_rows(*(key[lacking] for key in keys))[1]).values():
+        mine = lacking[rows]
+        communicator, own, peer, tag = (int(key[mine[0]]) for key in keys)
+        here = messages & (kinds.communicator == communicator)
+        sends = here & (kinds.paired > 0) & (kinds.peer == own)
+        sends &= ((kinds.group_rank == peer) | (peer < 0)) & ((kinds.tag == tag) | (tag == ANY_TAG))
+        left: dict[tuple[int, int], int] = {}
+        for row in np.flatnonzero(sends).tolist():
+            key = int(kinds.group_rank[row]), int(kinds.tag[row])
+            left[key] = left.get(key, 0) + int(kinds.count[row])
+        for sender, number in left:
+            taken = here & (kinds.paired < 0) & (kinds.group_rank == own) & (kinds.peer == sender) & (kinds.tag == number)
+            left[sender, number] -= int(kinds.count[taken].sum())
+        candidates = [key for key, count in left.items() if count]
+        if len(candidates) == 1 and left[candidates[0]] == kinds.count[mine].sum():
+            kinds.peer[mine], kinds.tag[mine] = candidates[0]
 
 
 def _group_ranks(member: Int64, communicator: Int64, recorded: Int64, size: Int64) -> Int64:
@@ -356,7 +402,7 @@ def message_keys(kinds: Kinds) -> Int64:
         own, peer = kinds.group_rank[rows], kinds.peer[rows]
         both = kinds.exchanging[rows]
         sends = np.where(both, own < peer, kinds.paired[rows] > 0)
-        size = np.where(both, -1, kinds.size[rows])
+        size = np.where(both | (kinds.tag[rows] != -1), -1, kinds.size[rows])  # a receive of MPI takes what is smaller, too
         ends = np.where(sends, own, peer), np.where(sends, peer, own)
-        result[rows] = distinct_rows(kinds.communicator[rows], *ends, size, both.astype(np.int64))[1]
+        result[rows] = distinct_rows(kinds.communicator[rows], *ends, size, kinds.tag[rows], both.astype(np.int64))[1]
     return result

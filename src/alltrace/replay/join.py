@@ -167,7 +167,7 @@ def join(parts: Sequence[RankGraph], members: Any, steps: Any = None, sharing: S
     sizes = [len(p.when) for p in parts]
     base = 1 + np.concatenate(([0], np.cumsum(sizes)))[:-1].astype(np.int64) if parts else np.empty(0, np.int64)
     begin = min((int(p.when[0]) for p in parts), default=0)
-    instance, arrival, end, off_ns = _members(parts, base, members)
+    instance, arrival, wait, end, off_ns = _members(parts, base, members)
     when = np.concatenate(([begin], *(p.when for p in parts))).astype(np.int64)
     found, place = np.unique(instance, return_inverse=True)
     last = np.full(len(found), np.iinfo(np.int64).min)
@@ -175,7 +175,7 @@ def join(parts: Sequence[RankGraph], members: Any, steps: Any = None, sharing: S
     joint = len(when) + np.arange(len(found))
     when = np.concatenate((when, last))
     of_others = _waits_of_others(parts, base, sharing)
-    arcs = _Arcs(sum(len(p.source) + 1 for p in parts) + 2 * len(arrival) + len(of_others[0]))
+    arcs = _Arcs(sum(len(p.source) + 1 for p in parts) + 3 * len(arrival) + len(of_others[0]))
     arcs.add(of_others[0], of_others[1], fixed=of_others[2])
     for part, low in zip(parts, base.tolist(), strict=True):
         arcs.add(part.source + low, part.target + low, fixed=part.fixed_ns, idle=part.idle_ns, host=part.host_ns, work=part.work_ns)
@@ -188,11 +188,14 @@ def join(parts: Sequence[RankGraph], members: Any, steps: Any = None, sharing: S
     np.maximum.at(latest, end, last[place])
     early = latest[end] - when[end]
     close = (off_ns >= 0) & (early <= np.maximum(np.maximum(_CLOSE_NS, off_ns), _CLOSE_SHARE * (when[end] - when[arrival])))
-    waiting = np.flatnonzero(close | (when[end] >= last[place]))
+    # who asks for the end only when all have arrived does not wait for them
+    waiting = np.flatnonzero((close | (when[end] >= last[place])) & (when[wait] <= last[place]))
     spent = np.maximum(when[end] - latest[end], 0)[waiting]
     arcs.add(joint[place[waiting]], end[waiting], work=spent, instance=instance[waiting])
     alone = np.setdiff1d(np.arange(len(end)), waiting)
-    arcs.add(arrival[alone], end[alone], work=(when[end] - when[arrival])[alone], instance=instance[alone])
+    arcs.add(wait[alone], end[alone], work=(when[end] - when[wait])[alone], instance=instance[alone])
+    later = waiting[wait[waiting] != arrival[waiting]]
+    arcs.add(wait[later], end[later])
     graph = make_graph(len(when), arcs.source, arcs.target, when)
     rank = np.repeat(np.array([-1, *(p.rank for p in parts), -1], np.int32), [1, *sizes, len(found)])
     kind = np.concatenate(([HOST], *(p.kind for p in parts), np.full(len(found), TRANSFER))).astype(np.int8)
@@ -246,8 +249,8 @@ class _Arcs:
         return self._columns.pop(name)[order]
 
 
-def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int64, Int64, Int64, Int64]:
-    """Instance, node of arrival, node of end, and how far the clocks may be off; for the members with nodes.
+def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int64, Int64, Int64, Int64, Int64]:
+    """Instance, nodes of arrival, of its wait and of its end, and how far the clocks may be off; for the members with nodes.
 
     The last is -1 for members that do not wait for the last to arrive, and 0 if it is not known.
     """
@@ -255,7 +258,7 @@ def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int
     awaited, last = (members.column(c).to_numpy() for c in ("awaited_rank", "last_rank"))
     waits = members.column("synchronising").to_numpy().astype(bool) | (awaited == last)
     off_ns = np.where(waits, integers(members.column("error_ns"), 0), -1)
-    arrival, end = np.full(len(columns[0]), -1, np.int64), np.full(len(columns[0]), -1, np.int64)
+    arrival, wait, end = (np.full(len(columns[0]), -1, np.int64) for _ in range(3))
     by_rank = rows_by(columns[1])
     for part, low in zip(parts, base.tolist(), strict=True):
         order = np.argsort(part.member_row, kind="stable")
@@ -266,9 +269,10 @@ def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int
         at = np.minimum(np.searchsorted(rows, columns[2][own]), len(rows) - 1)
         fits = rows[at] == columns[2][own]
         arrival[own[fits]] = part.member_arrival[order[at[fits]]] + low
+        wait[own[fits]] = part.member_wait[order[at[fits]]] + low
         end[own[fits]] = part.member_end[order[at[fits]]] + low
     there = arrival >= 0
-    return columns[0][there], arrival[there], end[there], off_ns[there]
+    return columns[0][there], arrival[there], wait[there], end[there], off_ns[there]
 
 
 def _waits_of_others(parts: Sequence[RankGraph], base: Int64, sharing: Sequence[Collection[int]]) -> tuple[Int64, Int64, Int64]:

@@ -66,6 +66,7 @@ class RankGraph:
         cell_count: Their number.
         member_row: For each matched operation the row of `collectives`.
         member_arrival: Its node of arrival.
+        member_wait: The node from which it waits: that of its arrival, or of the call that completes what it only began then.
         member_end: Its node of end.
         tracks: For each track its (device, stream).
         elsewhere: The nodes at which a wait of the host ends that was for another device of its process.
@@ -90,6 +91,7 @@ class RankGraph:
     cell_count: Int32
     member_row: Int64
     member_arrival: Int64
+    member_wait: Int64
     member_end: Int64
     tracks: list[tuple[int, int]]
     elsewhere: Int64
@@ -130,28 +132,49 @@ def rank_graph(rank: Rank, matched: Int64) -> RankGraph:
     matched = np.unique(matched)
     work, waits = read(rank, matched)
     meetings, unplaced = _host_meetings(rank, matched, {r for rows in work.rows.values() for r in rows})
-    graph = _Builder(rank.rank, work, waits, meetings, unplaced, of_host=rank.host_work is not None).build()
+    graph = _Builder(rank.rank, work, waits, meetings, unplaced, _begun(rank, work), of_host=rank.host_work is not None).build()
     if rank.host_work is None:
         return graph
     # what nothing explains is a pause of the host that works
     return replace(graph, host_ns=graph.host_ns + graph.idle_ns, idle_ns=np.zeros_like(graph.idle_ns))
 
 
-def _host_meetings(rank: Rank, matched: Int64, placed: set[int]) -> tuple[list[tuple[int, int, int]], int]:
-    """Matched operations of the host: start, end, row; sorted by end. And the number of those of a device that are not placed."""
+def _host_meetings(rank: Rank, matched: Int64, placed: set[int]) -> tuple[list[tuple[int, int, int, int]], int]:
+    """Matched operations of the host: start, start of its wait, end, row; sorted by end.
+
+    And the number of those of a device that are not placed.
+    """
     import pyarrow as pa
 
     left = np.array([r for r in matched.tolist() if r not in placed], np.int64)
     if not len(left):
         return [], 0
-    table = rank.table("collectives", ("start", "api_start", "api_end")).take(pa.array(left))
-    start, begin, end = (integers(table.column(c), UNKNOWN) for c in ("start", "api_start", "api_end"))
+    table = rank.table("collectives", ("start", "api_start", "wait_start", "api_end")).take(pa.array(left))
+    start, begin, wait, end = (integers(table.column(c), UNKNOWN) for c in ("start", "api_start", "wait_start", "api_end"))
     found = [
-        (b, max(b, e), r)
-        for s, b, e, r in zip(start.tolist(), begin.tolist(), end.tolist(), left.tolist(), strict=True)
+        (b, max(b, w), max(b, w, e), r)
+        for s, b, w, e, r in zip(*(c.tolist() for c in (start, begin, wait, end, left)), strict=True)
         if s == UNKNOWN and b != UNKNOWN and e != UNKNOWN
     ]
-    return sorted(found, key=lambda m: (m[1], m[0], m[2])), int((start != UNKNOWN).sum())
+    return sorted(found, key=lambda m: (m[2], m[0], m[3])), int((start != UNKNOWN).sum())
+
+
+def _begun(rank: Rank, work: Work) -> dict[int, int]:
+    """For each operation that is waited for on its stream the earlier piece of work, on this stream too, that began it."""
+    import pyarrow as pa
+
+    if rank.host_work is None or not work.rows:
+        return {}
+    piece, row = np.array([(p, r) for p, rows in work.rows.items() for r in rows], np.int64).T
+    table = rank.table("collectives", ("api_start", "wait_start")).take(pa.array(row))
+    begin, wait = (integers(table.column(c), UNKNOWN) for c in ("api_start", "wait_start"))
+    found = {}
+    for p, r, at in zip(*(c[wait != UNKNOWN].tolist() for c in (piece, row, begin)), strict=True):
+        low = int(np.searchsorted(work.track, work.track[p]))
+        place = low + int(np.searchsorted(work.start[low:p], at))
+        if place < p and work.start[place] == at:
+            found[r] = place
+    return found
 
 
 class _Builder:
@@ -162,12 +185,13 @@ class _Builder:
         rank: int,
         work: Work,
         waits: Waits,
-        meetings: list[tuple[int, int, int]],
+        meetings: list[tuple[int, int, int, int]],
         unplaced: int,
+        begun: dict[int, int],
         *,
         of_host: bool,
     ) -> None:
-        self._of_host = of_host
+        self._of_host, self._begun = of_host, begun
         self._rank, self._work, self._waits, self._meetings, self._unplaced = rank, work, waits, meetings, unplaced
         self._arcs = _Arcs()
         w = work
@@ -211,7 +235,7 @@ class _Builder:
         end_of = ends[segment] if len(first) else segment
         self._segment_arcs(first, last, enters, end_of)
         self._host_arcs(end_of)
-        rows, arrive, leave = self._members(first[of_member], arrivals, ends[of_member])
+        members = self._members(first[of_member], arrivals, ends[of_member], end_of)
         launched = np.where(w.launch == UNKNOWN, w.start, w.launch)
         cells = self._cells(segment, ends)
         source, target, fixed, idle, host, spent = self._arcs.columns()
@@ -228,9 +252,7 @@ class _Builder:
             host,
             spent,
             *cells,
-            rows,
-            arrive,
-            leave,
+            *members,
             w.tracks,
             self._elsewhere,
             self._unplaced,
@@ -239,7 +261,7 @@ class _Builder:
     # the host
 
     def _host_moments(self) -> None:
-        """The host's nodes: its first moment, each wait's end, start and end of each meeting of hosts; sorted by time."""
+        """The host's nodes: its first moment, each wait's end, start, wait and end of each meeting of hosts; sorted by time."""
         w, waits = self._work, self._waits
         firsts = [int(w.start.min())] if len(w.start) else []
         firsts += [waits.first_call] if waits.first_call != UNKNOWN else []
@@ -247,13 +269,13 @@ class _Builder:
         begin = min(firsts, default=0)
         events = [(begin, 0, -1)]
         events += [(int(e), 1, n) for n, e in enumerate(waits.end.tolist())]
-        for n, (start, end, _) in enumerate(self._meetings):
-            events += [(start, 2, n), (end, 3, n)]
+        for n, (start, wait, end, _) in enumerate(self._meetings):
+            events += [(start, 2, n), *([(wait, 4, n)] if wait > start else []), (end, 5, n)]
         events.sort()
         self._events = events
         self._moment_ns = np.array([e[0] for e in events], np.int64)
         # what a launch is placed by: moments at which the host continues, not those at which it begins to wait
-        going = np.array([e[1] != 2 for e in events])
+        going = np.array([e[1] not in (2, 4) for e in events])
         self._going = np.flatnonzero(going)
 
     def _anchor(self, at: Int64) -> Int64:
@@ -267,10 +289,12 @@ class _Builder:
         waits, when = self._waits, self._moment_ns
         w = self._work
         for node, (_, kind, n) in enumerate(self._events):
-            if kind == 2:
-                start = self._meetings[n][0]
+            if kind in (2, 4):
+                start = self._meetings[n][0 if kind == 2 else 1]
                 last = self._anchor_before(start, node)
                 self._arcs.add(last, node, host=start - when[last])
+            elif kind == 5 and self._events[node - 1][:2] == self._events[node][:2]:
+                self._arcs.add(node - 1, node)  # one call completes several
         ends = [(node, n) for node, (_, kind, n) in enumerate(self._events) if kind == 1]
         if not ends:
             return
@@ -392,7 +416,7 @@ class _Builder:
         """The pieces that other streams or the host wait for; a segment ends with them."""
         w, waits = self._work, self._waits
         marked = np.zeros(len(w.start), np.bool_)
-        for others in (self._binding, self._told_by):
+        for others in (self._binding, self._told_by, np.array([*self._begun.values()], np.int64)):
             marked[others[others >= 0]] = True
         # of each track and wait of the host the last piece that it can have waited for, -1 for none
         self._awaited = np.full((len(w.tracks), len(waits.start)), -1, np.int64)
@@ -509,14 +533,14 @@ class _Builder:
         node = ends[segment[order[at]]]
         return names, node.astype(np.int32), code[at].astype(np.int32), spent, count.astype(np.int32)
 
-    def _members(self, pieces: Int64, arrivals: Int64, ends: Int64) -> tuple[Int64, Int64, Int64]:
-        """Row, arrival and end of every matched operation of the rank."""
+    def _members(self, pieces: Int64, arrivals: Int64, ends: Int64, end_of: Int64) -> tuple[Int64, Int64, Int64, Int64]:
+        """Row, arrival, wait and end of every matched operation of the rank."""
         found = [
-            (row, int(a), int(e))
+            (row, int(end_of[self._begun[row]] if row in self._begun else a), int(a), int(e))
             for piece, a, e in zip(pieces.tolist(), arrivals, ends, strict=True)
             for row in self._work.rows[piece]
         ]
-        node = {(e[1], e[2]): n for n, e in enumerate(self._events) if e[1] in (2, 3)}
-        found += [(row, node[2, n], node[3, n]) for n, (_, _, row) in enumerate(self._meetings)]
-        columns = np.array(found, np.int64).reshape(-1, 3)
-        return columns[:, 0], columns[:, 1], columns[:, 2]
+        node = {(e[1], e[2]): n for n, e in enumerate(self._events) if e[1] in (2, 4, 5)}
+        found += [(m[3], node[2, n], node.get((4, n), node[2, n]), node[5, n]) for n, m in enumerate(self._meetings)]
+        row, arrival, wait, end = np.array(found, np.int64).reshape(-1, 4).T
+        return row, arrival, wait, end

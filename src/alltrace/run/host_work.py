@@ -236,7 +236,8 @@ class HostWork:
         end[_of_process_groups(rows)] = integers(self._operations.column("end"))
         return _with(
             rows,
-            start=integers(pc.coalesce(rows.column("start"), rows.column("api_start"))),
+            # an operation that was only begun is there while it is waited for
+            start=integers(pc.coalesce(rows.column("start"), rows.column("wait_start"), rows.column("api_start"))),
             end=end,
             stream=self._streams(integers(rows.column("thread"), -1)),
         )

@@ -68,7 +68,7 @@ SHARED_TABLES: dict[str, Table] = {table.name: table for table in (MEMBERS, STEP
 ALIGNED_TABLES = ("collectives", MEMBERS.name, STEPS.name)
 """All tables that come from the alignment."""
 
-_VERSION = 4
+_VERSION = 5
 
 
 class Overlay(NamedTuple):

@@ -38,7 +38,7 @@ def waits_of(run: Run) -> dict[int, Merged]:
     members = matched(run)
     if members is None:
         return {}
-    sets = merge_by_track(members["rank"], members["start"], members["start"] + members["wait_ns"])
+    sets = merge_by_track(members["rank"], members["wait_start"], members["wait_start"] + members["wait_ns"])
     return {r.rank: sets.get(r.rank, NOTHING) for r in run.ranks}
 
 
@@ -112,15 +112,15 @@ class Certainty:
 def matched(run: Run) -> dict[str, Any] | None:
     """All members of matched instances: arrays of n, `instance`, `rank`, `row`, `start`, `end` (aligned), `last_rank`, `wait_ns`.
 
-    A wait that the clocks' error could explain is 0. `last_rank` is the rank that the member waits for.
+    A wait that the clocks' error could explain is 0; it is from `wait_start` on. `last_rank` is the rank that the member waits for.
     """
     if run.overlay is None:
         return None
     if run.overlay.facts.get("rooted"):  # who waits for whom depends on what the operations are
         table = Aligned(run).members
         fact = table.column("fact").to_numpy(zero_copy_only=False)
-        named = {"last_rank": "awaited_rank", "start": "arrival_ns"}
-        needed = ("instance", "rank", "row", "start", "end", "last_rank")
+        named = {"last_rank": "awaited_rank", "start": "arrival_ns", "wait_start": "wait_start_ns"}
+        needed = ("instance", "rank", "row", "start", "end", "wait_start", "last_rank")
         values = {name: table.column(named.get(name, name)).to_numpy().astype(np.int64) for name in needed}
         return values | {"wait_ns": np.where(fact, table.column("wait_ns").to_numpy(), 0)}
     from alltrace.run.parquet import read_parquet
@@ -134,7 +134,7 @@ def matched(run: Run) -> dict[str, Any] | None:
         if number in clocks:
             start[own], end[own] = clocks[number].apply(start[own]), clocks[number].apply(end[own])
     if not len(instance):
-        return {"instance": instance, "rank": rank, "row": row, "start": start, "end": end, "last_rank": rank, "wait_ns": start}
+        return dict.fromkeys(("instance", "rank", "row", "start", "end", "wait_start", "last_rank", "wait_ns"), instance)
     firsts = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
     counts = np.diff(np.append(firsts, len(instance)))
     arrival = np.repeat(np.maximum.reduceat(start, firsts), counts)
@@ -145,5 +145,5 @@ def matched(run: Run) -> dict[str, Any] | None:
     certainty = Certainty(run.overlay)
     least = [certainty.least_ns(key >> 32, key & 0xFFFFFFFF) for key in pairs.tolist()]
     error = np.array([-1 if n is None else n for n in least], np.int64)[pair]
-    facts_of = {"instance": instance, "rank": rank, "row": row, "start": start, "end": end, "last_rank": last}
+    facts_of = {"instance": instance, "rank": rank, "row": row, "start": start, "end": end, "wait_start": start, "last_rank": last}
     return facts_of | {"wait_ns": np.where((error >= 0) & (wait >= error), wait, 0)}

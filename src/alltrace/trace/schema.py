@@ -203,7 +203,9 @@ _EVENT_TABLES = (
         (
             _c("start", "time", "start on the device; null if only the call is known"),
             _c("end", "time", "end on the device"),
-            _c("api_start", "time", "start of the call"), _c("api_end", "time", "end of the call"),
+            _c("api_start", "time", "start of the call"),
+            _c("api_end", "time", "end of the call; of an MPI call that only begins an operation the end of the call that completes it"),
+            _c("wait_start", "time", "start of the call that completes what an MPI call only began; null where one call does both"),
             _PROCESS, _THREAD, _DEVICE, _STREAM,
             _c("communicator", "name", "identity of the communicator, equal on all its ranks where that is known"),
             _c("op", "name", "operation: AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll, Send, Recv, ..."),
@@ -211,6 +213,7 @@ _EVENT_TABLES = (
             _c("bytes", "int64", "message size of this rank", "bytes"),
             _c("count", "int64", "elements"), _c("datatype", "name", "element type"),
             _c("peer", "int32", "peer of a send or receive, as a rank of the communicator"),
+            _c("tag", "int64", "tag of an MPI message; below 0 if a receive takes any"),
             _c("root", "int32", "root of a rooted operation, as a rank of the communicator"),
             _c("group_rank", "int32", "this rank's number in the communicator"),
             _c("group_size", "int32", "ranks of the communicator"),

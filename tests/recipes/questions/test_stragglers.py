@@ -36,7 +36,7 @@ def question(seed):
                 "row": instance,
                 "awaited_rank": last,
                 "wait_ns": arrival.max() - a,
-                "arrival_ns": a,
+                "wait_start_ns": a,
                 "awaited_ns": arrival.max(),
             }
             for r, a in zip(ranks.tolist(), arrival.tolist(), strict=True)

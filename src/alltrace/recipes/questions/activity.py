@@ -116,8 +116,8 @@ def _waiting(run: RunFacts, edges: Any) -> dict[int, Any]:
     """The ns of each bin in which a rank waits, int64 array, for each rank with a matched operation."""
     if run.alignment is None or not run.alignment.members.num_rows:
         return {}
-    members = run.alignment.members.select(["rank", "arrival_ns", "wait_ns", "fact"])
-    rank, start, wait = (members.column(c).to_numpy().astype(np.int64) for c in ("rank", "arrival_ns", "wait_ns"))
+    members = run.alignment.members.select(["rank", "wait_start_ns", "wait_ns", "fact"])
+    rank, start, wait = (members.column(c).to_numpy().astype(np.int64) for c in ("rank", "wait_start_ns", "wait_ns"))
     wait = np.where(members.column("fact").fill_null(False).to_numpy(), wait, 0)
     return {of[0]: bin_coverage_ns(merge(start[rows], start[rows] + wait[rows]), edges) for of, rows in by_track(rank)}
 

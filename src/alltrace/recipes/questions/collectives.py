@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.align.nccl_names import RECV, SEND
 from alltrace.recipes.analysis.expected_times import expected_ns
 from alltrace.recipes.analysis.inspector_records import SOURCE, Recorded, notes_on, of_trace, recorded, recorded_of
 from alltrace.recipes.analysis.unsized_operations import notes_on_sizes
@@ -181,9 +182,11 @@ class _Instances:
         self.first_ns, self.last_ns, self.end_ns = first_ns, last_ns, end_ns
         self.transfer = rows.column("transfer_ns").to_numpy()
         self.skew = last_ns - first_ns
-        self.whole = (self.members >= self.group_size) & (self.group_size > 0)
         self.exchanging = is_one_of(rows.column("evidence").cast("string"), (EXCHANGE,))
         self.op = np.array(rows.column("op").cast("string").fill_null("").to_pylist(), object)
+        message = np.isin(self.op, (SEND, RECV)) & (self.members > 1)  # of the sender and the receiver alone
+        self.whole = message | ((self.members >= self.group_size) & (self.group_size > 0))
+        self.op[message] = SEND
 
         def each(values: Any, how: Any) -> Any:
             return how.reduceat(values, first) if len(first) else values

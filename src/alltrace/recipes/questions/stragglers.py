@@ -178,7 +178,7 @@ class _Question:
         self._late: dict[int, Lateness] = {p.rank: p.table[1] for p in parts}
         self._members, self._steps, self._run = members, steps, run
         self._ranks = np.array([p.rank for p in parts], np.int64)
-        names = ("instance", "rank", "row", "awaited_rank", "wait_ns", "communicator", "arrival_ns", "awaited_ns")
+        names = ("instance", "rank", "row", "awaited_rank", "wait_ns", "communicator", "wait_start_ns", "awaited_ns")
         columns = [members.column(c).to_numpy().astype(np.int64) for c in names]
         fact = members.column("fact").to_numpy().astype(bool)
         of_ranks = np.isin(columns[1], self._ranks) & np.isin(columns[3], self._ranks)

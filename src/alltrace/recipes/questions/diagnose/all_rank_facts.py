@@ -379,7 +379,7 @@ class AllRankFacts:
         def column(name: str) -> NDArray[np.int64]:
             return np.asarray(pc.fill_null(table.column(name), 0).to_numpy(), np.int64)
 
-        rank, start, end, last = (column(c) for c in ("rank", "arrival_ns", "end", "awaited_ns"))
+        rank, start, end, last = (column(c) for c in ("rank", "wait_start_ns", "end", "awaited_ns"))
         step = np.full(len(rank), -1)
         waited, moved = np.zeros(len(rank), np.int64), np.zeros(len(rank), np.int64)
         rows = rows_by(rank)
