@@ -55,14 +55,14 @@ def _classes(a: float, b: float, shares: Sequence[Mapping[str, float] | None]) -
     if first is None or second is None:
         return ""
     changes = {name: second[name] * b - first[name] * a for name in _CLASSES}
-    told = sorted((n for n in _CLASSES if abs(changes[n]) >= _TELLS * a), key=lambda n: -abs(changes[n]))
-    if not told:
+    notable = sorted((n for n in _CLASSES if abs(changes[n]) >= _TELLS * a), key=lambda n: -abs(changes[n]))
+    if not notable:
         return ""
     named = ", ".join(
-        f"{n.replace('_', ' ')} {'+' if changes[n] > 0 else '-'}{amount(round(abs(changes[n])), 'ns', 3)}" for n in told
+        f"{n.replace('_', ' ')} {'+' if changes[n] > 0 else '-'}{amount(round(abs(changes[n])), 'ns', 3)}" for n in notable
     )
-    rest = max((abs(changes[n]) for n in _CLASSES if n not in told), default=0.0)
-    below = "" if len(told) == len(_CLASSES) else f"; all else at most {amount(round(rest), 'ns', 3)}"
+    rest = max((abs(changes[n]) for n in _CLASSES if n not in notable), default=0.0)
+    below = "" if len(notable) == len(_CLASSES) else f"; all else at most {amount(round(rest), 'ns', 3)}"
     return f" {named[0].upper()}{named[1:]}{below}."
 
 
@@ -83,9 +83,9 @@ def _map(rank: Rank, options: Options) -> pa.Table:
     work = gpu_work(rank)
     kernel = np.flatnonzero((work.kind == KERNEL) & (work.call >= 0))
     ranges = launch_spans(rank)
-    code, found = stems_of(rank, ranges.column("name"))
+    code, stems = stems_of(rank, ranges.column("name"))
     wanted = set(options["ranges"])
-    ranges = ranges.filter(pa.array(np.array([stem in wanted for stem in found], np.bool_)[code]))
+    ranges = ranges.filter(pa.array(np.array([stem in wanted for stem in stems], np.bool_)[code]))
     thread, start, end = (work.of_calls(column, kernel) for column in ("thread", "start", "end"))
     spans, start, end = on_one_line(ranges, thread, start, end)
     around = spans.innermost(start, end)
@@ -140,7 +140,7 @@ def replacements(rows: Sequence[Mapping[str, Any]], runs: Sequence[Run], **about
     alone = {side: {r["name"] for r in rows if r["what"] == "kernel" and r["verdict"] == f"only_{side}"} for side in "ab"}
     if not ranges or not all(alone.values()):
         return []
-    found: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+    by_range: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
     for side, run in zip("ab", runs, strict=True):
         try:
             launched = ask(run, _LAUNCHED, {"ranges": tuple(ranges)}, **about).table.to_pylist()
@@ -148,9 +148,9 @@ def replacements(rows: Sequence[Mapping[str, Any]], runs: Sequence[Run], **about
             return []
         for row in launched:
             if row["range"] is not None and row["kernel"] in alone[side]:
-                found.setdefault(row["range"], {"a": [], "b": []})[side].append(row)
+                by_range.setdefault(row["range"], {"a": [], "b": []})[side].append(row)
     return sorted(
-        (_replacement(name, sides, ranges[name]) for name, sides in found.items() if all(sides.values())),
+        (_replacement(name, sides, ranges[name]) for name, sides in by_range.items() if all(sides.values())),
         key=lambda row: (-max(row["time_a_ns"], row["time_b_ns"]), row["range"]),
     )
 
