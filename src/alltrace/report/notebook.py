@@ -79,10 +79,10 @@ def notebook(inputs: Sequence[str], name: str, recipes: Iterable[Question], cach
     `inputs`: what `alltrace.open` opens; written into the notebook as Python literals, with any characters. `name`:
     the name of the run. `recipes`: the recipes that it runs, in this order.
     """
-    given = [repr(i) for i in inputs] + ([f"cache_dir=Path({cache_dir!r})"] if cache_dir is not None else [])
+    arguments = [repr(i) for i in inputs] + ([f"cache_dir=Path({cache_dir!r})"] if cache_dir is not None else [])
     cells = [
         _markdown(f"# {literal(name)}\n\nEvery cell runs one recipe. Change its options, or run others: `alltrace recipe --list`."),
-        _code(_SETUP.replace("{inputs}", ", ".join(given))),
+        _code(_SETUP.replace("{inputs}", ", ".join(arguments))),
     ]
     for recipe in recipes:
         cells.append(_markdown(f"## {recipe.name}\n\n{described(recipe)}"))
@@ -90,7 +90,7 @@ def notebook(inputs: Sequence[str], name: str, recipes: Iterable[Question], cach
         if recipe.name == "operators":
             cells.append(_code("show('operators', by='module')"))
     cells += [_markdown("## SQL\n\nQuery the tables of all ranks."), _code(_SQL)]
-    made = {
+    document = {
         "cells": [{**cell, "id": hashlib.sha256(f"{n}".encode()).hexdigest()[:12]} for n, cell in enumerate(cells)],
         "metadata": {
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -99,7 +99,7 @@ def notebook(inputs: Sequence[str], name: str, recipes: Iterable[Question], cach
         "nbformat": 4,
         "nbformat_minor": 5,
     }
-    return json.dumps(made, indent=1, ensure_ascii=True) + "\n"
+    return json.dumps(document, indent=1, ensure_ascii=True) + "\n"
 
 
 def recipes_for(run: Run, wanted: Sequence[str] | None = None) -> list[Question]:
@@ -117,8 +117,8 @@ def recipes_for(run: Run, wanted: Sequence[str] | None = None) -> list[Question]
             if needed:
                 raise UsageError(f"{recipe.name} needs --{needed[0].replace('_', '-')}, so it cannot be in a notebook")
         return chosen
-    known = names()
-    order = [*(n for n in FIRST if n in known), *(n for n in known if n not in FIRST)]
+    every = names()
+    order = [*(n for n in FIRST if n in every), *(n for n in every if n not in FIRST)]
     return [r for r in map(find, order) if _can_ask(run, r)]
 
 
