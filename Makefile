@@ -10,7 +10,7 @@ export ALLTRACE_DATA ?= $(wildcard $(DATA))
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-all check lint typing unit slow slow-landing coverage coverage-core mutation sanitize fuzz docs site pictures bench clean
+.PHONY: help env demo test test-all check lint typing unit slow slow-landing coverage coverage-core mutation sanitize fuzz docs site pictures bench release clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,5 +97,9 @@ bench: env ## the benchmarks of docs/benchmarks.md, side by side with the peers
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python -m benchmarks
 
+release: env ## build, look at and try the archives of a release into dist/, with checksums and its part of the changelog
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'ziglang>=0.13'
+	$(BIN)/python -m tools.release $(RELEASE_OPTIONS)
+
 clean: ## remove the environment, what was built, caches and the demo
-	rm -rf $(VENV) build .cache .mypy_cache .ruff_cache .pytest_cache demo
+	rm -rf $(VENV) build dist .cache .mypy_cache .ruff_cache .pytest_cache demo

@@ -284,3 +284,23 @@ def test_two_runs_are_compared(run):
     assert result.answer.verdict
     with pytest.raises(UsageError, match="kernal"):
         alltrace.diff(run, run, what="kernal")
+
+
+def test_several_recipes_are_asked_together_and_one_that_cannot_answer_says_why(run):
+    kernels, memory, findings, overlap = run.recipe(["kernels", "memory", "diagnose", "overlap"])
+    assert kernels.to_pylist() == run.recipe("kernels").to_pylist()
+    assert overlap.to_pylist() == run.recipe("overlap").to_pylist()
+    assert findings.answer.verdict == run.recipe("diagnose").answer.verdict
+    assert (len(memory), list(memory)) == (0, [])
+    assert "no rank has `allocations`" in memory.notes[0]
+    assert [column.name for column in memory.answer.columns] == memory.to_arrow().column_names
+    (by_rank, spans) = run.recipe(["kernels", "breakdown"], ranks=0, by_rank=True, span="run")
+    assert by_rank.to_pylist() == run.recipe("kernels", ranks="0", by_rank=True).to_pylist()
+    assert spans.to_pylist() == run.recipe("breakdown", ranks=[0], span="run").to_pylist()
+    with pytest.raises(UsageError, match="unknown option of kernels, overlap 'by_rnk'; did you mean by_rank"):
+        run.recipe(["kernels", "overlap"], by_rnk=True)
+    with pytest.raises(UsageError, match="unknown recipe 'overlp'"):
+        run.recipe(["kernels", "overlp"])
+    with pytest.raises(UsageError, match="steps and skip_warmup work with one recipe at a time"):
+        run.recipe(["kernels"], steps="1")
+    assert run.recipe("kernels")[:1] == [run.recipe("kernels")[0]]

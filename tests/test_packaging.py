@@ -373,3 +373,24 @@ def test_the_wheel_serves_every_python_from_3_11_and_has_all_files(archives: tup
     imported = "import sys; sys.path.insert(0, sys.argv[1]); from alltrace.core import intervals; print(intervals.__file__)"
     done = subprocess.run([sys.executable, "-I", "-c", imported, str(tmp_path)], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == str(tmp_path / "alltrace/core/intervals.abi3.so")
+
+
+@pytest.mark.slow
+def test_the_line_that_the_documents_install_a_wheel_with_installs_it(archives: tuple[Path, Path], tmp_path: Path) -> None:
+    page = (_PROJECT / "docs" / "start.md").read_text(encoding="utf-8")
+    (line,) = [line for line in page.splitlines() if line.startswith("pip install") and ".whl" in line]
+    shutil.copy(archives[1], tmp_path)
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
+    (packages,) = (tmp_path / "env" / "lib").glob("*/site-packages")
+    for path in Path(sysconfig.get_path("purelib")).iterdir():  # what it needs is here already
+        if "alltrace" not in path.name and not (packages / path.name).exists():
+            (packages / path.name).symlink_to(path)
+    environment = {**os.environ, "PATH": f"{tmp_path / 'env' / 'bin'}:{os.environ['PATH']}", "PIP_NO_INDEX": "1"}
+    subprocess.run(["bash", "-ec", line], cwd=tmp_path, env=environment, check=True, capture_output=True)
+    # the archive has one compiled module, to save time, so nothing is analyzed here
+    programs = tmp_path / "env" / "bin"
+    assert "diagnose" in subprocess.run([programs / "alltrace", "--help"], check=True, capture_output=True, text=True).stdout
+    imported = "import alltrace.core.intervals as i; from alltrace.mcp.skill import skill_text as t; print(i.__file__, t()[:3])"
+    done = subprocess.run([programs / "python", "-I", "-c", imported], check=True, capture_output=True, text=True)
+    assert str(tmp_path) in done.stdout
+    assert done.stdout.endswith("---\n")

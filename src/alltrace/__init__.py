@@ -48,11 +48,12 @@ def diff(
     ranks: Sequence[int] | str | None = None,
     steps: str | None = None,
     skip_warmup: bool = False,
+    by_tree: bool = False,
 ) -> Result:
     """What differs between two runs that are open: whether B is faster, and by what (see `alltrace.api.diff`)."""
     from alltrace import api
 
-    return api.diff(run_a, run_b, what=what, ranks=ranks, steps=steps, skip_warmup=skip_warmup)
+    return api.diff(run_a, run_b, what=what, ranks=ranks, steps=steps, skip_warmup=skip_warmup, by_tree=by_tree)
 
 
 def __getattr__(name: str) -> type[OpenRun | Result]:

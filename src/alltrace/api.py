@@ -28,9 +28,12 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from alltrace.align.aligned import Aligned
-    from alltrace.recipes.base import Answer, CellValue, OptionValue
+    from alltrace.recipes.base import Answer, CellValue, OptionValue, Question
     from alltrace.recipes.questions.diagnose.cards import Card, Diagnosis
     from alltrace.recipes.row_stream import RowStream
+
+    Ranks = Sequence[int] | int | str | None
+    Names = list[str] | tuple[str, ...]
 
 _ROWS_SHOWN, _WIDTH = 20, 100
 _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)")
@@ -62,8 +65,11 @@ class Result:
     @overload
     def __getitem__(self, key: int) -> dict[str, CellValue]: ...
 
-    def __getitem__(self, key: str | int) -> list[CellValue] | dict[str, CellValue]:
-        """The values of the column of that name, or the row of that number.
+    @overload
+    def __getitem__(self, key: slice) -> list[dict[str, CellValue]]: ...
+
+    def __getitem__(self, key: str | int | slice) -> list[CellValue] | dict[str, CellValue] | list[dict[str, CellValue]]:
+        """The values of the column of that name, the row of that number, or the rows of a slice.
 
         Raises:
             KeyError: There is no such column.
@@ -75,6 +81,8 @@ class Result:
                 raise KeyError(f"there is no column {key!r}; expected one of {', '.join(table.column_names)}")
             values: list[CellValue] = table.column(key).to_pylist()
             return values
+        if isinstance(key, slice):
+            return self.to_pylist()[key]
         if not -len(self) <= key < len(self):
             raise IndexError(f"row {key} of {len(self)}")
         row: dict[str, CellValue] = table.slice(key % len(self), 1).to_pylist()[0]
@@ -235,7 +243,7 @@ class OpenRun(Run):
 
         return aligned(self, jobs=jobs)
 
-    def table(self, table: str, ranks: Sequence[int] | str | None = None) -> duckdb.DuckDBPyRelation:
+    def table(self, table: str, ranks: Ranks = None) -> duckdb.DuckDBPyRelation:
         """The canonical `table` of all ranks as a DuckDB relation (see `Run.table`); for `collectives` the run is aligned first."""
         if table == "collectives" and self.overlay is None:
             self.aligned()
@@ -272,38 +280,75 @@ class OpenRun(Run):
             self.aligned()
         return super().connect(tables, ids=ids)
 
+    @overload
+    def recipe(
+        self, name: str, /, *, ranks: Ranks = None, steps: str | None = None, skip_warmup: bool = False, **options: OptionValue
+    ) -> Result: ...
+
+    @overload
+    def recipe(
+        self, name: Names, /, *, ranks: Ranks = None, steps: str | None = None, skip_warmup: bool = False, **options: OptionValue
+    ) -> list[Result]: ...
+
     def recipe(
         self,
-        name: str,
+        name: str | Names,
         /,
         *,
-        ranks: Sequence[int] | str | None = None,
+        ranks: Ranks = None,
         steps: str | None = None,
         skip_warmup: bool = False,
         **options: OptionValue,
-    ) -> Result:
-        """The answer of the recipe called `name`.
+    ) -> Result | list[Result]:
+        """The answer of the recipe called `name`; of several, a list of their answers, with each table of a rank read once.
 
         Args:
-            name: A recipe's name; `stats:NAME` for nsys' report of that name.
+            name: A recipe's name; `stats:NAME` for nsys' report of that name. Or a list of recipes: one that cannot answer has
+                no rows, and a note with the reason.
             ranks: The ranks to ask, as numbers or as a text such as `0-3,8`; None for all.
             steps: The steps to count, such as `10:50` for 10 to 49, `10:`, `:50` or `10`; None for the whole run.
             skip_warmup: Leave out warm-up steps, and time outside of steps.
-            options: The recipe's options.
+            options: The recipe's options; of several, each goes to those that have it.
 
         Raises:
-            UsageError: The recipe, option, rank or step does not exist.
+            UsageError: The recipe, option, rank or step does not exist; or several recipes are asked of some steps.
         """
         from alltrace.recipes.registry import find
 
-        answer = self._answer(name, ranks, steps, skip_warmup, options)
-        question = find(name)
+        if isinstance(name, str):
+            return self._result(find(name), self._answer(name, ranks, steps, skip_warmup, options))
+        if steps is not None or skip_warmup:
+            raise UsageError("steps and skip_warmup work with one recipe at a time; ask each by its name")
+        return self._results([find(each) for each in name], ranks, options)
+
+    def _results(self, questions: Sequence[Question], ranks: Ranks, options: dict[str, OptionValue]) -> list[Result]:
+        """The results of several recipes, asked together."""
+        from alltrace.recipes.base import Answer
+        from alltrace.recipes.execution.ask_all import ask_all
+
+        own = [{o.name: options[o.name] for o in question.options if o.name in options} for question in questions]
+        for option in options:
+            if not any(option in of for of in own):
+                named = ", ".join(question.name for question in questions)
+                raise UsageError.unknown(f"option of {named}", option, {o.name for q in questions for o in q.options})
+        with _in_python():
+            replies = ask_all(self, list(zip(questions, own, strict=True)), ranks=_numbers(ranks))
+        results = []
+        for question, reply in zip(questions, replies, strict=True):
+            columns = question.answer_columns(next(question.option_sets()))
+            results.append(self._result(question, reply.answer or Answer.of([], columns, (reply.skipped or "",))))
+        return results
+
+    def _result(self, question: Question, answer: Answer) -> Result:
+        """The answer of a question; of findings, with the verdict in words."""
+        if question.name == "diagnose":
+            from alltrace.recipes.questions.diagnose.cards import with_verdict
+
+            answer = with_verdict(answer, {r.rank: r.host for r in self.ranks})
         answer = answer._replace(columns=by_importance(answer.columns, question.important))
         return Result(answer, self.origin_ns if question.session_time else 0)
 
-    def diagnose(
-        self, *, ranks: Sequence[int] | str | None = None, steps: str | None = None, skip_warmup: bool = False
-    ) -> Findings:
+    def diagnose(self, *, ranks: Ranks = None, steps: str | None = None, skip_warmup: bool = False) -> Findings:
         """The verdict in a sentence, and a card for each finding: what, who, what it costs, the evidence, what to do.
 
         Args:
@@ -327,7 +372,7 @@ class OpenRun(Run):
         name: str,
         /,
         *,
-        ranks: Sequence[int] | str | None = None,
+        ranks: Ranks = None,
         steps: str | None = None,
         skip_warmup: bool = False,
         **options: OptionValue,
@@ -356,7 +401,7 @@ class OpenRun(Run):
     def _answer(
         self,
         name: str,
-        ranks: Sequence[int] | str | None,
+        ranks: Ranks,
         steps: str | None,
         skip_warmup: bool,
         options: dict[str, OptionValue],
@@ -371,12 +416,7 @@ class OpenRun(Run):
         texts = {option.name for option in question.options if option.type is str}
         values = {n: str(v) if n in texts and type(v) is int else v for n, v in options.items()}
         with _in_python():
-            answer = ask(self, question, values, ranks=_numbers(ranks), steps=steps, skip_warmup=skip_warmup, stream=stream)
-        if question.name != "diagnose":
-            return answer
-        from alltrace.recipes.questions.diagnose.cards import with_verdict
-
-        return with_verdict(answer, {r.rank: r.host for r in self.ranks})
+            return ask(self, question, values, ranks=_numbers(ranks), steps=steps, skip_warmup=skip_warmup, stream=stream)
 
 
 @contextmanager
@@ -388,9 +428,9 @@ def _in_python() -> Iterator[None]:
         raise UsageError(_FLAG.sub(lambda flag: flag[1].replace("-", "_"), str(error))) from error
 
 
-def _numbers(ranks: Sequence[int] | str | None) -> Sequence[int] | None:
+def _numbers(ranks: Ranks) -> Sequence[int] | None:
     """Ranks as numbers; a text is a list such as `0-3,8`."""
-    return parse_ranks(ranks) if isinstance(ranks, str) else ranks
+    return parse_ranks(ranks) if isinstance(ranks, str) else [ranks] if isinstance(ranks, int) else ranks
 
 
 def diff(
@@ -398,9 +438,10 @@ def diff(
     run_b: Run,
     *,
     what: str | None = None,
-    ranks: Sequence[int] | str | None = None,
+    ranks: Ranks = None,
     steps: str | None = None,
     skip_warmup: bool = False,
+    by_tree: bool = False,
 ) -> Result:
     """What differs between two runs, as `alltrace diff`; `result.answer.verdict` says it in words.
 
@@ -411,16 +452,17 @@ def diff(
         ranks: The ranks to ask in both, as of `OpenRun.recipe`.
         steps: The steps to count in both, as of `OpenRun.recipe`.
         skip_warmup: Leave out warm-up steps, and time outside of steps.
+        by_tree: What replaced what: kernels that one run alone has, under the ranges that both have.
 
     Raises:
         UsageError: A thing, rank or step does not exist.
         InputError: A file of a run is damaged.
     """
-    from alltrace.recipes.questions.diff import IMPORTANT, compare
+    from alltrace.recipes.questions.diff import IMPORTANT, TREE_IMPORTANT, compare
 
     with _in_python():
-        answer = compare(run_a, run_b, what=what, ranks=_numbers(ranks), steps=steps, skip_warmup=skip_warmup)
-    return Result(answer._replace(columns=by_importance(answer.columns, IMPORTANT)))
+        answer = compare(run_a, run_b, what=what, ranks=_numbers(ranks), steps=steps, skip_warmup=skip_warmup, by_tree=by_tree)
+    return Result(answer._replace(columns=by_importance(answer.columns, TREE_IMPORTANT if by_tree else IMPORTANT)))
 
 
 def hang_verdict(folder: str | PathLike[str], at_ns: int | None = None) -> Result:

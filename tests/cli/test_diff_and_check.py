@@ -66,11 +66,12 @@ def test_check_passes_and_fails(runs, tmp_path, capsys):
     assert main(arguments) == 1
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 2
-    assert "3.000 \u00b5s against 2.100 \u00b5s" in told[0]
+    assert "time\\x07: 3.000 \u00b5s, and the limit is 2.100 \u00b5s; the baseline has 2.000 \u00b5s" in told[0]
     assert "cannot be judged" in told[1]
     suite = ET.parse(junit).getroot()
     assert {k: suite.get(k) for k in ("tests", "failures", "errors")} == {"tests": "3", "failures": "1", "errors": "1"}
-    assert [len(c) for c in suite] == [1, 1, 0]
+    assert [c[0].tag for c in suite] == ["failure", "error", "system-out"]
+    assert suite[2][0].text == "<x>: 3.000 \u00b5s, and the limit is 1.000 ns"
     assert suite[2].get("name") == "<x>"
 
 
@@ -115,3 +116,26 @@ def test_the_first_line_of_diff_is_the_verdict(runs, capsys):
     first = capsys.readouterr().out.splitlines()[0]
     assert main(["diff", *runs, "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"].startswith(first)
+
+
+def test_markdown_of_check_has_the_words_of_its_rows(runs, capsys):
+    main(["check", runs[1], "--baseline", runs[0], "--format", "md"])
+    told = capsys.readouterr().out
+    assert told.startswith("Whether the run is faster is not known: no step is in both runs. 1 of 1 limit not held: step")
+    assert "cannot be judged, for the baseline has no duration\\_ns" in told
+
+
+def test_diff_by_tree_shows_what_replaced_what(tmp_path, capsys):
+    pair = [str(make_run(tmp_path / n, {0: {"kernels": [kernel(0, 10, n), kernel(20, 30, "x")]}}).path) for n in ("one", "two")]
+    assert main(["diff", *pair, "--by-tree", "--format", "json"]) == 0
+    assert [(r["tree"], r["what"]) for r in json.loads(capsys.readouterr().out)["rows"]] == [("one", "kernel"), ("two", "kernel")]
+    assert main(["diff", *pair, "--by-tree", "--picture", "x.png"]) == 2
+    assert "diff --by-tree has no chart" in capsys.readouterr().err
+
+
+def test_a_report_with_a_baseline_begins_with_what_differs(runs, tmp_path, capsys):
+    assert main(["report", runs[1], "--baseline", runs[0], "--format", "md"]) == 0
+    assert capsys.readouterr().out.splitlines()[2] == "**Whether the run is faster is not known: no step is in both runs.**"
+    page = tmp_path / "report.html"
+    assert main(["report", runs[1], "--baseline", runs[0], "-o", str(page)]) == 0
+    assert '<p class="verdict">Whether the run is faster is not known: no step is in both runs.</p>' in page.read_text()

@@ -182,7 +182,8 @@ def record(chosen: list[str]) -> int:
             recorded[name] = after
             write_answers(name, after)
         known = {shape(question) for answers in recorded.values() for question in answers}
-        orders = {recipe: _order(recipe, recorded) for recipe in {q.recipe for q in default_questions()}}
+        asked_anew = {q.recipe for q in default_questions()} if set(chosen) == set(WORLDS) else set()  # new options want all runs
+        orders = {recipe: _order(recipe, recorded) for recipe in asked_anew}
         for placed in pool.map(_placed, orders, orders.values(), repeat(folder), repeat(known)):
             for name, question, found in placed:
                 print(f"{name}: new: {question}", flush=True)

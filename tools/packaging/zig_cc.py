@@ -2,11 +2,13 @@
 
 Those flags are of another compiler, often of GCC with the options of a Linux distribution, and some of them are errors to zig: only
 the ones that an extension needs are passed on. zig compiles for the processor that it runs on; `-mcpu=baseline` makes the
-result run on every machine of the architecture, as with other compilers.
+result run on every machine of the architecture, as with other compilers. `ALLTRACE_ZIG_TARGET` names another architecture, as zig
+does: `aarch64-linux-gnu.2.17`.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -32,4 +34,6 @@ def _understood(arguments: Iterator[str]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(subprocess.call([sys.executable, "-m", "ziglang", "cc", "-mcpu=baseline", *understood(sys.argv[1:])]))
+    target = os.environ.get("ALLTRACE_ZIG_TARGET")
+    targeted = ["-target", target] if target else []
+    sys.exit(subprocess.call([sys.executable, "-m", "ziglang", "cc", *targeted, "-mcpu=baseline", *understood(sys.argv[1:])]))

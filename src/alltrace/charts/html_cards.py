@@ -27,7 +27,7 @@ def _card(card: Card) -> str:
         *(("evidence", card.evidence), ("advice", card.advice)),
     )
     facts = "".join(f"<dt>{name}</dt><dd>{_safe(text)}</dd>" for name, text in rows if text)
-    proof = "" if card.proof is None else f"<dt>proof</dt><dd><code>{_safe(card.proof.command())}</code></dd>"
+    proof = "" if card.proof is None else f"<dt>command</dt><dd><code>{_safe(card.proof.command())}</code></dd>"
     grave = _safe(card.severity)
     return (
         f'<article class="finding {grave}"><h3><span class="badge">{grave}</span> {_safe(card.what)}</h3>'

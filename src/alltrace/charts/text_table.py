@@ -53,7 +53,9 @@ def to_text(answer: Answer, table: Any, cut: int = 0, form: TableForm = PLAIN) -
     lines = grid.lines()
     shown = [*lines.head(), *lines.of(columns, whole=True)] if columns else []
     verdict = [] if answer.verdict is None else [*textwrap.wrap(printable(answer.verdict), max(form.width, _NAME_WIDTH)), ""]
-    return "\n".join([*verdict, *shown, *_below(answer, cut, form, lines.dropped)]) + "\n"
+    lists = _lists(answer, form)
+    above, below = (lists, []) if verdict else ([], lists)  # lists stand by the verdict that they explain
+    return "\n".join([*verdict, *above, *shown, *below, *_below(answer, cut, form, lines.dropped)]) + "\n"
 
 
 def streamed_text(answer: Answer, stream: RowStream, form: TableForm = PLAIN) -> Iterator[str]:
@@ -81,7 +83,7 @@ def streamed_text(answer: Answer, stream: RowStream, form: TableForm = PLAIN) ->
             found=f"the rows of the answer cannot be stored there ({error.strerror or error})",
             advice="free some space, set TMPDIR to a folder on a larger disk, or use --format csv",
         ) from error
-    yield "".join(f"{line}\n" for line in _below(answer, 0, form, lines.dropped))
+    yield "".join(f"{line}\n" for line in [*_lists(answer, form), *_below(answer, 0, form, lines.dropped)])
 
 
 def terminal_width() -> int:
@@ -91,8 +93,8 @@ def terminal_width() -> int:
     return shutil.get_terminal_size((0, 0)).columns
 
 
-def _below(answer: Answer, cut: int, form: TableForm, dropped: Sequence[str]) -> list[str]:
-    """The lines below the table of an answer if `cut` rows and the columns `dropped` are not shown."""
+def _lists(answer: Answer, form: TableForm) -> list[str]:
+    """The lines of the further lists of an answer, with an empty line between each and what it is next to."""
     lines = []
     for name, rows in answer.extra.items():
         if rows:
@@ -100,7 +102,14 @@ def _below(answer: Answer, cut: int, form: TableForm, dropped: Sequence[str]) ->
             grid = _Grid(table, form, ())
             grid.take(columns := grid.cells(table))
             further = grid.lines()
-            lines += ["", f"{name}:", *further.head(), *further.of(columns, whole=True)]
+            own = [f"{name}:", *further.head(), *further.of(columns, whole=True)]
+            lines += ["", *own] if answer.verdict is None else [*own, ""]
+    return lines
+
+
+def _below(answer: Answer, cut: int, form: TableForm, dropped: Sequence[str]) -> list[str]:
+    """The lines below the table of an answer if `cut` rows and the columns `dropped` are not shown."""
+    lines = []
     if cut:
         lines.append(f"... {cut} more rows; --limit shows more or fewer")
     if answer.further:

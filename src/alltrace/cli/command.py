@@ -91,7 +91,8 @@ class Parser(argparse.ArgumentParser):
 def run_verb(verb: Verb, prog: str, arguments: Sequence[str], **further: Any) -> int:
     """Run a verb with its arguments, and what `further` adds to them; returns the exit code."""
     command = verb.command()
-    parser = Parser(prog=prog, description=f"{verb.help[0].upper()}{verb.help[1:]}.", example=command.EXAMPLE, arguments=arguments)
+    about = textwrap.fill(f"{verb.help[0].upper()}{verb.help[1:]}.", 79)
+    parser = Parser(prog=prog, description=about, example=command.EXAMPLE, arguments=arguments)
     command.configure(parser)
     parser.add_last()
     # a parser accepts options between positional arguments only if it is set to
@@ -219,6 +220,11 @@ def open_from(args: argparse.Namespace) -> OpenRun:
     if args.strict and unread:
         raise StrictError(unread)
     return run
+
+
+def open_other(args: argparse.Namespace, run: str) -> OpenRun:
+    """Another run than that of `args`, opened alike."""
+    return open_from(argparse.Namespace(**{**vars(args), "run": [run]}))
 
 
 def open_named(run: str) -> OpenRun:

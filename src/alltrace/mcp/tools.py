@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 from alltrace.api import OpenRun
+from alltrace.mcp.skill import cautions
 from alltrace.recipes.base import (
     Answer,
     OptionValue,
@@ -40,8 +41,12 @@ class Tools:
         self._lock = threading.Lock()
 
     def open(self, path: str) -> Reply:
-        """Open a run directory, a report, or a folder of reports of one job; returns its ranks and its name `run`."""
+        """Open a run directory, a report, or a folder of reports of one job; returns its ranks and its name `run`.
+
+        It stays open for all later calls; open it again if its files have changed.
+        """
         with self._lock:
+            self._runs.pop(str(self._place(path)), None)
             reply = self._reply(self._run(path).recipe("info").answer, 50, 0)
         return {"run": path, **reply}
 
@@ -54,7 +59,7 @@ class Tools:
 
         try:
             with self._lock:
-                return self._reply(self._run(run).recipe("diagnose", skip_warmup=skip_warmup).answer, limit, offset)
+                return self._reply(self._run(run).recipe("diagnose", skip_warmup=skip_warmup).answer, limit, offset, "diagnose")
         except NoReportError:
             return self.hang(run, limit=limit, offset=offset)
 
@@ -90,7 +95,7 @@ class Tools:
 
         with self._lock:
             answer = ask(self._run(run), name, self._within_roots(name, options or {}), ranks=ranks, steps=steps)
-        return self._reply(answer, limit, offset)
+        return self._reply(answer, limit, offset, name)
 
     def sql(self, run: str, query: str, limit: int = 100, offset: int = 0) -> Reply:
         """Answer one reading query in DuckDB's SQL over the tables of all ranks.
@@ -102,7 +107,7 @@ class Tools:
 
         with self._lock:
             answer = limited_query(self._run(run), query, Limits(_SQL_SECONDS, _SQL_MEMORY_BYTES, _SQL_ROWS))
-        return self._reply(answer, limit, offset)
+        return self._reply(answer, limit, offset, "sql")
 
     def compare(self, run_a: str, run_b: str, what: str | None = None, limit: int = 30, offset: int = 0) -> Reply:
         """What became slower or faster from run A to run B, and whether that is chance. `what` is `kernel,step` or the like."""
@@ -110,7 +115,7 @@ class Tools:
 
         with self._lock:
             answer = compare(self._run(run_a), self._run(run_b), what=what)
-        return self._reply(answer, limit, offset)
+        return self._reply(answer, limit, offset, "compare")
 
     def explain(self, term: str) -> Reply:
         """What a kind of finding, a recipe, a table, a column or a piece of evidence means."""
@@ -161,8 +166,8 @@ class Tools:
         return within
 
     @staticmethod
-    def _reply(answer: Answer, limit: int, offset: int) -> Reply:
-        """The rows from `offset` on, as many as `limit` and the bound on bytes allow."""
+    def _reply(answer: Answer, limit: int, offset: int, asked: str = "") -> Reply:
+        """The rows from `offset` on, as many as `limit` and the bound on bytes allow, and what not to conclude from `asked`."""
         if limit < 1 or offset < 0:
             raise UsageError(f"limit is {limit} and offset {offset}; expected a limit of 1 or more and an offset of 0 or more")
         total = answer.table.num_rows
@@ -178,7 +183,7 @@ class Tools:
             "columns": [{"name": c.name, "unit": c.unit} for c in answer.columns],
             "rows": rows,
             "rows_total": total,
-            "notes": [_cut(printable(note)) for note in answer.notes],
+            "notes": [*(_cut(printable(note)) for note in answer.notes), *([cautions()[asked]] if asked in cautions() else [])],
         }
         if answer.verdict is not None:
             reply["verdict"] = printable(answer.verdict)

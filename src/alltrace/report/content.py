@@ -11,6 +11,7 @@ from alltrace.charts import draw, figure
 from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.questions.diagnose.cards import Diagnosis
+from alltrace.recipes.questions.diff import compare
 from alltrace.recipes.registry import find
 from alltrace.trace import columns as col
 from alltrace.trace.errors import AlltraceError, UsageError
@@ -211,12 +212,14 @@ class Report:
     selection: str  # the selected steps and ranks, in words; empty for all
     sections: tuple[Section, ...]
     diagnosis: Diagnosis | None = None  # what `diagnose` found, in readable form; None if it has no answer
+    change: str = ""  # how the run differs from a baseline, in words; empty without one
 
 
 def gather(
     run: OpenRun,
     name: str,
     *,
+    baseline: OpenRun | None = None,
     ranks: Sequence[int] | None = None,
     steps: str | None = None,
     skip_warmup: bool = False,
@@ -226,7 +229,7 @@ def gather(
 ) -> Report:
     """Ask all that a report holds. A recipe that cannot answer costs its section alone, which says why.
 
-    `ranks`: the ranks to ask; None for all. `steps`: the steps to count (see
+    `baseline`: the run that it is compared with. `ranks`: the ranks to ask; None for all. `steps`: the steps to count (see
     `alltrace.recipes.execution.window.select`); None for the whole run. `skip_warmup`: leave out warm-up steps.
     `pictures`: whether figures are wanted. `progress`: called with the title of each section before it is computed.
     Raises `UsageError`: the rank or step does not exist.
@@ -269,7 +272,11 @@ def gather(
             diagnosis = told(section.answer, {r.rank: r.host for r in run.ranks})
             left = tuple(n for n in section.notes if n in diagnosis.notes)  # the verdict may have said one
             sections[place] = replace(section, notes=left)
-    return Report(name, run.facts(), scope, tuple(sections), diagnosis)
+    change = ""
+    if baseline is not None:
+        window: dict[str, Any] = {"ranks": ranks, "steps": steps, "skip_warmup": skip_warmup, "jobs": jobs}
+        change = compare(baseline, run, names=("the baseline", "the run"), **window).verdict or ""
+    return Report(name, run.facts(), scope, tuple(sections), diagnosis, change)
 
 
 def _figures(run: OpenRun, wanted: Ask, answer: Answer, about: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -19,6 +19,7 @@ def to_markdown(report: Report) -> str:
     lines = [
         f"# alltrace: {literal(report.name)}",
         "",
+        *([f"**{literal(report.change)}**", ""] if report.change else []),
         ", ".join(f"{n} {what}" for n, what in facts(report)) + (f"; {literal(report.selection)}" if report.selection else ""),
         "",
     ]
@@ -47,7 +48,7 @@ def _findings(section: Section, diagnosis: Diagnosis | None) -> list[str]:
             ("advice", card.advice),
         )
         lines += [f"   - {name}: {literal(text)}" for name, text in rows if text]
-        lines += [] if card.proof is None else [f"   - proof: `{card.proof.command()}`"]
+        lines += [] if card.proof is None else [f"   - command: `{card.proof.command()}`"]
     return [*lines, "", *_notes(section)]
 
 

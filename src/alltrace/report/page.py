@@ -99,7 +99,8 @@ def _text(text: object) -> str:
 def _head(report: Report, page: str) -> str:
     shown = "".join(f"<li><b>{_text(v)}</b> {_text(k)}</li>" for v, k in words.facts(report))
     selection = f'<p class="selection">Asked: {_text(report.selection)}</p>' if report.selection else ""
-    verdict = "" if report.diagnosis is None else f'<p class="verdict">{_text(report.diagnosis.verdict)}</p>'
+    sentences = [report.change, "" if report.diagnosis is None else report.diagnosis.verdict]
+    verdict = "".join(f'<p class="verdict">{_text(sentence)}</p>' for sentence in sentences if sentence)
     return (
         f'<header><p class="brand">alltrace</p><h1>{_text(report.name)}</h1>{verdict}{selection}<ul class="facts">{shown}</ul>'
         '<p class="selection">Times in tables lead to the timeline of the page that <code>alltrace ui RUN --port 8765</code> '

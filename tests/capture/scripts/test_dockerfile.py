@@ -46,7 +46,7 @@ def test_hadolint_finds_nothing(changes):
 @SOME
 def test_its_instructions_are_those_of_docker_and_its_commands_those_of_bash(changes, shellcheck):
     found = instructions(render("docker", Job(changes)))
-    assert {name for name, _ in found} <= {"FROM", "SHELL", "USER", "RUN", "ENV", "WORKDIR"}
+    assert {name for name, _ in found} <= {"FROM", "SHELL", "USER", "COPY", "RUN", "ENV", "WORKDIR"}
     assert [name for name, _ in found[:3]] == ["FROM", "SHELL", "USER"]
     assert json.loads(found[1][1]) == ["/bin/bash", "-euo", "pipefail", "-c"]
     for name, value in found:

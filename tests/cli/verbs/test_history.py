@@ -85,3 +85,19 @@ def test_what_check_cannot_judge_by_is_told(alltrace, arguments, code, said):
     done = alltrace("check", "runs/a", *arguments)
     assert done.code == code
     assert said in done.err
+
+
+def test_too_few_earlier_runs_are_skipped_unless_they_are_required(alltrace):
+    make_run(Path("runs") / "a", {0: {"kernels": [kernel(0, 10)]}})
+    with open_history(Path("h.duckdb"), write=True):
+        pass
+    done = alltrace("check", "runs/a", "--against", "h.duckdb", "--format", "json", "--junit", "check.xml")
+    (row,) = json.loads(done.out)["rows"]
+    assert (done.code, row["verdict"]) == (0, "skipped")
+    assert row["told"] == "earlier runs: skipped, for the history has 0 such runs, and the comparison needs 5 or more"
+    assert json.loads(done.out)["notes"] == [row["told"] + "; --require-history makes this a failure"]
+    assert 'skipped="1"' in Path("check.xml").read_text()
+    done = alltrace("check", "runs/a", "--against", "h.duckdb", "--require-history")
+    assert done.code == 1
+    assert "earlier runs: cannot be judged, for the history has 0 such runs" in done.err
+    assert "needs --against HISTORY" in alltrace("check", "runs/a", "--budget", "x", "--require-history").err

@@ -145,3 +145,26 @@ def test_a_number_with_underscores_out_of_place_is_told(number):
 def test_a_baseline_that_is_lacking_is_told(run):
     with pytest.raises(UsageError, match="--baseline"):
         judged(run, "compute_ns.median <= baseline")
+
+
+def steps_of(folder, step_ns):
+    """Twelve steps of a rank, each with a kernel."""
+    starts = range(0, 12 * step_ns, step_ns)
+    rows = {"ranges": [{"start": at, "end": at + step_ns, "name": f"step {n}"} for n, at in enumerate(starts)]}
+    rows["kernels"] = [kernel(at + 10, at + step_ns - 10, "gemm") for at in starts]
+    return Run(make_run(folder, {0: rows}).path)
+
+
+def test_the_verdict_says_what_differs_from_the_baseline_and_rows_are_told_with_units(tmp_path):
+    slow, fast = steps_of(tmp_path / "slow", 2_000_000), steps_of(tmp_path / "fast", 1_000_000)
+    limits = read_limits({"limits": ["step_ns.median <= 1.05 * baseline", "overlap_percent >= 80"]}, "b")
+    answer = judge(slow, limits, fast)
+    assert answer.verdict.startswith(
+        "The run is slower by a factor of 2 than the baseline: a step takes 2.00 ms instead of 1.00 ms (+100 %), not by chance."
+    )
+    assert answer.table["told"].to_pylist() == [
+        "step_ns.median <= 1.05 * baseline: 2.000 ms, and the limit is 1.050 ms; the baseline has 1.000 ms",
+        "overlap_percent >= 80: cannot be judged, for the run has no overlap_percent",
+    ]
+    assert answer.verdict.endswith(f"2 of 2 limits not held: {'; '.join(answer.table['told'].to_pylist())}.")
+    assert judge(slow, read_limits({"limits": ["kernels.count.total >= 1"]}, "b")).verdict == "1 limit is held."

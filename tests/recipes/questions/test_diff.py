@@ -5,13 +5,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.making import kernel, make_run
+from tests.making import collective, kernel, make_run
 
 from alltrace.recipes.questions.changed import change_in_words
 from alltrace.recipes.questions.diff import compare, compared, rank_test
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
 from alltrace.synth import write_run
+from alltrace.trace.errors import UsageError
 
 
 def distribution(things):
@@ -87,8 +88,8 @@ def test_the_threshold_and_alpha_decide():
         ([("x", 100, 1000)], [("x", 200, 500)], ("same", "fewer", "longer")),
         ([("x", 100, 1000)], [("x", 100, 1005)], ("same", "same", "same")),
         # one of each can be chance, and is not the same if they are far apart
-        ([("x", 100, 1)], [("x", 500, 1)], ("one_sample", "same", "same")),
-        ([("x", 100, 1)], [("x", 89, 1)], ("one_sample", "same", "same")),
+        ([("x", 100, 1)], [("x", 500, 1)], ("one_sample", "same", "one_sample")),
+        ([("x", 100, 1)], [("x", 89, 1)], ("one_sample", "same", "one_sample")),
         ([("x", 100, 1)], [("x", 109, 1)], ("same", "same", "same")),
         ([("x", 100, 1)], [], ("only_a", None, None)),
     ],
@@ -200,7 +201,14 @@ def step_row(a, b, count_a=10, count_b=10, p_value=0.001):
         (step_row(1e6, 2.5e6), "B is slower by a factor of 2.5: a step takes 2.50 ms instead of 1.00 ms (+150 %), not by chance."),
         (step_row(1e6, 0.96e6), "B is 4.0 % faster: a step takes 960 \u00b5s instead of 1.00 ms (-4 %), not by chance."),
         (step_row(1e6, 1.04e6), "B is 4.0 % slower: "),
-        (step_row(1e6, 2e6, p_value=0.3), "B is as fast as A, as far as can be told: "),
+        (
+            step_row(1e6, 1.05e6, p_value=0.3),
+            "B is as fast as A, as far as can be told: a step takes 1.05 ms instead of 1.00 ms (+5 %)",
+        ),
+        (
+            step_row(1e6, 2e6, p_value=0.3),
+            "Whether B is faster cannot be told: a step takes 2.00 ms instead of 1.00 ms (+100 %), which",
+        ),
         (
             step_row(1e6, 2e6, 1, 1, 1.0),
             "B is slower by a factor of 2: a step takes 2.00 ms instead of 1.00 ms (+100 %), one sample each.",
@@ -211,14 +219,42 @@ def step_row(a, b, count_a=10, count_b=10, p_value=0.001):
     ],
 )
 def test_the_first_sentence_says_whether_it_helped(row, begins):
-    assert change_in_words(row, (None, None), 0.05).startswith(begins)
+    assert change_in_words(row, (), 0.05).startswith(begins)
+
+
+def test_the_sentence_calls_runs_by_their_names():
+    names = ("the baseline", "the run")
+    assert change_in_words(step_row(2e6, 1e6), (), 0.05, names).startswith("The run is 2 times as fast as the baseline: a step")
+    assert change_in_words(step_row(1e6, 2e6), (), 0.05, names).startswith("The run is slower by a factor of 2 than the baseline: ")
+    assert change_in_words(None, (), 0.05, names) == "Whether the run is faster is not known: no step is in both runs."
 
 
 def test_the_second_sentence_says_which_time_it_was():
-    names = ("compute", "exposed_communication", "exposed_copy", "unclassified", "idle")
-    a, b = (dict(zip(names, shares, strict=True)) for shares in ((0.8, 0.1, 0, 0, 0.1), (0.5, 0.3, 0, 0, 0.2)))
-    told = change_in_words(step_row(1e9, 0.5e9), (a, b), 0.05)
-    assert told.endswith(" Compute -550 ms, exposed communication +50.0 ms; all else at most 0 ns.")
+    changes = {"compute": -550_000_000, "exposed_communication": 50_000_000, "idle": 900_000}
+    classes = [{"class": name, "change_ns": change} for name, change in changes.items()]
+    told = change_in_words(step_row(1e9, 0.5e9), classes, 0.05)
+    assert told.endswith(" Compute -550 ms, exposed communication +50.0 ms; all else at most 900 \u00b5s.")
+
+
+def one_step(folder, compute_ns):
+    """A run of ten steps of 1 ms, of which a kernel computes for some time and another communicates for 100 us."""
+    starts = range(0, 10_000_000, 1_000_000)
+    rows = {"ranges": [{"start": at, "end": at + 1_000_000, "name": f"step {n}"} for n, at in enumerate(starts)], "kernels": []}
+    for at in starts:
+        rows["kernels"] += [kernel(at + 50_000, at + 50_000 + compute_ns, "gemm"), collective(at + 850_000, at + 950_000)]
+    return Run(make_run(folder, {0: rows}).path)
+
+
+def test_the_classes_of_a_step_are_those_of_whole_steps(tmp_path):
+    answer = compare(one_step(tmp_path / "a", 600_000), one_step(tmp_path / "b", 400_000), jobs=1)
+    about = {row["class"]: (row["a_ns"], row["b_ns"], row["change_ns"]) for row in answer.extra["per_step"]}
+    assert about["compute"] == (
+        pytest.approx(600_000, rel=0.02),
+        pytest.approx(400_000, rel=0.02),
+        pytest.approx(-200_000, rel=0.02),
+    )
+    assert about["exposed_communication"][:2] == (pytest.approx(100_000, rel=0.02), pytest.approx(100_000, rel=0.02))
+    assert [sum(times[side] for times in about.values()) for side in (0, 1)] == [pytest.approx(1_000_000, rel=1e-3)] * 2
 
 
 def layers(folder, kernels, extra=0):
@@ -245,11 +281,63 @@ def test_what_replaced_what_stands_under_the_innermost_range_of_both(tmp_path):
             "range": "layer",
             "kernels_a": 2.0,
             "time_a_ns": 400,
+            "range_a_ns": 499_990,
             "kernels_b": 1.0,
             "time_b_ns": 250,
+            "range_b_ns": 499_990,
             "names_a": ["old gemm", "old sort"],
             "names_b": ["fused"],
         }
     ]
-    assert "In `layer` 2 kernels (old gemm and 1 more, 400 ns) become 1 (fused, 250 ns)." in found.verdict
+    assert "In `layer` 2 kernels (old gemm and 1 more) become 1 (fused): 250 ns instead of 400 ns." in found.verdict
     assert compare(a, a, jobs=1).extra["replaced"] == []
+
+
+def numbered(folder, kernels, ranges=("outer 1", "outer 2")):
+    """Ranges with a layer each, which has these kernels; the host takes 500 ns for each of them."""
+    rows = {"ranges": [], "api": [], "kernels": []}
+    for number, name in enumerate(ranges):
+        at = number * 1_000_000
+        rows["ranges"] += [{"start": at, "end": at + 900_000, "name": name, "depth": 0}]
+        rows["ranges"] += [{"start": at + 10, "end": at + 500 * len(kernels), "name": f"layer{number}", "depth": 1}]
+        for place, (kernel_name, length) in enumerate(kernels):
+            begin, correlation = at + 20 + 400 * place, 10 * number + place + 1
+            rows["api"] += [{"start": begin, "end": begin + 10, "name": "launch", "correlation": correlation}]
+            rows["kernels"] += [kernel(begin + 600, begin + 600 + length, kernel_name, correlation=correlation)]
+    return Run(make_run(folder, {0: rows}).path)
+
+
+def test_layers_that_differ_in_their_numbers_are_one_replacement(tmp_path):
+    a, b = numbered(tmp_path / "a", [("sort", 100), ("old", 300)]), numbered(tmp_path / "b", [("fused", 250)])
+    for merge in (False, True):
+        found = compare(a, b, merge_numbers=merge, jobs=1)
+        assert (
+            "In `layer#` 2 kernels (old and 1 more) become 1 (fused): 250 ns instead of 400 ns; on the host the range takes 490 ns"
+            in (found.verdict)
+        )
+
+
+def test_the_tree_has_what_one_run_alone_has_under_the_ranges_of_both(tmp_path):
+    a, b = numbered(tmp_path / "a", [("sort", 100), ("old", 300)]), numbered(tmp_path / "b", [("fused", 250)])
+    answer = compare(a, b, by_tree=True, jobs=1)
+    shown = [
+        (r["tree"], r["count_a"], r["time_a_ns"], r["count_b"], r["time_b_ns"], r["change_ns"]) for r in answer.table.to_pylist()
+    ]
+    assert shown == [
+        ("outer #", 4, 800, 2, 500, -300),
+        ("  layer#", 4, 800, 2, 500, -300),
+        ("    old", 2, 600, 0, 0, -600),
+        ("    fused", 0, 0, 2, 500, 500),
+        ("    sort", 2, 200, 0, 0, -200),
+    ]
+    assert answer.table["path"].to_pylist()[1:3] == ["outer #/layer#", "outer #/layer#/old"]
+    with pytest.raises(UsageError, match="--by-tree shows kernels in ranges"):
+        compare(a, b, what="kernel", by_tree=True)
+
+
+def test_kernels_outside_of_common_ranges_and_of_one_side_alone_are_at_the_root(tmp_path):
+    a, b = numbered(tmp_path / "a", [("old", 300)], ["mine"]), numbered(tmp_path / "b", [("old", 300), ("more", 50)], ["its"])
+    rows = compare(a, b, by_tree=True, jobs=1).table.to_pylist()
+    assert [(r["tree"], r["count_b"]) for r in rows] == [("layer0", 1), ("  more", 1)]
+    bare = [Run(make_run(tmp_path / n, {0: {"kernels": [kernel(0, 10, n), kernel(20, 30, "x")]}}).path) for n in ("one", "two")]
+    assert "In the run 1 kernel (one) becomes 1 (two): 10 ns instead of 10 ns." in compare(*bare, jobs=1).verdict

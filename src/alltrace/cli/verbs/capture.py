@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from alltrace.cli.command import run_verb
+from alltrace.cli.command import listed, run_verb
 from alltrace.cli.registry import CAPTURE_VERBS
 from alltrace.trace.errors import UsageError
 
-EXAMPLE = "alltrace capture exec --ranks first-local -- python train.py"
+EXAMPLE = "alltrace capture exec -o reports -- python train.py"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The sub-verb's name; everything after it belongs to it."""
     width = max(len(v.name) for v in CAPTURE_VERBS)
-    verbs = "\n".join(f"  {v.name:<{width}}  {v.help}" for v in CAPTURE_VERBS)
+    verbs = "\n".join(listed(((verb.name, verb.help) for verb in CAPTURE_VERBS), width))
     parser.epilog = f"verbs:\n{verbs}\n\n{parser.epilog}"
     parser.add_argument(
         "what", metavar="VERB", help=f"one of {', '.join(v.name for v in CAPTURE_VERBS)}; `VERB --help` shows its options"

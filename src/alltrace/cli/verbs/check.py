@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from alltrace.cli.command import add_answer_options, add_run_argument, open_from
-from alltrace.trace.amounts import amount
+from alltrace.cli.command import add_answer_options, add_run_argument, open_from, open_other
 from alltrace.trace.errors import EXIT_BREACH, EXIT_DONE, InputError, UsageError, printable
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-_UNIT = re.compile(r"_(ns|bytes|percent)\b")
 _STEP_TIME = "step_ns.median <= 1.05 * baseline"
-EXAMPLE = "alltrace check ./reports/ --budget budget.toml --baseline ./yesterday/ --junit check.xml"
+EXAMPLE = "alltrace check ./today/ --baseline ./yesterday/ --junit check.xml"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +40,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a file of `alltrace history`: the run must be within the spread of the job's earlier runs",
     )
     group.add_argument("--job", metavar="NAME", help="with --against: compare with the runs of this job; default: the job of RUN")
+    group.add_argument(
+        "--require-history",
+        action="store_true",
+        help="with --against: fail if there are too few earlier runs to compare with; their limits are skipped otherwise",
+    )
     group.add_argument("--junit", type=Path, metavar="FILE", help="also write a JUnit XML report with a test case per limit")
     add_answer_options(parser)
 
@@ -52,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.cli.output import check_drawable, check_output, write_answer
     from alltrace.history.gate import judge_against
     from alltrace.history.store import open_history
-    from alltrace.recipes.questions.check import judge, judgement, read_limits
+    from alltrace.recipes.questions.check import change_in_words, judge, judgement, read_limits
 
     check_output(args)
     check_drawable("check", None, args)
@@ -60,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("check needs limits; give --budget FILE, --baseline RUN or --against HISTORY")
     if args.job is not None and args.against is None:
         raise UsageError("--job selects runs of a history, so it needs --against HISTORY")
+    if args.require_history and args.against is None:
+        raise UsageError("--require-history is about a history, so it needs --against HISTORY")
     if args.budget is not None:
         limits = read_limits(_budget(args.budget), str(args.budget))
     else:
@@ -71,32 +75,33 @@ def run(args: argparse.Namespace) -> int:
         with open_history(args.against):  # what is wrong with it is reported before hours of import, not after
             pass
     run = open_from(args)
-    baseline = None
-    if args.baseline is not None:
-        args.run = [args.baseline]
-        baseline = open_from(args)
+    baseline = None if args.baseline is None else open_other(args, args.baseline)
     answer = judge(run, limits, baseline, jobs=args.jobs)
     if args.against is not None:
         with open_history(args.against) as history:
             spread = judge_against(run, history, job=args.job, jobs=args.jobs)
-        answer = judgement([*answer.table.to_pylist(), *spread.table.to_pylist()], (*answer.notes, *spread.notes))
+        earlier = spread.table.to_pylist()
+        skipped = [row for row in earlier if _too_few(row) and not args.require_history]
+        for row in skipped:
+            row["verdict"] = "skipped"
+        rows = [*answer.table.to_pylist(), *earlier]
+        notes = [f"{row['name']}: skipped, for {row['why']}; --require-history makes this a failure" for row in skipped]
+        answer = judgement(
+            rows, (*spread.notes, *notes), change="" if baseline is None else change_in_words(run, baseline, args.jobs)
+        )
     rows = answer.table.to_pylist()
     if args.junit is not None:
         _write_junit(rows, args.junit)
     write_answer("check", answer, run.facts(), args)
-    breached = [r for r in rows if r["verdict"] != "held"]
+    breached = [r for r in rows if r["verdict"] not in ("held", "skipped")]
     for row in breached:
-        print(f"alltrace: {printable(_told(row))}", file=sys.stderr)  # noqa: T201
+        print(f"alltrace: {printable(row['told'])}", file=sys.stderr)  # noqa: T201
     return EXIT_BREACH if breached else EXIT_DONE
 
 
-def _told(row: dict[str, Any]) -> str:
-    if row["verdict"] == "unknown":
-        return f"{row['name']}: cannot be judged: {row['why']}"
-    unit = _UNIT.search(row["check"])
-    named = unit and unit[1].replace("percent", "%")
-    value, bound = (amount(row[name], named, 4) for name in ("value", "bound"))
-    return f"{row['name']}: {value} against {bound}, from {row['check']!r}"
+def _too_few(row: Mapping[str, Any]) -> bool:
+    """Whether a number of the run cannot be judged because too few earlier runs have it."""
+    return row["verdict"] == "unknown" and row["value"] is not None
 
 
 def _budget(path: Path) -> dict[str, Any]:
@@ -111,7 +116,7 @@ def _budget(path: Path) -> dict[str, Any]:
 
 
 def _write_junit(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """A test case per limit, with a failure for each that is breached and an error for each that cannot be judged."""
+    """A test case per limit, with a failure for each that is breached, an error for each that cannot be judged, and its words."""
     from xml.etree import ElementTree as ET
 
     from alltrace.cli.output import save
@@ -120,14 +125,15 @@ def _write_junit(rows: Sequence[dict[str, Any]], path: Path) -> None:
         # XML has no place for control characters
         return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
-    counts = {v: str(sum(r["verdict"] == v for r in rows)) for v in ("breached", "unknown")}
-    suite = ET.Element(
-        "testsuite", name="alltrace check", tests=str(len(rows)), failures=counts["breached"], errors=counts["unknown"], skipped="0"
-    )
+    counts = {v: str(sum(r["verdict"] == v for r in rows)) for v in ("breached", "unknown", "skipped")}
+    number = {"tests": str(len(rows)), "failures": counts["breached"], "errors": counts["unknown"], "skipped": counts["skipped"]}
+    suite = ET.Element("testsuite", {"name": "alltrace check", **number})
+    tags = {"breached": "failure", "unknown": "error", "skipped": "skipped"}
     for row in rows:
         case = ET.SubElement(suite, "testcase", classname="alltrace.check", name=clean(row["name"]))
-        if row["verdict"] != "held":
-            kind = "failure" if row["verdict"] == "breached" else "error"
-            ET.SubElement(case, kind, message=clean(_told(row)))
+        if row["verdict"] in tags:
+            ET.SubElement(case, tags[row["verdict"]], message=clean(row["told"]))
+        else:
+            ET.SubElement(case, "system-out").text = clean(row["told"])
     text = ET.tostring(suite, encoding="utf-8", xml_declaration=True)
     save(path, lambda place: place.write_bytes(text))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alltrace.cli.command import add_answer_options, add_import_options, add_rank_option, add_step_options, open_from
+from alltrace.cli.command import add_answer_options, add_import_options, add_rank_option, add_step_options, open_other
 from alltrace.trace.errors import EXIT_DONE, UsageError
 from alltrace.trace.spans import parse_ranks
 
@@ -33,6 +33,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="combine ranges whose names differ only in numbers, such as those of layers",
     )
     group.add_argument(
+        "--by-tree",
+        action="store_true",
+        help="what replaced what: kernels that one run alone has, under the ranges of both, as a tree",
+    )
+    group.add_argument(
         "--alpha", type=float, default=ALPHA, help=f"a difference is significant if its p_value is below this; default: {ALPHA}"
     )
     group.add_argument(
@@ -48,24 +53,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compare and write."""
     from alltrace.cli.output import check_drawable, check_output, write_answer
-    from alltrace.recipes.questions.diff import CHART, IMPORTANT, compare
+    from alltrace.recipes.questions.diff import CHART, IMPORTANT, TREE_IMPORTANT, compare
     from alltrace.recipes.questions.durations import chosen
     from alltrace.trace.columns import by_importance
 
     check_output(args)
-    check_drawable("diff", CHART, args)
+    check_drawable("diff --by-tree" if args.by_tree else "diff", None if args.by_tree else CHART, args)
     chosen({"what": args.what})
     if not 0 < args.alpha < 1:
         raise UsageError(f"--alpha is {args.alpha}; expected a number between 0 and 1")
     if not args.threshold >= 0:
         raise UsageError(f"--threshold is {args.threshold}; expected a percentage of 0 or more")
     ranks = parse_ranks(args.ranks)
-    runs = []
-    for run in (args.run_a, args.run_b):
-        args.run = [run]
-        runs.append(open_from(args))
+    run_a, run_b = (open_other(args, run) for run in (args.run_a, args.run_b))
     answer = compare(
-        *runs,
+        run_a,
+        run_b,
         what=args.what,
         merge_numbers=args.merge_numbers,
         alpha=args.alpha,
@@ -73,8 +76,9 @@ def run(args: argparse.Namespace) -> int:
         ranks=ranks,
         steps=args.steps,
         skip_warmup=args.skip_warmup,
+        by_tree=args.by_tree,
         jobs=args.jobs,
     )
-    answer = answer._replace(columns=by_importance(answer.columns, IMPORTANT))
-    write_answer("diff", answer, runs[1].facts(), args)
+    answer = answer._replace(columns=by_importance(answer.columns, TREE_IMPORTANT if args.by_tree else IMPORTANT))
+    write_answer("diff", answer, run_b.facts(), args)
     return EXIT_DONE

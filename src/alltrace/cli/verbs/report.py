@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from alltrace.cli.argument_types import file_or_output
-from alltrace.cli.command import add_rank_option, add_run_argument, add_step_options, open_from
+from alltrace.cli.command import add_rank_option, add_run_argument, add_step_options, open_from, open_other
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
 from alltrace.trace.spans import parse_ranks
 
@@ -22,6 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the question")
     add_rank_option(group)
     add_step_options(group)
+    group.add_argument("--baseline", metavar="RUN", help="another run, or its reports: the report begins with what differs from it")
     group = parser.add_argument_group("the report")
     group.add_argument(
         "-o",
@@ -55,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
     report = gather(
         opened,
         args.title or run_title(opened.manifest, args.run),
+        baseline=None if args.baseline is None else open_other(args, args.baseline),
         ranks=ranks,
         steps=args.steps,
         skip_warmup=args.skip_warmup,

@@ -11,7 +11,9 @@ from typing import Any
 from alltrace.recipes.base import Answer
 from alltrace.run.store import Run
 from alltrace.trace import columns as col
+from alltrace.trace.amounts import amount
 from alltrace.trace.errors import AlltraceError, UsageError, printable
+from alltrace.trace.number_text import counted
 
 SHORT = {
     "step_ns": ("steps", "duration_ns"),
@@ -36,11 +38,13 @@ _BOUND = re.compile(
     rf"|(?:(?P<before>{_NUMBER})\s*\*\s*)?{BASELINE}(?:\s*(?P<sign>[*+-])\s*(?P<after>{_NUMBER}))?"
 )
 _KEYS = {"name", "check", "where"}
+_UNIT = re.compile(r"_(ns|bytes|percent)\b")
 
 COLUMNS = (
     col.text("name", "name of the limit"),
     col.text("check", "the limit as written"),
-    col.text("verdict", "held, breached, or unknown if it cannot be judged, which counts as breached"),
+    col.text("verdict", "held, breached, unknown if it cannot be judged, which counts as breached, or skipped"),
+    col.text("told", "the row in words, with units"),
     col.real("value", "the run's value; without a statistic, the worst value", decimals=2),
     col.real("bound", "the value it was compared with"),
     col.real("baseline", "the other run's value, or the median of the earlier runs; null if not used"),
@@ -194,18 +198,41 @@ def judge(run: Run, limits: Sequence[Limit], baseline: Run | None = None, *, job
     if needing is not None and baseline is None:
         raise UsageError(f"limit {printable(needing.check)!r} compares with a baseline; give --baseline RUN")
     answers: dict[tuple[str, str, str], Any] = {}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for limit in limits:
         try:
             rows.append(_judged(limit, *_values(limit, run, baseline, answers, jobs)))
         except AlltraceError as error:
             rows.append(_row(limit, "unknown", why=str(error)))
-    return judgement(rows)
+    return judgement(rows, change="" if baseline is None else change_in_words(run, baseline, jobs))
 
 
-def judgement(rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> Answer:
-    """The answer of `check` with these rows."""
-    return Answer.of(rows, COLUMNS, tuple(notes))
+def change_in_words(run: Run, baseline: Run, jobs: int | None) -> str:
+    """How the run differs from the baseline, in words."""
+    from alltrace.recipes.questions.diff import compare
+
+    return compare(baseline, run, what="step", names=("the baseline", "the run"), jobs=jobs).verdict or ""
+
+
+def judgement(rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = (), *, change: str = "") -> Answer:
+    """The answer of `check` with these rows, each also in words; its verdict begins with what changed."""
+    told = [{**row, "told": _told(row)} for row in rows]
+    broken = [row["told"] for row in told if row["verdict"] not in ("held", "skipped")]
+    number = sum(row["verdict"] != "skipped" for row in told)
+    held = f"{counted(number, 'limit')} {'is' if number == 1 else 'are'} held."
+    verdict = f"{len(broken)} of {counted(number, 'limit')} not held: {'; '.join(broken)}." if broken else held
+    return Answer.of(told, COLUMNS, tuple(notes))._replace(verdict=f"{change} {verdict}".strip())
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    """A row in words: `step_ns.median: 36.42 ms, and the limit is 31.33 ms`."""
+    if row["verdict"] in ("unknown", "skipped"):
+        return f"{row['name']}: {'cannot be judged' if row['verdict'] == 'unknown' else 'skipped'}, for {row['why']}"
+    unit = _UNIT.search(row["check"])
+    named = unit and unit[1].replace("percent", "%")
+    value, bound, baseline = (amount(row.get(name), named, 4) for name in ("value", "bound", "baseline"))
+    compared = f"; the baseline has {baseline}" if baseline else ""
+    return f"{row['name']}: {value}, and the limit is {bound}{compared}"
 
 
 def _values(

@@ -15,11 +15,12 @@ from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
 from alltrace.recipes.base import Answer, Chart, Part, RunFacts
 from alltrace.recipes.questions import durations
-from alltrace.recipes.questions.changed import change_in_words, replacement_in_words, replacements, shares_of
+from alltrace.recipes.questions.changed import TREE, Replaced, change_in_words, per_step
 from alltrace.recipes.questions.durations import KEYS, distribution
 from alltrace.recipes.sql_recipe import PARTS, parts_table
 from alltrace.run.store import Run
 from alltrace.trace import columns as col
+from alltrace.trace.errors import UsageError
 from alltrace.trace.grouping import group
 from alltrace.trace.kernel_spelling import kernel_spelling
 from alltrace.trace.number_text import counted
@@ -40,8 +41,8 @@ COLUMNS = (
     col.text("count_verdict", "more or fewer if its count changed by the threshold; else same; null unless both runs have it"),
     col.text(
         "call_verdict",
-        "longer or shorter if its median changed by the threshold and the change is significant; else same; "
-        "null unless both runs have it",
+        "longer or shorter if its median changed by the threshold and the change is significant; one_sample as of verdict; "
+        "else same; null unless both runs have it",
     ),
     col.whole("count_a", "count in run A, over all ranks"),
     col.whole("count_b", "the same in run B"),
@@ -60,6 +61,7 @@ COLUMNS = (
     col.real("p_value", "of the two-sided Mann-Whitney rank test, corrected for ties and for the number of rows"),
 )
 IMPORTANT = ("what", "name", "total_change_ns", "verdict", "total_change_percent", "p_value", "median_a_ns", "median_b_ns")
+TREE_IMPORTANT = ("tree", "time_a_ns", "time_b_ns", "count_a", "count_b", "change_ns", "what")
 CHART = Chart(
     "scatter", "median_a_ns", ("median_b_ns",), "verdict", detail="name", title="Medians of both runs", log_x=True, log_y=True
 )
@@ -84,12 +86,15 @@ def compare(
     ranks: Sequence[int] | None = None,
     steps: str | None = None,
     skip_warmup: bool = False,
+    by_tree: bool = False,
+    names: tuple[str, str] = ("A", "B"),
     jobs: int | None = None,
 ) -> Answer:
     """What differs between two runs.
 
     `what`: Only these kinds of things (see `durations`). `alpha`: A difference is significant if `p_value` is below
     this. `ranks`: The ranks to ask in both; None for all. `steps`: The steps to count in both; None for the whole runs.
+    `by_tree`: The answer is what replaced what, as a tree of ranges (`TREE`). `names`: What the verdict calls the runs.
     Returns a row per thing of either run, the largest change of the total first. Durations of one run depend on each
     other, so `p_value` is small for any real difference in a long run: it sorts out chance, the threshold says what
     matters.
@@ -97,13 +102,16 @@ def compare(
     """
     from alltrace.recipes.execution.ask import ask
 
+    if by_tree and what is not None:
+        raise UsageError("--by-tree shows kernels in ranges, so it works without --what; leave one out")
     options = {"what": what, "merge_numbers": merge_numbers}
     answers = [ask(r, _RAW, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup, jobs=jobs) for r in (run_a, run_b)]
     b, respelled = _spelled_as(answers[0].table, answers[1].table)
     steps_of = [sum(r["count"] for r in answer.table.to_pylist() if r["what"] == "step") for answer in answers]
     same_ranks = ranks is not None or len(run_a.ranks) == len(run_b.ranks)
-    per_step = same_ranks and all(steps_of) and steps_of[0] != steps_of[1]
-    table = compared(answers[0].table, b, alpha, threshold_percent, (steps_of[0], steps_of[1]) if per_step else None)
+    counts = (steps_of[0], steps_of[1]) if same_ranks and all(steps_of) else None
+    differ = counts is not None and counts[0] != counts[1]
+    table = compared(answers[0].table, b, alpha, threshold_percent, counts if differ else None)
     notes = [f"run {label}: {note}" for label, answer in zip("AB", answers, strict=True) for note in answer.notes]
     if respelled:
         notes.append(
@@ -115,7 +123,7 @@ def compare(
         notes.append(
             f"run A has {counted(sizes[0], 'rank')} and run B {sizes[1]}, so counts and totals differ for this reason alone"
         )
-    if per_step:
+    if differ:
         notes.append(
             f"run A has {counted(steps_of[0], 'step')} and run B {steps_of[1]}: totals are compared per step, and not subtracted"
         )
@@ -123,10 +131,13 @@ def compare(
     about = {"ranks": ranks, "steps": steps, "jobs": jobs}
     step = next((r for r in rows if (r["what"], r["name"]) == ("step", "step")), None)
     known = step is not None and step["verdict"] in ("slower", "faster", "same", "one_sample")
-    shares = [shares_of(r, **about, skip_warmup=steps is None) if known else None for r in (run_a, run_b)]
-    replaced = replacements(rows, (run_a, run_b), **about, skip_warmup=skip_warmup)
-    sentences = [change_in_words(step, shares, alpha), *map(replacement_in_words, replaced[:_TOLD])]
-    return Answer(table, COLUMNS, tuple(notes), {"replaced": replaced}, CHART, verdict=" ".join(sentences))
+    classes = per_step(step, (run_a, run_b), **about, skip_warmup=steps is None) if known and step is not None else []
+    replaced = Replaced(rows, (run_a, run_b), counts, **about, skip_warmup=skip_warmup)
+    verdict = " ".join([change_in_words(step, classes, alpha, names), *replaced.in_words(_TOLD)])
+    if by_tree:
+        tree = replaced.tree(comparable=same_ranks)
+        return Answer(col.table_of(tree, TREE), TREE, tuple(notes), {"per_step": classes}, None, verdict=verdict)
+    return Answer(table, COLUMNS, tuple(notes), {"per_step": classes, "replaced": replaced.pairs()}, CHART, verdict=verdict)
 
 
 def _spelled_as(a: Any, b: Any) -> tuple[Any, int]:
@@ -223,7 +234,7 @@ def _verdicts(row: Mapping[str, Any], alpha: float, threshold_percent: float, st
     return {
         "verdict": "one_sample" if lone and not certain else ("same", "slower", "faster")[total],
         "count_verdict": ("same", "more", "fewer")[count],
-        "call_verdict": ("same", "longer", "shorter")[call],
+        "call_verdict": "one_sample" if lone and not certain else ("same", "longer", "shorter")[call],
     }
 
 

@@ -66,10 +66,10 @@ COLUMNS: col.Columns = (
     col.text("severity", f"high from {HIGH_SHARE:.0%} of the time, medium from {MEDIUM_SHARE:.0%}, else low"),
     col.ns("lost_ns", "aligned wall time that the job would save over the judged steps; null if unknown"),
     col.ns("lost_ns_per_step", "the same per judged step; null without steps"),
-    col.real("lost_share", "lost_ns of the judged time, 0 to 1; all rows together at most 1", decimals=4),
+    col.real("lost_share", "lost_ns of the analyzed time, 0 to 1; all rows together at most 1", decimals=4),
     col.real(
         "opportunity_share",
-        "for an opportunity: the largest share of the judged time that a change can save, 0 to 1",
+        "for an opportunity: the largest share of the analyzed time that a change can save, 0 to 1",
         decimals=4,
     ),
     col.Column("ranks", "ranks", None, "the culprits"),

@@ -1,0 +1,38 @@
+"""The verb `skill`: instructions for programs that use alltrace on a user's behalf, to print or to install."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alltrace.trace.errors import EXIT_DONE, InputError
+
+if TYPE_CHECKING:
+    import argparse
+
+EXAMPLE = "alltrace skill --install ./skills/"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Where to."""
+    parser.add_argument(
+        "--install",
+        type=Path,
+        metavar="FOLDER",
+        help="write it to alltrace/SKILL.md in this folder of skills, instead of to standard output",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print or write the skill."""
+    from alltrace.cli.output import emit
+    from alltrace.mcp.skill import skill_text
+
+    path = None if args.install is None else args.install / "alltrace" / "SKILL.md"
+    if path is not None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(path.parent, found=f"it cannot be made ({error.strerror or error})") from error
+    emit([skill_text()], path)
+    return EXIT_DONE
