@@ -1,16 +1,18 @@
-"""The verdict inside the loop: `python -m benchmarks.in_loop [--ranks 64] [--cases 50] [--healthy 10] [--cost 400] [--seed N]`.
+"""The verdict inside the loop: `python -m benchmarks.in_loop [--ranks 64] [--cases 50] [--healthy 10] [--cost 600] [--seed N]`.
 
 One job of many processes, `programs/in_loop_training.py`, whose steps take 100 ms. In each case one phase of one rank, drawn by
 the seed and written down before the job runs, is longer by 5 ms for 50 steps, from a drawn step on; 25 healthy steps follow. A case
 is right if a line within these 50 steps names the rank and the phase first and no line names another rank. Healthy stretches have
 500 steps, and no line may name a rank. The cost is the CPU time of a step with the report less that without, in blocks of 25 steps
-in turn, exchange and record included.
+in turn (one with it, two without, whose difference is the noise), exchange and record included. It is higher where other programs
+empty the caches between two steps, so the load of the machine is printed too.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import re
 import selectors
@@ -21,6 +23,7 @@ import tempfile
 import threading
 from collections import defaultdict
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 PROGRAM = Path(__file__).parent / "programs" / "in_loop_training.py"
@@ -112,7 +115,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=64)
     parser.add_argument("--cases", type=int, default=50)
     parser.add_argument("--healthy", type=int, default=10, help="stretches of 500 steps")
-    parser.add_argument("--cost", type=int, default=400, metavar="STEPS", help="steps of the job that measures the cost")
+    parser.add_argument("--cost", type=int, default=600, metavar="STEPS", help="steps of the job that measures the cost")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     draws = random.Random(args.seed)
@@ -136,11 +139,13 @@ def main() -> None:
         print(f"{len(wrong)} of {args.healthy} healthy stretches of {STRETCH} steps name a rank ({len(lines)} lines)")
     if args.cost:
         results = job(args.ranks, {"steps": args.cost, "cases": [], "blocks": EVERY})
-        costs = sorted(1e6 * (one["cpu"][0] - one["cpu"][1]) for one in results)
-        walls = [[1e3 * one["wall"][n] for one in results] for n in (0, 1)]
+        costs = sorted(1e6 * (one["cpu"][0] - sum(one["cpu"][1:]) / 2) for one in results)
+        noise = median(1e6 * abs(one["cpu"][1] - one["cpu"][2]) for one in results)
+        step, *others = (1e3 * median(one["wall"][n] for one in results) for n in range(3))
         print(
-            f"cost: {costs[len(costs) // 2]:.0f} us of CPU a rank and step (median; {costs[0]:.0f} to {costs[-1]:.0f}); "
-            f"median step {sorted(walls[0])[len(costs) // 2]:.2f} ms with and {sorted(walls[1])[len(costs) // 2]:.2f} ms without"
+            f"cost: {median(costs):.0f} us of CPU a rank and step (median; {costs[0]:.0f} to {costs[-1]:.0f}; without it two "
+            f"halves differ by {noise:.0f}); median step {step:.2f} ms with it, {others[0]:.2f} and {others[1]:.2f} ms without; "
+            f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
         )
 
 

@@ -198,3 +198,61 @@ def test_reports_by_callbacks_record_every_step(tmp_path, monkeypatch):
         callback.on_train_batch_end(trainer, None, None, None, batch)
     callback.on_train_end(trainer, None)
     assert recorded_steps(tmp_path / "lightning") == ([0, 1], ("forward", "backward", "optimizer"))
+
+
+TRAINERS = {
+    "lightning": """
+import sys, torch, lightning.pytorch as lightning
+from lightning_callback import AlltraceReport
+
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 1)
+    def training_step(self, batch, number):
+        return self.layer(batch[0]).pow(2).mean()
+    def forward(self, batch):
+        return self.layer(batch)
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.01)
+
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(80, 8)), batch_size=4)
+quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+lightning.Trainer(max_epochs=1, accelerator="cpu", callbacks=[AlltraceReport(sys.argv[1])], **quiet).fit(Model(), loader)
+""",
+    "transformers": """
+import sys, torch
+from transformers import Trainer, TrainingArguments
+from huggingface_trainer import AlltraceReport
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 1)
+    def forward(self, x, labels=None):
+        return {"loss": self.layer(x).pow(2).mean()}
+
+data = [{"x": torch.randn(8), "labels": torch.zeros(1)} for _ in range(80)]
+quiet = dict(report_to=[], save_strategy="no", use_cpu=True)
+options = TrainingArguments(sys.argv[1] + "-out", max_steps=20, per_device_train_batch_size=4, **quiet)
+Trainer(model=Model(), args=options, train_dataset=data, callbacks=[AlltraceReport(sys.argv[1])]).train()
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", TRAINERS)
+def test_a_real_trainer_records_every_step(tmp_path, library):
+    python, paths = find_torch(), [str(EXAMPLES), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    environment = {
+        **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
+    }  # fmt: skip
+    there = python and subprocess.run([python, "-c", f"import torch, {library}"], env=environment, capture_output=True, check=False)
+    if not there or there.returncode:
+        pytest.skip(f"no {library} beside PyTorch: set ALLTRACE_TORCH_PYTHON")
+    (tmp_path / "train.py").write_text(TRAINERS[library])
+    command = [str(python), str(tmp_path / "train.py"), str(tmp_path / "record")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert recorded_steps(tmp_path / "record") == (list(range(20)), ("forward", "backward", "optimizer"))

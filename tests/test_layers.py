@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "charts": {"trace", "recipes"},
     "export": {"core", "trace", "engine", "readers", "run", "align"},
     "tiles": {"core", "trace", "engine", "run", "align", "recipes"},
-    "capture": {"trace"},
+    "capture": {"core", "trace"},
     "share": {"trace", "readers", "run", "capture"},
     "instrument": {"capture"},
     "watch": {"trace", "capture"},

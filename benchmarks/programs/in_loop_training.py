@@ -1,7 +1,7 @@
 """A training without a GPU: each phase is a sleep and 0.5 ms of computing; ranks meet at the end of each step, by a loopback store.
 
 Run as `in_loop_training.py RANK RANKS PORT PLAN`. PLAN is JSON: `steps`, `every`, `cases` (a list of first step, end, rank, phase),
-and `blocks` (the steps of a block, of which each second one runs without the report, for its cost; 0 for none).
+and `blocks` (the steps of a block, of which each third one runs with the report and the others without, for its cost; 0 for none).
 """
 
 import contextlib
@@ -66,15 +66,16 @@ def main() -> None:
     lines: list[str] = []
     cases = {step: (own, phase) for first, end, own, phase in plan["cases"] for step in range(first, end)}
     blocks = plan["blocks"]
-    costs: dict[bool, list[float]] = {True: [], False: []}
-    durations: dict[bool, list[float]] = {True: [], False: []}
+    costs: list[list[float]] = [[], [], []]  # with the report, without, without
+    durations: list[list[float]] = [[], [], []]
     report = step_report(plan["every"], store=LoopbackStore(port), record=plan["record"], rank=rank, world=ranks, say=lines.append)
     nothing = contextlib.nullcontext()
     cpu_before = 0.0
     meeting.meet(-1)
     with report:
         for step in range(plan["steps"]):
-            measured = not blocks or step // blocks % 2 == 0
+            turn = step // blocks % 3 if blocks else 0
+            measured = turn == 0
             if not blocks or step % blocks == 0:
                 cpu_before = time.process_time()
             began = time.perf_counter()
@@ -86,13 +87,13 @@ def main() -> None:
                 meeting.meet(step)
             if measured:
                 report.step()
-            durations[measured].append(time.perf_counter() - began)
+            durations[turn].append(time.perf_counter() - began)
             if blocks and (step + 1) % blocks == 0:
-                costs[measured].append((time.process_time() - cpu_before) / blocks)
+                costs[turn].append((time.process_time() - cpu_before) / blocks)
         time.sleep(1.0)  # for the last exchange
     result: dict[str, Any] = {"lines": lines}
     if blocks:
-        result |= {name: [median(values[flag]) for flag in (True, False)] for name, values in (("cpu", costs), ("wall", durations))}
+        result |= {name: [median(its) for its in values] for name, values in (("cpu", costs), ("wall", durations))}
     print(json.dumps(result))
 
 

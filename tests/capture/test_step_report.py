@@ -17,13 +17,14 @@ from types import SimpleNamespace
 import pytest
 from tests.capture.launching import find_torch
 
-from alltrace.capture import step_exchange, step_spans
+from alltrace.capture import step_exchange
 from alltrace.capture import step_report as module
 from alltrace.capture.control import read_control
 from alltrace.capture.gpu_state import GpuSampler, GpuState, gpu_words
 from alltrace.capture.step_report import step_report
 from alltrace.capture.step_verdict import CPU_WAIT, OTHER, describe, judge, times_of, unpacked
 from alltrace.capture.variables import REQUEST
+from alltrace.core.steps import StepTimes
 from alltrace.trace.errors import UsageError
 from alltrace.trace.step_records import BY_DEVICE, read_ranks
 
@@ -65,8 +66,7 @@ def quick(monkeypatch):
 def clock(monkeypatch):
     """The host's clock, which only this test moves; nothing waits for a processor."""
     now = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(step_spans, "perf_counter", lambda: now.now)
-    monkeypatch.setattr(step_spans.HostSpans, "_cpu_wait_ns", lambda self: 0)
+    monkeypatch.setattr(module, "StepTimes", lambda every: StepTimes(every, lambda: (round(1e9 * now.now), 0)))
     return now
 
 
@@ -242,23 +242,6 @@ def test_phases_add_up_and_the_record_has_each_step(clock, tmp_path, monkeypatch
     assert [(s.step, s.total_us, s.phases_us[1:3], s.last) for s in rank.steps] == [
         (7, 64_000, (50_000, 10_000), 2), (8, 74_000, (50_000, 20_000), 2), (9, 84_000, (50_000, 30_000), 2),
     ]  # fmt: skip
-
-
-def test_waiting_for_a_processor_belongs_to_no_phase(clock, monkeypatch, tmp_path):
-    waited = iter([0, 0, *(3_000_000 * n for n in range(100))])
-    monkeypatch.setattr(step_spans.HostSpans, "_cpu_wait_ns", lambda self: next(waited))
-    spans = step_spans.HostSpans(3)
-    spans.turn(1)
-    clock.now += 0.010
-    spans.turn(2)  # 0 ms of waiting until here
-    clock.now += 0.001
-    (step,) = spans.ended(5)  # 3 ms, more than the phase took: the rest is of the next one
-    assert step.seconds == pytest.approx([0, 0.010, 0])
-    assert step.cpu_wait_s == pytest.approx(0.001)
-    clock.now += 0.010
-    (step,) = spans.ended(6)
-    assert step.seconds[0] + step.cpu_wait_s == pytest.approx(0.010)
-    assert step.cpu_wait_s == pytest.approx(0.005)
 
 
 class Event:

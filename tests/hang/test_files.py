@@ -351,3 +351,41 @@ def test_a_shared_answer_has_no_hosts_and_no_paths(tmp_path):
     assert "node0" not in said
     assert "secret" not in said
     assert "host1" in said
+
+
+_BEGIN = "Thread 0x1 (most recent call first):\n"
+_END = '  File "/app/train.py", line 140 in <module>\n'
+_IN_OWN_CODE = f'{_BEGIN}  File "/app/train.py", line 55 in evaluate\n{_END}'
+_IN_COMMUNICATION = (
+    f'{_BEGIN}  File "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 2 in wait\n{_END}'
+)
+
+
+def test_stacks_alone_name_the_rank_that_is_not_in_communication_and_prove_nothing_where_all_are(tmp_path):
+    for rank in range(4):
+        (tmp_path / f"stacks_rank{rank}.txt").write_text(_IN_OWN_CODE if rank == 3 else _IN_COMMUNICATION)
+    answer = verdict_of(tmp_path)
+    assert (answer.table["kind"][0].as_py(), answer.table["ranks"][0].as_py()) == ("rank-computes", [3])
+    assert (
+        answer.verdict == "Rank 3: computes or waits in its own code in /app/train.py:55 evaluate; 3 others are in communication."
+    )
+    (tmp_path / "stacks_rank2.txt").write_text(_IN_OWN_CODE)  # two of four
+    assert verdict_of(tmp_path).verdict == (
+        "It cannot be known whether the job hangs: ranks 2 and 3 are in the program's own code and ranks 0 and 1 are in "
+        "communication, and no file says who waits for whom."
+    )
+    for rank in (2, 3):
+        (tmp_path / f"stacks_rank{rank}.txt").write_text(_IN_COMMUNICATION)
+    answer = verdict_of(tmp_path)
+    assert answer.table["kind"][0].as_py() == "unknown"
+    assert "ranks 0-3 are in communication, and no file says who" in answer.verdict
+
+
+def test_errors_of_the_network_alone_are_a_cause_without_a_rank(tmp_path):
+    line = "n1:10:20 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.3<41> with status=12 opcode=0 vendor err 129 (Recv)\n"
+    (tmp_path / "nccl.log").write_text(line * 5)
+    answer = verdict_of(tmp_path)
+    assert (answer.table["kind"][0].as_py(), answer.table["ranks"][0].as_py()) == ("network", [])
+    assert "nccl.log: 5 network errors" in answer.verdict
+    (tmp_path / "job.log").write_text("JobState=COMPLETED Reason=None\n")
+    assert verdict_of(tmp_path).table["kind"][0].as_py() == "no-hang"

@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
+from tests.step_pages import page_of, write_pages
+
 import alltrace
 from alltrace.hang.verdict import verdict_of
-from alltrace.trace.step_records import (
-    AT_NOW,
-    AT_WRITTEN,
-    NOW,
-    REGION_BYTES,
-    WRITTEN,
-    Step,
-    name_phases,
-    new_page,
-    pack_step,
-    put_last,
-)
+from alltrace.trace.step_records import AT_NOW, NOW, Step
 
 BEGIN_NS = 1_796_000_000_000_000_000
 SECOND_NS = 10**9
-PHASES = ["data", "forward", "wait"]
 
 
 def write(folder, phases, *, since_s=0.0, beats=None, host="n1", steps=20, page_only=False):
     """A file with ranks that ended `steps` steps of 1 s, and are in these phases since then."""
     end_ns = BEGIN_NS + steps * SECOND_NS
-    with (folder / ("page_rank0.steps" if page_only else f"job_on_{host}.steps")).open("wb") as file:
-        for rank, phase in enumerate(phases):
-            page = new_page(rank, len(phases), host, "job")
-            name_phases(page, PHASES, frozenset({"wait"}))
-            for n in range(steps):
-                put_last(page, pack_step(Step(n, BEGIN_NS + n * SECOND_NS, 1_000_000, (1000, 2000, 3000))), n)
-            WRITTEN.pack_into(page, AT_WRITTEN, steps, int(end_ns + (beats or [since_s] * len(phases))[rank] * SECOND_NS))
-            NOW.pack_into(page, AT_NOW, steps, end_ns + SECOND_NS // 10, PHASES.index(phase) + 1 if phase else 0)
-            file.seek(rank * REGION_BYTES)
-            file.write(page)
-        if not page_only:
-            file.truncate(len(phases) * REGION_BYTES)
+    ended = [Step(n, BEGIN_NS + n * SECOND_NS, 1_000_000, (1000, 2000, 3000)) for n in range(steps)]
+    pages = [
+        page_of(
+            rank,
+            len(phases),
+            ended,
+            phase=phase,
+            since_ns=end_ns + SECOND_NS // 10,
+            written_ns=end_ns + beat * SECOND_NS,
+            host=host,
+        )
+        for rank, (phase, beat) in enumerate(zip(phases, beats or [since_s] * len(phases), strict=True))
+    ]
+    write_pages(folder / ("page_rank0.steps" if page_only else f"job_on_{host}.steps"), pages)
 
 
 def first(folder):

@@ -10,23 +10,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from tests.step_pages import page_of, write_pages
 
 from alltrace.capture.control import read_control
 from alltrace.cli.main import main
 from alltrace.cli.verbs import watch as verb
 from alltrace.trace.errors import InputError, UsageError
-from alltrace.trace.step_records import (
-    AT_NOW,
-    AT_WRITTEN,
-    NOW,
-    REGION_BYTES,
-    WRITTEN,
-    Step,
-    name_phases,
-    new_page,
-    pack_step,
-    put_last,
-)
+from alltrace.trace.step_records import Step
 from alltrace.watch import job as job_module
 from alltrace.watch.job import Job
 from alltrace.watch.metrics import metrics_text, push, samples_of
@@ -34,28 +24,22 @@ from alltrace.watch.rules import Alerts, read_rules
 
 BEGIN_NS = 1_796_000_000_000_000_000
 STEP_NS = 100_000_000
-PHASES = ["data", "forward", "wait"]
 
 
 def write(folder, *, ranks=8, slow=None, in_phase=None, since_s=0.05, beats=None, steps=40, name="job"):
     """The file of a host: steps of 100 ms, 20 of them of a slow rank's forward phase; where each rank is, and when it wrote."""
     end_ns = BEGIN_NS + steps * STEP_NS
-    with (folder / "job_on_n1.steps").open("wb") as file:
-        for rank in range(ranks):
-            page = new_page(rank, ranks, "n1", name)
-            name_phases(page, PHASES, frozenset({"wait"}))
-            for n in range(steps):
-                forward, wait = (70_000, 10_000) if rank == slow else (50_000, 30_000)
-                jitter = (rank * 7 + n * 3) % 5 * 100
-                put_last(
-                    page, pack_step(Step(n, BEGIN_NS + n * STEP_NS, 100_000, (15_000 + jitter, forward, wait - jitter), 4_000)), n
-                )
-            beat = (beats or {}).get(rank, since_s)
-            WRITTEN.pack_into(page, AT_WRITTEN, steps, int(end_ns + beat * 1e9))
-            NOW.pack_into(page, AT_NOW, steps, end_ns, PHASES.index((in_phase or {}).get(rank, "wait")) + 1)
-            file.seek(rank * REGION_BYTES)
-            file.write(page)
-        file.truncate(ranks * REGION_BYTES)
+    pages = []
+    for rank in range(ranks):
+        forward, wait = (70_000, 10_000) if rank == slow else (50_000, 30_000)
+        jitters = [(rank * 7 + n * 3) % 5 * 100 for n in range(steps)]
+        ended = [
+            Step(n, BEGIN_NS + n * STEP_NS, 100_000, (15_000 + jitter, forward, wait - jitter), 4_000)
+            for n, jitter in enumerate(jitters)
+        ]
+        phase, beat_s = (in_phase or {}).get(rank, "wait"), (beats or {}).get(rank, since_s)
+        pages.append(page_of(rank, ranks, ended, phase=phase, since_ns=end_ns, written_ns=end_ns + beat_s * 1e9, job=name))
+    write_pages(folder / "job_on_n1.steps", pages)
 
 
 @pytest.fixture
@@ -238,6 +222,20 @@ def test_the_command_prints_the_state_once(tmp_path, capsys):
     assert "there is no such folder" in capsys.readouterr().err
 
 
+def test_the_page_fits_a_terminal_of_80_columns_and_24_rows(tmp_path, clock):
+    write(tmp_path, ranks=64, slow=5, in_phase={17: "data"}, since_s=5, name="a-long-name-of-a-job-" * 5)
+    happened = [f"12:00:{n:02} something happened that takes more than a line of such a narrow terminal to say" for n in range(30)]
+    lines = verb.screen(verb.page(Job(tmp_path).look()), happened, 80, 24).split("\n")
+    assert len(lines) == 23
+    assert max(map(len, lines)) <= 80
+    assert lines[-1] == "  terminal to say"
+    assert any(line.startswith("stopped: rank 17 on n1") for line in lines)
+    assert len(verb.screen(["x"] * 50, happened, 80, 24).split("\n")) == 23
+    state = Job(tmp_path).look()
+    many = verb.page(state._replace(slow=state.slow * 10, stopped=tuple(range(20, 30))))
+    assert [line for line in many if " as well: " in line] == ["slow as well: ranks 5, 5", "stopped as well: ranks 28-29"]
+
+
 def test_the_command_serves_metrics_fires_asks_and_writes_a_verdict(tmp_path, capsys, monkeypatch):
     write(tmp_path, since_s=60, in_phase={3: "forward"})
     control = tmp_path / "reports" / ".armed" / "job"
@@ -276,7 +274,28 @@ def test_the_command_serves_metrics_fires_asks_and_writes_a_verdict(tmp_path, ca
 
 def test_the_dashboard_asks_for_metrics_that_exist(tmp_path, clock):
     write(tmp_path, slow=5, in_phase={2: "data"}, since_s=5)
-    names = {sample.name for sample in samples_of(Job(tmp_path).look())}
-    text = (Path(__file__).parents[2] / "packaging" / "grafana" / "alltrace.json").read_text()
-    asked = set(re.findall(r"alltrace_[a-z_]+", json.dumps(json.loads(text))))
-    assert asked <= names
+    samples = list(samples_of(Job(tmp_path).look()))
+    labels = {sample.name: set(sample.labels) for sample in samples}
+    dashboard = json.loads((Path(__file__).parents[2] / "packaging" / "grafana" / "alltrace.json").read_text())
+    targets = [target for panel in dashboard["panels"] for target in panel["targets"]]
+    asked = set()
+    for target in targets:
+        for name, selected in re.findall(r"(alltrace_[a-z_]+)(?:\{([^}]*)\})?", target["expr"]):
+            asked.add(name)
+            used = {*re.findall(r"(\w+)=", selected), *re.findall(r"{{(\w+)}}", target.get("legendFormat", ""))}
+            assert used <= labels[name], target
+    assert asked == set(labels) - {"alltrace_step", "alltrace_slow_ranks"}
+    variables = json.dumps(dashboard["templating"])
+    assert re.findall(r"label_values\((\w+), (\w+)\)", variables) == [("alltrace_step", "job")]
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in dashboard["panels"]]
+    assert len(set(places)) == len(places)
+
+
+def test_the_parser_of_prometheus_reads_the_metrics(tmp_path, clock):
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+    write(tmp_path, slow=5, in_phase={2: "data"}, since_s=5, name='a"b\\c\nd é')
+    state = Job(tmp_path).look()
+    families = list(parser.text_string_to_metric_families(metrics_text(state)))
+    read = [(s.name, s.labels, s.value) for family in families for s in family.samples]
+    assert read == [(s.name, s.labels, pytest.approx(s.value)) for s in samples_of(state)]
+    assert {family.type for family in families} == {"gauge"}

@@ -11,33 +11,28 @@ import fcntl
 import mmap
 import os
 import threading
-from collections import deque
 from contextlib import suppress
 from time import time_ns
 from typing import TYPE_CHECKING
 
 from alltrace.trace.errors import UsageError
 from alltrace.trace.step_records import (
-    AT_NOW,
     AT_WRITTEN,
-    NOW,
     PAGE_BYTES,
     RECORD_BYTES,
     REGION_BYTES,
     RING_RECORDS,
     SUFFIX,
     WRITTEN,
-    Step,
     name_phases,
     new_page,
-    pack_step,
-    put_last,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from alltrace.capture.identity import Identity
+    from alltrace.core.steps import StepTimes
 
 BLOCK_S = 5.0
 """The shortest time between two writes to the file."""
@@ -49,10 +44,9 @@ class StepRecord:
     Raises `UsageError`: the folder cannot be written.
     """
 
-    def __init__(self, folder: str, page_folder: str, who: Identity) -> None:
-        self._count = 0  # records in the page
+    def __init__(self, folder: str, page_folder: str, who: Identity, times: StepTimes) -> None:
+        self._times = times
         self._written = 0  # records in the file
-        self._waiting: deque[bytes] = deque()
         job = who.job or "job"
         page = new_page(who.rank, who.world_size or 0, who.host, job)
         try:
@@ -68,6 +62,7 @@ class StepRecord:
             raise UsageError(
                 f"the record of steps cannot be written: {error.filename or folder}: {error.strerror}; give another record="
             ) from error
+        times.write_to(self._page)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="alltrace-record", daemon=True)
         self._thread.start()
@@ -77,18 +72,6 @@ class StepRecord:
         page = bytearray(self._page)
         name_phases(page, phases, waits)
         self._page[:] = bytes(page)
-
-    def enter(self, step: int, phase: int) -> None:
-        """The rank is in a phase from now on, by its number from 1; 0 for another."""
-        NOW.pack_into(self._page, AT_NOW, step, time_ns(), phase)
-
-    def add(self, step: Step) -> None:
-        """A step has ended."""
-        record = pack_step(step)
-        put_last(self._page, record, self._count)
-        self._count += 1
-        self._waiting.append(record)
-        WRITTEN.pack_into(self._page, AT_WRITTEN, self._count, time_ns())
 
     def close(self) -> None:
         """The training has ended: write the rest, and remove the page."""
@@ -107,12 +90,12 @@ class StepRecord:
 
     def _write(self) -> None:
         """Write the steps since the last time, then the page."""
-        records = [self._waiting.popleft() for _ in range(len(self._waiting))][-RING_RECORDS:]
+        records = memoryview(self._times.taken_records())
         while records:
-            place = self._written % RING_RECORDS
-            part, records = records[: RING_RECORDS - place], records[RING_RECORDS - place :]
-            os.pwrite(self._file, b"".join(part), self._at + PAGE_BYTES + place * RECORD_BYTES)
-            self._written += len(part)
+            place = self._written % RING_RECORDS * RECORD_BYTES
+            count = os.pwrite(self._file, records[: RING_RECORDS * RECORD_BYTES - place], self._at + PAGE_BYTES + place)
+            self._written += count // RECORD_BYTES
+            records = records[count // RECORD_BYTES * RECORD_BYTES :]
         page = bytearray(self._page)
         WRITTEN.pack_into(page, AT_WRITTEN, self._written, time_ns())
         os.pwrite(self._file, page, self._at)

@@ -10,19 +10,19 @@ from __future__ import annotations
 import os
 import sys
 import time
-from array import array
 from typing import TYPE_CHECKING, Any
 
 from alltrace.capture.control import request_window
-from alltrace.capture.gpu_state import GpuSampler
+from alltrace.capture.gpu_state import GpuSampler, GpuState
 from alltrace.capture.identity import find_identity
 from alltrace.capture.step_exchange import Exchange, job_store
 from alltrace.capture.step_record import StepRecord
-from alltrace.capture.step_spans import spans_of
+from alltrace.capture.step_spans import DeviceSteps, device_events
 from alltrace.capture.step_verdict import CPU_WAIT, OTHER, RankTimes, Verdict, describe, judge, times_of
 from alltrace.capture.variables import ARMED, RECORD
+from alltrace.core.steps import TIMED_PHASES, Phase, StepTimes
 from alltrace.trace.errors import UsageError
-from alltrace.trace.step_records import PHASES, Step
+from alltrace.trace.step_records import PHASES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,11 +31,9 @@ if TYPE_CHECKING:
 
     from alltrace.capture.identity import Identity
     from alltrace.capture.step_exchange import Store
-    from alltrace.capture.step_spans import DeviceSpans, EndedStep, HostSpans
 
     Batch = TypeVar("Batch")
 
-_MOST_PHASES = 16
 _LEAST_STEPS = 10
 _TO_RECORD = 10
 _DATA, _FORWARD, _BACKWARD, _OPTIMIZER = "data", "forward", "backward", "optimizer"
@@ -60,8 +58,8 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
     """
 
     __slots__ = (
-        "_at", "_capture", "_every", "_exchange", "_exchanges", "_gpu", "_hooks", "_names", "_places", "_record", "_say", "_since",
-        "_spans", "_steps", "_times", "_waits", "_who", "last",
+        "_capture", "_device", "_every", "_exchange", "_exchanges", "_gpu", "_hooks", "_names", "_places", "_record", "_say",
+        "_since", "_times", "_waits", "_who", "last",
     )  # fmt: skip
 
     def __init__(
@@ -81,18 +79,17 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
             raise UsageError(f"step_report(every={every}) compares too few steps; expected {_LEAST_STEPS} or more")
         self._every = every
         self._waits = frozenset(waits)
-        self._at = at
         self._capture = capture
         self._say = say or _to_stderr
         self._who = _identity(rank, world)
         self._names: list[str] = []
-        self._places: dict[str, _Phase] = {}
+        self._places: dict[str, Phase] = {}
         self._hooks: list[Any] = []
         self._gpu = GpuSampler()
         self._since: dict[int, str] = {}  # since when each slow rank is slow
-        self._steps = self._exchanges = 0
-        self._times = self._new_times()
-        self._spans: HostSpans | DeviceSpans = spans_of(_MOST_PHASES + 1)
+        self._exchanges = 0
+        self._times = StepTimes(every)
+        self._begin(at)
         self._exchange = Exchange(
             self._who.rank, self._who.world_size or 1, (lambda: store) if store is not None else job_store, self._judged, self._say
         )
@@ -100,11 +97,11 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
         self._record = None
         if folder:
             pages = os.path.join(os.environ.get("TMPDIR") or "/tmp", f"alltrace-steps-{os.getuid()}")  # noqa: PTH118, S108
-            self._record = StepRecord(os.fspath(folder), pages, self._who)
+            self._record = StepRecord(os.fspath(folder), pages, self._who, self._times)
         self.last: Verdict | None = None
 
     def __enter__(self) -> Self:
-        self._spans = spans_of(_MOST_PHASES + 1)  # the script may use the GPU by now
+        self._begin(self._times.step)  # the script may use the GPU by now
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -116,28 +113,38 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
         if self._record is not None and kind is None:  # the page of a training that failed stays, for `alltrace hang`
             self._record.close()
 
-    def phase(self, name: str) -> _Phase:
+    def phase(self, name: str) -> Phase:
         """What measures a part of a step, for `with`."""
-        place = self._places.get(name)
-        if place is None:
-            if len(self._names) == _MOST_PHASES or name in (CPU_WAIT, OTHER):
-                raise UsageError(
-                    f"step_report has {_MOST_PHASES} phases already; {name!r} is one too many, so is it a name anew each step?"
-                    if name not in (CPU_WAIT, OTHER)
-                    else f"step_report itself measures {name!r}; give the phase another name"
-                )
-            self._names.append(name)
-            place = self._places[name] = _Phase(self, len(self._names))
-            if self._record is not None and len(self._names) <= PHASES:
-                self._record.name(self._names, self._waits)
+        try:
+            return self._places[name]
+        except KeyError:
+            return self._new_phase(name)
+
+    def _new_phase(self, name: str) -> Phase:
+        if name in (CPU_WAIT, OTHER):
+            raise UsageError(f"step_report itself measures {name!r}; give the phase another name")
+        if len(self._names) == TIMED_PHASES:
+            raise UsageError(
+                f"step_report has {TIMED_PHASES} phases already; {name!r} is one too many, so is it a name anew each step?"
+            )
+        self._names.append(name)
+        place = self._places[name] = Phase(self._times, len(self._names))
+        if self._record is not None and len(self._names) <= PHASES:
+            self._record.name(self._names, self._waits)
         return place
+
+    def _begin(self, step: int) -> None:
+        make = device_events()
+        self._device = None if make is None else DeviceSteps(self._times, make, step)
+        if make is None:
+            self._times.begin(step)
 
     def data(self, loader: Iterable[Batch]) -> Iterator[Batch]:
         """The batches of a loader; the wait for each is the phase `data`."""
         place = self.phase(_DATA)
         batches = iter(loader)
         while True:
-            self.turn(0)  # such as a backward pass without a step of the optimizer after it
+            self._times.turn(0)  # such as a backward pass without a step of the optimizer after it
             with place:
                 try:
                     batch = next(batches)
@@ -152,67 +159,54 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
         the next batch or step does. Where there are several ranks, `backward` counts as a wait, because DDP and FSDP
         wait for other ranks in it. `model`: a module. `optimizer`: an optimiser, or None. Returns the report.
         """
-        forward, backward, update = (self.phase(name).number for name in (_FORWARD, _BACKWARD, _OPTIMIZER))
+        forward, backward, update = (self.phase(name) for name in (_FORWARD, _BACKWARD, _OPTIMIZER))
         if (self._who.world_size or 1) > 1:
             self._waits |= {_BACKWARD}
             if self._record is not None:
                 self._record.name(self._names, self._waits)
 
+        def none(*_: Any) -> None:
+            self._times.turn(0)
+
         def after_forward(_model: Any, _inputs: Any, output: Any) -> None:
             tensor = _with_gradient(output)
             if tensor is None:
-                self.turn(0)
+                self._times.turn(0)
             else:
-                tensor.register_hook(lambda _gradient: self.turn(backward))
+                tensor.register_hook(backward.begin)
 
-        self._hooks.append(model.register_forward_pre_hook(lambda *_: self.turn(forward)))
+        self._hooks.append(model.register_forward_pre_hook(forward.begin))
         self._hooks.append(model.register_forward_hook(after_forward))
         if optimizer is not None:
-            self._hooks.append(optimizer.register_step_pre_hook(lambda *_: self.turn(update)))
-            self._hooks.append(optimizer.register_step_post_hook(lambda *_: self.turn(0)))
+            self._hooks.append(optimizer.register_step_pre_hook(update.begin))
+            self._hooks.append(optimizer.register_step_post_hook(none))
         return self
-
-    def turn(self, phase: int) -> None:
-        """The rank is in another phase from now on, by its number; 0 for none."""
-        self._spans.turn(phase)
-        if self._record is not None:
-            self._record.enter(self._at, phase)
-
-    @property
-    def current(self) -> int:
-        """The number of the phase that the rank is in."""
-        return self._spans.phase
 
     def step(self) -> None:
         """A step has ended and the next one begins."""
-        for step in self._spans.ended(self._at):
-            self._keep(step)
-        self._at += 1
-        if self._record is not None:
-            self._record.enter(self._at, 0)
+        if self._device is not None:
+            for full in self._device.end():
+                if full:
+                    self._offer()
+        elif self._times.end():
+            self._offer()
 
-    def _keep(self, step: EndedStep) -> None:
-        """Store the times of a step that has ended, and send those of the last steps where it is time."""
-        for column, seconds in zip(self._times, (step.cpu_wait_s, *step.seconds), strict=True):
-            column[self._steps] = seconds
-        if self._record is not None:
-            gpu = self._gpu.state
-            phases = tuple(round(seconds * 1e6) for seconds in step.seconds[1 : PHASES + 1])
-            total, cpu_wait = round((sum(step.seconds) + step.cpu_wait_s) * 1e6), round(step.cpu_wait_s * 1e6)
-            self._record.add(
-                Step(step.step, step.begin_ns, total, phases, cpu_wait, step.last, step.flags, gpu.clock_mhz, gpu.throttle, gpu.xid)
-            )
-        self._steps += 1
-        if self._steps < self._every:
-            return
-        columns, names, first = self._times[: len(self._names) + 2], [CPU_WAIT, OTHER, *self._names], step.step + 1 - self._every
-        exchange, waits = self._exchanges, self._waits
-        self._times, self._steps, self._exchanges = self._new_times(), 0, exchange + 1
-        self._exchange.offer(lambda: times_of(columns, names, waits, first, exchange, self._gpu.sample()))
+    def _offer(self) -> None:
+        """Send the times of the last steps."""
+        names, waits, exchange, every = [CPU_WAIT, OTHER, *self._names], self._waits, self._exchanges, self._every
+        rows, first = self._times.taken_window(), self._times.ended_step + 1 - every
+        self._exchanges += 1
 
-    def _new_times(self) -> list[array[float]]:
-        """Columns for the wait for a processor, for `other` and for each phase that may come, with a row for each step."""
-        return [array("d", bytes(8 * self._every)) for _ in range(_MOST_PHASES + 2)]
+        def measured() -> RankTimes:
+            columns = [rows[n :: len(rows) // every] for n in range(len(names))]
+            return times_of(columns, names, waits, first, exchange, self._sampled())
+
+        self._exchange.offer(measured)
+
+    def _sampled(self) -> GpuState:
+        gpu = self._gpu.sample()
+        self._times.set_gpu(gpu.clock_mhz, gpu.throttle, gpu.xid)
+        return gpu
 
     def _judged(self, rows: list[RankTimes]) -> None:
         """Print what the rows of all ranks say; in the thread of the exchange, on the first rank."""
@@ -241,24 +235,6 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
             request_window(folder, _TO_RECORD)
         except OSError as error:
             self._say(f"{folder}: {error.strerror}; no window is recorded")
-
-
-class _Phase:
-    """A part of a step, each time that it comes in it."""
-
-    __slots__ = ("_before", "_report", "number")
-
-    def __init__(self, report: step_report, number: int) -> None:
-        self._report = report
-        self._before: list[int] = []
-        self.number = number
-
-    def __enter__(self) -> None:
-        self._before.append(self._report.current)
-        self._report.turn(self.number)
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._report.turn(self._before.pop())
 
 
 def _with_gradient(output: Any) -> Any:

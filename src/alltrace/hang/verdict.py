@@ -309,9 +309,12 @@ class _Case:
         if evidence.sizes_differ:
             sentence = "Ranks entered a collective with different sizes; no dump says which."
             return [Cause("mismatch", [], "", [f"{Path(evidence.sizes_differ).name}: sizes do not match"], 0.6, sentence)]
-        stacks = [s for r, s in evidence.stacks.items() if s.doing not in ("communicates", "unknown") and r not in self.waits.waits]
-        if stacks and len(stacks) < len(evidence.stacks):
-            return [self._by_stacks([s.rank for s in stacks])]
+        alone = [r for r, s in evidence.stacks.items() if s.doing != "communicates" and r not in self.waits.waits]
+        sure = [r for r in alone if evidence.stacks[r].doing != "unknown"]
+        if sure and len(sure) < len(evidence.stacks):
+            return [self._by_stacks(sure)]
+        if alone and 2 * len(alone) < len(evidence.stacks):
+            return [self._by_stacks(alone)]
         if evidence.xids:
             hosts = sorted({x.host for x in evidence.xids if x.host})
             ranks = sorted(r for r, h in evidence.hosts.items() if h.partition(".")[0] in {x.partition(".")[0] for x in hosts})
@@ -320,6 +323,18 @@ class _Case:
             return [Cause("dead-rank", ranks, "", details, 0.5, sentence, {"xid": float(evidence.xids[0].number)}, hosts)]
         if self.waits.together:
             return [self._network(sorted(self.waits.together))]
+        if evidence.network and not (evidence.recordings or evidence.ended_well):
+            details = self._network_words()
+            return [
+                Cause(
+                    "network",
+                    [],
+                    "",
+                    details,
+                    0.4,
+                    f"NCCL reports errors of the network ({'; '.join(details)}); no dump says whose.",
+                )
+            ]
         if self.waits.waits:
             ranks = sorted(self.waits.waits)
             return [
@@ -337,10 +352,10 @@ class _Case:
 
     def _by_stacks(self, ranks: list[int]) -> Cause:
         stack = self.evidence.stacks[ranks[0]]
-        kind = "rank-computes" if stack.doing == "computes" else "rank-waits"
+        kind = "rank-computes" if stack.doing in ("computes", "unknown") else "rank-waits"
         others = len(self.evidence.stacks) - len(ranks)
-        what = {"data": "for data", "lock": "for a lock", "storage": "for storage", "sleeps": "asleep"}.get(stack.doing, "")
-        doing = f"waits {what}" if what else stack.doing
+        what = {"data": "waits for data", "lock": "waits for a lock", "storage": "waits for storage"}
+        doing = {**what, "unknown": "computes or waits in its own code"}.get(stack.doing, stack.doing)
         sentence = f"{who(sorted(ranks))}: {doing} in {stack.frame}; {others} others are in communication."
         return Cause(kind, sorted(ranks), stack.frame, [f"rank {stack.rank}: {stack.frame}"], 0.6, sentence)
 
@@ -384,10 +399,13 @@ class _Case:
     def _network(self, ranks: list[int]) -> Cause:
         entry = next((self.waits.waits[r].entry for r in ranks if r in self.waits.waits), None) or self.waits.roots[ranks[0]].entry
         place = self._place(entry) if entry is not None else "their operations"
-        details = [f"{Path(f).name}: {counted(n, 'network error')}" for f, n in self.evidence.network.items()][:4]
+        details = self._network_words()
         others = "" if ranks == sorted(self.waits.together) else ", or others like it that some of their peers completed"
         sentence = f"{who(ranks)} all entered {place}{others}, and it does not complete: a link, an adapter or a GPU stands."
         return Cause("network", ranks, place, details, 0.6 if details else 0.5, sentence, self._numbers(len(ranks)))
+
+    def _network_words(self) -> list[str]:
+        return [f"{Path(f).name}: {counted(n, 'network error')}" for f, n in self.evidence.network.items()][:4]
 
     def _no_hang(self) -> Cause:
         numbers = self._numbers(len(self.waits.waits))
@@ -396,6 +414,13 @@ class _Case:
         if lost and all(r.damage for r in recordings) and not self.waits.waits and not self.evidence.ended_well:
             found = "no dump is whole, and what was lost may wait" if recordings else "no dump can be read"
             return Cause("unknown", [], "", [], 0.1, f"It cannot be known whether the job hangs: {found}.", numbers)
+        if self.evidence.stacks and not (recordings or self.evidence.ended_well):
+            own = sorted(r for r, stack in self.evidence.stacks.items() if stack.doing != "communicates")
+            others = sorted(self.evidence.stacks.keys() - set(own))
+            does = ((own, "in the program's own code"), (others, "in communication"))
+            parts = [f"{who(ranks).lower()} {'is' if len(ranks) == 1 else 'are'} {what}" for ranks, what in does if ranks]
+            text = f"{' and '.join(parts)}, and no file says who waits for whom"
+            return Cause("unknown", [], "", [], 0.1, f"It cannot be known whether the job hangs: {text}.", numbers)
         numbers["operations"] = float(sum(len(r.entries) for r in recordings))
         if self.waits.waits and self.age_ns is not None:
             sentence = (

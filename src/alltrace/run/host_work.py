@@ -185,7 +185,7 @@ class HostWork:
         """When the main thread waits for data or in the operating system, or is in MPI: to start or to end it, too."""
         inside = integers(self._calls.column("thread"), -1) == self._main
         sets = [merge(*(times[inside] for times in _times(self._calls)))]
-        sets += [self._named(of_thread, starts, ends, (*patterns.WAITING, *patterns.WAITING_QUEUES))]
+        sets += [self._named(of_thread, starts, ends, (*patterns.WAITING, *patterns.WAITING_QUEUES, *patterns.RECORDED_WAITS))]
         for table, wanted in (
             ("frames", patterns.WAITING_FRAMES),
             ("osrt", (*patterns.OS_READS, *patterns.OS_WAITS, *patterns.OS_SLEEPS)),

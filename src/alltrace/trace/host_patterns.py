@@ -31,6 +31,9 @@ WAITING = (
 WAITING_QUEUES = (Pattern(r"(?:^|[./(: ])(?:simple)?queue\.get(?:$|[^a-z_])", "Python, queue and multiprocessing.queues"),)
 """Ranges of a thread that takes something from a queue, which on any thread but the launching one means nothing."""
 
+RECORDED_WAITS = (Pattern(r" \(waits\)$|^cpu wait$", "alltrace, the record of steps: waits for other ranks, and for a processor"),)
+"""Ranges in which a thread waits for other ranks or for a processor."""
+
 WAITING_FRAMES = (
     Pattern(r"torch/utils/data/dataloader\.py\(\d+\): __next__$", "PyTorch's profiler with `with_stack`"),
     Pattern(r"nvidia/dali/plugin/[\w./]+\.py\(\d+\): __next__$", "DALI's iterators"),

@@ -2,7 +2,7 @@
 
 A file is a sequence of regions, one for each rank of a host: a page of 4 kB with what the rank does now and its last steps, then a
 ring of the steps before. A file of one page alone is the open block that a rank keeps in memory that outlives it. Numbers are
-little-endian; a step's record ends with the CRC-32 of the bytes before.
+little-endian; a step's record ends with the CRC-32 of the bytes before. `alltrace.core.steps` writes the records.
 """
 
 from __future__ import annotations
@@ -11,36 +11,31 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
+from alltrace.core import steps as written
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from mmap import mmap
     from pathlib import Path
 
 SUFFIX = ".steps"
 MAGIC = b"ALTSTEP1"
-PAGE_BYTES = 4096
-RECORD_BYTES = 64
+PAGE_BYTES, RECORD_BYTES = written.PAGE_BYTES, written.RECORD_BYTES
+AT_WRITTEN, AT_NOW = written.AT_WRITTEN, written.AT_NOW
+PHASES = written.PHASES
 REGION_BYTES = 1 << 25
 RING_RECORDS = (REGION_BYTES - PAGE_BYTES) // RECORD_BYTES
-PHASES = 5
-"""Phases that a record has times of; those of others are in its `other`."""
 OTHER = "other"
 BY_DEVICE, INCOMPLETE = 1, 2
 """Flags of a record: its times are those of events on a device; times of steps before it were lost."""
 NOW = struct.Struct("<QqI")
-AT_NOW = 192
-"""Where a page says the current step, since when the rank is in its phase, and the phase's number."""
-AT_WRITTEN = 24
-"""Where a page says how many records there are, and when it was last written."""
 WRITTEN = struct.Struct("<Qq")
 _HEAD = struct.Struct("<8siiiIQqQ64s64s")
 _AT_NAMES, _NAME_BYTES = 256, 32
-_AT_LAST = 512
+_AT_LAST = written.AT_LAST
 _LAST_RECORDS = (PAGE_BYTES - _AT_LAST) // RECORD_BYTES
 _RECORD = struct.Struct("<QqI5IIBBHIH")
 _CHECK = struct.Struct("<I")
 _CHECKED_BYTES = RECORD_BYTES - _CHECK.size
-_MOST_US = (1 << 32) - 1
 _MOST_NUMBER = (1 << 31) - 1
 
 
@@ -77,18 +72,6 @@ class RankSteps(NamedTuple):
     damaged: int = 0  # how many of these are left out, because their records are damaged
 
 
-def pack_step(step: Step) -> bytes:
-    """A record."""
-    phases = [min(us, _MOST_US) for us in step.phases_us[:PHASES]]
-    phases += [0] * (PHASES - len(phases))
-    packed = _RECORD.pack(
-        step.step, step.begin_ns, min(step.total_us, _MOST_US), *phases,
-        min(step.cpu_wait_us, _MOST_US), step.last, step.flags,
-        min(step.clock_mhz, 0xFFFF), step.throttle & _MOST_US, step.xid & 0xFFFF,
-    ).ljust(_CHECKED_BYTES, b"\0")  # fmt: skip
-    return packed + _CHECK.pack(zlib.crc32(packed))
-
-
 def new_page(rank: int, world: int, host: str, job: str) -> bytearray:
     """A page of a rank that has no steps."""
     page = bytearray(PAGE_BYTES)
@@ -103,12 +86,6 @@ def name_phases(page: bytearray, names: Sequence[str], waits: frozenset[str]) ->
         at = _AT_NAMES + number * _NAME_BYTES
         page[at : at + _NAME_BYTES] = name.encode()[: _NAME_BYTES - 1].ljust(_NAME_BYTES, b"\0")
     struct.pack_into("<iI", page, 16, len(names), sum(1 << n for n, name in enumerate(names) if name in waits))
-
-
-def put_last(page: bytearray | mmap, record: bytes, number: int) -> None:
-    """Write the record of the step with a number, from 0, into a page."""
-    at = _AT_LAST + number % _LAST_RECORDS * RECORD_BYTES
-    page[at : at + RECORD_BYTES] = record
 
 
 def read_ranks(path: Path, most_steps: int = RING_RECORDS) -> list[RankSteps]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 import threading
 import time
+from collections import deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "alltrace watch /shared/steps --port 9464"
 _NAMED = 8
-_LINES = 10
+_KEPT = 100
 _HANG = "hang.json"
 _SILENT_S = 15.0
 _HANGS_S = 20.0
@@ -50,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.watch.rules import Alerts, read_rules
 
     _check(args)
-    lines: list[str] = []
+    lines: deque[str] = deque(maxlen=_KEPT)
 
     def say(text: str) -> None:
         lines.append(f"{time.strftime('%H:%M:%S')} {printable(text)}")
@@ -86,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
                 except OSError as error:
                     say(f"--otlp {args.otlp}: {error}")
             if sys.stdout.isatty():
-                print("\033[H\033[2J" + "\n".join([*page(state), "", *lines[-_LINES:]]), flush=True)  # noqa: T201
+                print("\033[H\033[2J" + screen(page(state), list(lines), *shutil.get_terminal_size()), end="", flush=True)  # noqa: T201
             time.sleep(args.every)
     except KeyboardInterrupt:  # how it is stopped
         return EXIT_DONE
@@ -129,10 +132,22 @@ def page(state: State) -> list[str]:
             f"stopped: rank {rank} on {printable(place.host)}, in {printable(place.phase)} of step {place.step}, "
             f"silent for {state.silent_s[rank]:.1f} s; no step ended for {state.stopped_s:.1f} s"
         )
+    for what, ranks in (("slow", [one.rank for one in state.slow]), ("stopped", list(state.stopped))):
+        if len(ranks) > _NAMED:
+            lines.append(f"{what} as well: ranks {number_ranges(ranks[_NAMED:])}")
     silent = sorted(rank for rank, seconds in state.silent_s.items() if seconds > _SILENT_S)
     if silent:
         lines.append(f"ranks {number_ranges(silent)} wrote nothing for {_SILENT_S:.0f} s or more")
     return lines
+
+
+def screen(state: list[str], happened: list[str], columns: int, rows: int) -> str:
+    """As much of the state, and of what happened last, as a terminal of this size holds."""
+    above, below = (
+        [part for line in lines for part in textwrap.wrap(line, columns, subsequent_indent="  ")] for lines in (state, happened)
+    )
+    room = rows - len(above) - 2
+    return "\n".join([*above[: rows - 1], *(["", *below[-room:]] if room > 0 else [])])
 
 
 def _write_verdict(folder: Path) -> str:

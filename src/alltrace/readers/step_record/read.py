@@ -1,6 +1,7 @@
 """Opens a record of steps as `ranges`: a range for each step, and within it one for each phase.
 
-A record has the durations of a step's phases only, so they are drawn one after the other, in the order in which it names them.
+A record has the durations of a step's phases only, so they are drawn one after the other, in the order in which it names them. The
+names of those in which a rank waits for others say so, because such time is no work.
 """
 
 from __future__ import annotations
@@ -57,11 +58,12 @@ class StepRecordReader:
     def stream(self, tables: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The rows of `ranges`; see `ReportReader.stream`."""
         for number, rank in enumerate(self._ranks if _TABLE in tables else ()):
+            names = tuple(f"{name} (waits)" if name in rank.waits else name for name in rank.phases)
             for first in range(0, len(rank.steps), _STEPS):
                 steps = rank.steps[first : first + _STEPS]
                 # two clocks say when a step begins and how long it takes, so it may end some us after the next one begins
                 limits = [step.begin_ns for step in rank.steps[first + 1 : first + _STEPS + 1]] + [_MOST_NS]
-                rows = [row for step, limit in zip(steps, limits, strict=False) for row in self._rows(step, limit, rank.phases)]
+                rows = [row for step, limit in zip(steps, limits, strict=False) for row in self._rows(step, limit, names)]
                 count = len(rows)
                 columns: dict[str, Any] = {
                     "start": [start for start, _, _ in rows],
