@@ -61,6 +61,6 @@ def __getattr__(name: str) -> type[OpenRun | Result]:
     if name in ("OpenRun", "Result"):
         from alltrace import api
 
-        found: type[OpenRun | Result] = api.OpenRun if name == "OpenRun" else api.Result
-        return found
+        loaded: type[OpenRun | Result] = api.OpenRun if name == "OpenRun" else api.Result
+        return loaded
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -152,8 +152,8 @@ class Result:
         from alltrace.charts.timeline_links import PAGE, places_of
 
         places = places_of(self.answer.columns, self.zero_ns)
-        found = [None if places is None else places.fragment(row) for row in self.to_pylist()]
-        return [None if fragment is None else f"{page or PAGE}{fragment}" for fragment in found]
+        fragments = [None if places is None else places.fragment(row) for row in self.to_pylist()]
+        return [None if fragment is None else f"{page or PAGE}{fragment}" for fragment in fragments]
 
     def figure(self) -> dict[str, object]:
         """The answer's picture in plotly's format: `plotly.graph_objects.Figure(result.figure())` shows it.

@@ -134,10 +134,10 @@ class Afterwards:
         with tempfile.TemporaryFile() as errors:
             code = self._run([*_ALLTRACE, *words], None if shown else errors, keep)
             errors.seek(0)
-            said = errors.read().decode(errors="replace").strip()
+            printed = errors.read().decode(errors="replace").strip()
         if code in (EXIT_DONE, None):
             return code is not None
-        lines = [line.removeprefix("alltrace: ").removeprefix("alltrace capture: ") for line in said.splitlines()]
+        lines = [line.removeprefix("alltrace: ").removeprefix("alltrace capture: ") for line in printed.splitlines()]
         why = "; ".join(lines[-3:]) if lines else f"`alltrace {words[0]}` ended with {code}"
         what = f"rank {self._who.rank}: its report was" if not shown else "the run was"
         wrong = "not all" if done == "copied" and code == EXIT_INPUT else "not"
@@ -153,8 +153,8 @@ class Afterwards:
         pid = os.posix_spawn(command[0], command, self._environment, file_actions=files, setsigmask=self._guard.mask)
         statuses: dict[int, int] = {}
         while True:
-            found, status = os.waitpid(pid, os.WNOHANG)
-            if found:
+            ended_pid, status = os.waitpid(pid, os.WNOHANG)
+            if ended_pid:
                 return os.waitstatus_to_exitcode(status)
             keep()
             if self._stop(_POLL_S):
@@ -169,8 +169,8 @@ class Afterwards:
             ready, _, _ = select.select([self._guard.signals], [], [], max(0.0, until - time.monotonic()))
             if not ready:
                 return False
-            told = os.read(self._guard.signals, 2)
-            self._stopped = not told or told[0] in TO_END
+            message = os.read(self._guard.signals, 2)
+            self._stopped = not message or message[0] in TO_END
         return True
 
     def _say_stopped(self) -> None:

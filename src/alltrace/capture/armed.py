@@ -41,12 +41,12 @@ class Rule(NamedTuple):
 
 def parse_rule(text: str) -> Rule:
     """The rule that a text such as `step_time > 1.3 * median`, `step_time > 2 s` or `step_time > 150 ms` says."""
-    found = _RULE.fullmatch(text)
-    if found is None:
+    match = _RULE.fullmatch(text)
+    if match is None:
         raise UsageError(
             f"--when is {text!r}; expected a rule such as 'step_time > 1.3 * median', 'step_time > 2 s' or 'step_time > 150 ms'"
         )
-    value, unit = float(found[1]), found[2]
+    value, unit = float(match[1]), match[2]
     return Rule(value / 1000 if unit == "ms" else value, unit.startswith("*"))
 
 
@@ -87,22 +87,22 @@ class Watch:
         self._look_at = now + _LOOK_EVERY_S
         if self._leads:
             self._answer(at, slow=slow)
-        told = read_control(self._window)
-        if told is None or told["id"] <= self._heard:
+        window = read_control(self._window)
+        if window is None or window["id"] <= self._heard:
             return None
-        self._heard = told["id"]
-        first, end = told.get("first"), told.get("end")
-        if not isinstance(first, int) or not isinstance(end, int) or not holds(told.get("ranks"), self._rank):
+        self._heard = window["id"]
+        first, end = window.get("first"), window.get("end")
+        if not isinstance(first, int) or not isinstance(end, int) or not holds(window.get("ranks"), self._rank):
             return None
-        if told.get("answer") is True:
-            self._reply(told["id"], at)
+        if window.get("answer") is True:
+            self._reply(window["id"], at)
         if at >= end:
-            late = f"rank {self._rank} received window {told['id']}, steps {first} to {end - 1}, at step {at}"
+            late = f"rank {self._rank} received window {window['id']}, steps {first} to {end - 1}, at step {at}"
             sys.stderr.write(f"alltrace: {late}; nothing is recorded\n")
         elif first < at:
-            late = f"rank {self._rank} received window {told['id']}, steps {first} to {end - 1}, at step {at}"
+            late = f"rank {self._rank} received window {window['id']}, steps {first} to {end - 1}, at step {at}"
             sys.stderr.write(f"alltrace: {late}; it is recorded from here\n")
-        return Window(told["id"], max(first, at), end) if at < end else None
+        return Window(window["id"], max(first, at), end) if at < end else None
 
     def forget_time(self) -> None:
         """Take the time of the step that ends next for none: a window has begun or ended in it."""
@@ -120,12 +120,12 @@ class Watch:
 
     def _answer(self, at: int, *, slow: bool) -> None:
         """Announce when the window begins that was requested, or that the rule triggers."""
-        told = read_control(self._request)
-        if told is not None and told["id"] > self._asked:
-            steps, lead_s = told.get("steps"), told.get("lead_s")
-            ranks = told.get("ranks")
+        request = read_control(self._request)
+        if request is not None and request["id"] > self._asked:
+            steps, lead_s = request.get("steps"), request.get("lead_s")
+            ranks = request.get("ranks")
         elif slow:
-            told = {"id": max(self._asked, self._heard) + 1}
+            request = {"id": max(self._asked, self._heard) + 1}
             steps, lead_s, ranks = self._rule_steps, _LEAD_S, None
             self._rule_left -= 1
             self._times.clear()
@@ -136,9 +136,9 @@ class Watch:
         lead = lead_s if isinstance(lead_s, (int, float)) and 0 < lead_s < 1e6 else _LEAD_S
         step_s = _median(self._times) if self._times else 0.1
         first = at + max(_LEAD_STEPS, int(lead / max(step_s, 1e-6)) + 1)
-        self._asked = told["id"]
+        self._asked = request["id"]
         try:
-            write_control(self._window, {"id": told["id"], "first": first, "end": first + steps, "ranks": ranks})
+            write_control(self._window, {"id": request["id"], "first": first, "end": first + steps, "ranks": ranks})
         except OSError as error:
             sys.stderr.write(f"alltrace: {self._window}: {error.strerror}; no window is recorded\n")
 

@@ -127,16 +127,16 @@ def _attempted(
         turn += 1
         program_shell = ProgramShell(private, f"turn{turn}-" if turn else "")
         # a profiler that has failed once shows what it says
-        kept = None if request.verbose or again else _descriptors()
+        descriptors = None if request.verbose or again else _descriptors()
         outcome = supervise(
-            [*(plan.command or ()), *program_shell.around(program, guard.mask, kept)],
+            [*(plan.command or ()), *program_shell.around(program, guard.mask, descriptors)],
             variables,
             program_shell,
             guard=guard,
             finished=partial(_is_whole, plan.report),
             patience=Patience(request.grace_s, request.end_after_s),
             manners=MANNERS[request.profiler],
-            output=Output(private / LOG, *kept) if kept else None,
+            output=Output(private / LOG, *descriptors) if descriptors else None,
         )
         program_shell.forget()
         if not outcome.failed_to_start or full(private) is not None:
@@ -165,9 +165,9 @@ def _refused(request: Request, plan: Plan, private: Path, *, every: bool) -> lis
         return []
     without = {one.option for one in plan.left_out}
     may_be = may_be_left_out(request.nsys, plan.command or (), node_wide=records_node(request.selection, plan.who))
-    said = _complaint(private)
-    named = {o for o, words in may_be.items() if any(word in said for word in words)} - without
-    reason = f"nsys says: {said}" if said else "nsys ended before the program started"
+    complaint = _complaint(private)
+    named = {o for o, words in may_be.items() if any(word in complaint for word in words)} - without
+    reason = f"nsys says: {complaint}" if complaint else "nsys ended before the program started"
     return [LeftOut(option, reason) for option in may_be if option in (named or (set(may_be) - without if every else ()))]
 
 
@@ -177,9 +177,9 @@ def _complaint(private: Path) -> str:
         lines = (private / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return ""
-    kept = [line.strip() for line in lines if line.strip()]
-    usage = next((n for n, line in enumerate(kept) if line.startswith("usage:")), len(kept))
-    return printable(" ".join(kept[:usage]))[:_LONGEST]
+    stripped = [line.strip() for line in lines if line.strip()]
+    usage = next((n for n, line in enumerate(stripped) if line.startswith("usage:")), len(stripped))
+    return printable(" ".join(stripped[:usage]))[:_LONGEST]
 
 
 def _show_printed(request: Request, private: Path, me: str, say: Callable[[str], None]) -> None:
@@ -221,5 +221,5 @@ def _descriptors() -> tuple[int, int] | None:
 
 
 def _unstarted(outcome: Outcome, private: Path) -> str:
-    said = _complaint(private)
-    return f"the profiler ended with {outcome.code} before the program started" + (f" ({said})" if said else "")
+    complaint = _complaint(private)
+    return f"the profiler ended with {outcome.code} before the program started" + (f" ({complaint})" if complaint else "")

@@ -59,23 +59,23 @@ def plan_job(job: Job) -> list[Line]:
     if job.ranks % job.per_node and job.ranks > job.per_node:
         raise UsageError(f"--ranks {job.ranks} is not a multiple of --per-node {job.per_node}; give another --per-node")
     most = job.seconds * _MOST_BYTES / (report_bytes(job) * job.ranks)
-    kept = job._replace(seconds=min(job.seconds, max(1.0, math.floor(most))))
-    shorter = "" if kept == job else f"; {job.seconds:g} s of all ranks would be {_size(report_bytes(job) * job.ranks)}"
-    report, tasks = report_bytes(kept), min(job.per_node, job.ranks)
-    launches = kept.seconds * kept.launches_per_s * kept.ranks
+    planned = job._replace(seconds=min(job.seconds, max(1.0, math.floor(most))))
+    shorter = "" if planned == job else f"; {job.seconds:g} s of all ranks would be {_size(report_bytes(job) * job.ranks)}"
+    report, tasks = report_bytes(planned), min(job.per_node, job.ranks)
+    launches = planned.seconds * planned.launches_per_s * planned.ranks
     by = " --profiler torch" if job.profiler == "torch" else ""
     return [
         Line("ranks", "all: which rank waits for which is known only if every rank was recorded"),
-        Line("record", f"{kept.seconds:g} s of steady steps, asked for while the job runs{shorter}"),
+        Line("record", f"{planned.seconds:g} s of steady steps, asked for while the job runs{shorter}"),
         Line("start", f"srun -N{max(1, job.ranks // job.per_node)} --ntasks-per-node={tasks} --kill-on-bad-exit=1 \\"),
         Line("", f"alltrace capture arm -o reports{by} -- python train.py"),
         Line("then", "alltrace capture now reports --steps N"),
         Line("", "(N: as many steps as take this long; in another terminal)"),
-        Line("slow-down", _slow_down(kept)),
-        Line("a report", f"about {_size(report)}, at {kept.launches_per_s:,.0f} launches a second"),
-        Line("all reports", f"about {_size(report * kept.ranks)}, on a file system that all nodes share"),
+        Line("slow-down", _slow_down(planned)),
+        Line("a report", f"about {_size(report)}, at {planned.launches_per_s:,.0f} launches a second"),
+        Line("all reports", f"about {_size(report * planned.ranks)}, on a file system that all nodes share"),
         Line("each node", f"{_size(2 * report * tasks)} in a local TMPDIR or --tmp until reports are made"),
-        Line("import", f"about {_time(launches * _events(kept) * IMPORT_S)} of CPU, shared by all processors (--jobs)"),
+        Line("import", f"about {_time(launches * _events(planned) * IMPORT_S)} of CPU, shared by all processors (--jobs)"),
         Line("afterwards", "alltrace import reports/ -o run"),
         Line("", "alltrace diagnose run"),
         Line("", "alltrace report run -o run.html"),

@@ -31,21 +31,21 @@ def read_control(path: str) -> dict[str, Any] | None:
     import json  # a rank that is not armed does without
 
     try:
-        found = json.loads(os.read(number, _MOST_BYTES) or b"null")
+        content = json.loads(os.read(number, _MOST_BYTES) or b"null")
     except (OSError, ValueError):
         return None
     finally:
         os.close(number)
-    return found if isinstance(found, dict) and isinstance(found.get("id"), int) else None
+    return content if isinstance(content, dict) and isinstance(content.get("id"), int) else None
 
 
-def write_control(path: str, told: dict[str, Any]) -> None:
+def write_control(path: str, content: dict[str, Any]) -> None:
     """Write it in place."""
     import json
 
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
-        os.write(number, json.dumps(told).encode())
+        os.write(number, json.dumps(content).encode())
     finally:
         os.close(number)
 

@@ -137,9 +137,9 @@ def _container(root: Path) -> Iterator[Finding]:
     status = _read(root / "proc/self/status") or ""
     filtered = ", and its seccomp filter is on" if re.search(r"^Seccomp:\s*2", status, re.MULTILINE) else ""
     without = f"{kind}, without CAP_SYS_ADMIN and CAP_PERFMON{filtered}"
-    found = f"{without}: CUDA and NVTX can be traced, but --sample, --gpu-metrics and ncu do not work"
+    limits = f"{without}: CUDA and NVTX can be traced, but --sample, --gpu-metrics and ncu do not work"
     fix = "docker run --cap-add=SYS_ADMIN; in Kubernetes securityContext.capabilities.add: [SYS_ADMIN]"
-    yield Finding("container", "limited", found, fix)
+    yield Finding("container", "limited", limits, fix)
 
 
 def _container_kind(root: Path) -> str | None:
@@ -151,8 +151,8 @@ def _container_kind(root: Path) -> str | None:
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         return "a container of Kubernetes"
     groups = _read(root / "proc/1/cgroup") or ""
-    found = next((k for k in ("kubepods", "docker", "containerd", "lxc", "enroot") if k in groups), None)
-    return None if found is None else f"a container ({found})"
+    name = next((k for k in ("kubepods", "docker", "containerd", "lxc", "enroot") if k in groups), None)
+    return None if name is None else f"a container ({name})"
 
 
 def _clock() -> Iterator[Finding]:
@@ -165,12 +165,12 @@ def _clock() -> Iterator[Finding]:
         return
     code, status, error_us = state
     if code == _TIME_ERROR or status & _STA_UNSYNC:
-        found = "the clock is not synchronised: times of this host and others may be seconds apart"
-        yield Finding("clock", "limited", found, "start chronyd, ntpd or systemd-timesyncd on the host")
+        fault = "the clock is not synchronised: times of this host and others may be seconds apart"
+        yield Finding("clock", "limited", fault, "start chronyd, ntpd or systemd-timesyncd on the host")
     elif error_us > _MOST_ERROR_US:
-        found = f"the clock may be wrong by {error_us / 1000:.0f} ms"
+        fault = f"the clock may be wrong by {error_us / 1000:.0f} ms"
         yield Finding(
-            "clock", "limited", found, "configure a nearer server for chronyd or ntpd; alltrace aligns hosts by their collectives"
+            "clock", "limited", fault, "configure a nearer server for chronyd or ntpd; alltrace aligns hosts by their collectives"
         )
     else:
         yield Finding("clock", "ok", f"synchronised, at most {error_us / 1000:.1f} ms off")
@@ -203,11 +203,11 @@ def _locks() -> Iterator[Finding]:
     for folder in dict.fromkeys((Path(os.environ.get("TMPDIR") or tempfile.gettempdir()), Path("/tmp"))):  # noqa: S108
         lock = folder / "nsight-compute-lock"
         if lock.exists() and not os.access(lock, os.W_OK):
-            found = f"{lock} belongs to another user, and ncu waits for it or fails"
+            fault = f"{lock} belongs to another user, and ncu waits for it or fails"
             yield Finding(
                 "ncu lock",
                 "limited",
-                found,
+                fault,
                 "`alltrace capture exec` gives each rank its own TMPDIR; otherwise set TMPDIR yourself",
             )
             return
@@ -250,8 +250,8 @@ def _nvtx() -> Iterator[Finding]:
     except UsageError:
         return
     if numbers >= [0, 2, 12] and (0, 0, 0) < tool.version < (2024, 1, 1):
-        found = f"nvtx {version} writes ranges that {tool.label} does not record"
-        yield Finding("nvtx", "bad", found, "pip install 'nvtx<=0.2.11', or use a newer nsys")
+        fault = f"nvtx {version} writes ranges that {tool.label} does not record"
+        yield Finding("nvtx", "bad", fault, "pip install 'nvtx<=0.2.11', or use a newer nsys")
     else:
         yield Finding("nvtx", "ok", f"nvtx {version}")
 

@@ -22,10 +22,10 @@ _POLL_S = 0.05
 
 def gpu_log_command() -> list[str]:
     """The command of `nvidia-smi`."""
-    found = shutil.which("nvidia-smi")
-    if found is None:
+    program = shutil.which("nvidia-smi")
+    if program is None:
         raise UsageError("nvidia-smi is not on PATH")
-    return [found, f"--query-gpu={QUERY}", "--format=csv", f"--loop={_EVERY_S}"]
+    return [program, f"--query-gpu={QUERY}", "--format=csv", f"--loop={_EVERY_S}"]
 
 
 @contextmanager

@@ -65,15 +65,15 @@ def guarded(work: Callable[[Guard], int | None]) -> int | None:
     signals = PASSED_ON | {signal.SIGCHLD}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     heard, sent = os.pipe()
-    verdict, told = os.pipe()
+    verdict, reply = os.pipe()
     guard = Guard(os.getpid(), os.getppid(), heard, mask)
     supervisor = os.fork()
     if not supervisor:
         os.close(sent)
         os.close(verdict)
-        _supervise(work, guard, told)
+        _supervise(work, guard, reply)
     os.close(heard)
-    os.close(told)
+    os.close(reply)
     statuses: dict[int, int] = {}
     while supervisor not in statuses:
         info = signal.sigwaitinfo(signals)
@@ -97,7 +97,7 @@ def guarded(work: Callable[[Guard], int | None]) -> int | None:
     return code
 
 
-def _supervise(work: Callable[[Guard], int | None], guard: Guard, told: int) -> NoReturn:
+def _supervise(work: Callable[[Guard], int | None], guard: Guard, reply: int) -> NoReturn:
     """Do the work in this process, which ends with it."""
     code, text = EXIT_DEFECT, ""
     try:
@@ -112,5 +112,5 @@ def _supervise(work: Callable[[Guard], int | None], guard: Guard, told: int) -> 
         with suppress(OSError):
             traceback.print_exc()
     with suppress(OSError):
-        os.write(told, text.encode("utf-8", "surrogateescape"))
+        os.write(reply, text.encode("utf-8", "surrogateescape"))
     os._exit(code)

@@ -89,15 +89,15 @@ def nccl_log(request: Request, plan: Plan, folder: Path, private: Path, environm
 
 def window_times(path: Path) -> list[tuple[int, int | None]]:
     """When each window began and ended, in ns since the epoch; None for one that ended with the program."""
-    found: list[tuple[int, int | None]] = []
+    windows: list[tuple[int, int | None]] = []
     with suppress(OSError, ValueError):
         for line in path.read_text(encoding="ascii").splitlines():
             word, at = line.split()
             if word == "begin":
-                found.append((int(at), None))
-            elif found:
-                found[-1] = (found[-1][0], int(at))
-    return found
+                windows.append((int(at), None))
+            elif windows:
+                windows[-1] = (windows[-1][0], int(at))
+    return windows
 
 
 def limit(path: Path, windows: Sequence[tuple[int, int | None]]) -> int:
@@ -134,8 +134,8 @@ def _local(at_ns: int) -> bytes:
 
 
 def _changes(pattern: str) -> dict[str, int]:
-    found = {}
+    times = {}
     for path in sorted(glob.glob(pattern)):  # noqa: PTH207  the folder's name may have any letters
         with suppress(OSError):
-            found[path] = os.stat(path).st_mtime_ns  # noqa: PTH116
-    return found
+            times[path] = os.stat(path).st_mtime_ns  # noqa: PTH116
+    return times

@@ -19,16 +19,16 @@ _LOOK_EVERY_S = 0.2
 def find_armed(folder: Path, job: str | None) -> Path:
     """The folder for requests to the armed job that writes its reports into `folder`."""
     base = folder / ARMED_FOLDER
-    found = sorted(p.name for p in base.iterdir() if p.is_dir()) if base.is_dir() else []
-    if not found:
+    jobs = sorted(p.name for p in base.iterdir() if p.is_dir()) if base.is_dir() else []
+    if not jobs:
         raise InputError(
             folder, found="no job was armed with this folder", advice="start the job with `alltrace capture arm -o DIR`"
         )
-    if job is None and len(found) > 1:
-        raise UsageError(f"several jobs were armed with {folder}: {', '.join(found)}; choose one with --job")
-    if job is not None and job not in found:
-        raise UsageError.unknown("armed job", job, found)
-    return base / (job or found[0])
+    if job is None and len(jobs) > 1:
+        raise UsageError(f"several jobs were armed with {folder}: {', '.join(jobs)}; choose one with --job")
+    if job is not None and job not in jobs:
+        raise UsageError.unknown("armed job", job, jobs)
+    return base / (job or jobs[0])
 
 
 def seen(control: Path) -> tuple[list[int], int]:
@@ -41,12 +41,12 @@ def seen(control: Path) -> tuple[list[int], int]:
     return sorted(ranks), max(count, len(ranks))
 
 
-def _written(control: Path, name: str, told: dict[str, Any]) -> int:
+def _written(control: Path, name: str, fields: dict[str, Any]) -> int:
     """Write a file of `control` with the next number; returns the number."""
-    known = [found["id"] for name in (REQUEST, WINDOW) if (found := read_control(str(control / name)))]
-    number = max(known, default=0) + 1
+    numbers = [content["id"] for name in (REQUEST, WINDOW) if (content := read_control(str(control / name)))]
+    number = max(numbers, default=0) + 1
     try:
-        write_control(str(control / name), {"id": number, **told})
+        write_control(str(control / name), {"id": number, **fields})
     except OSError as error:
         raise InputError(control, found=f"it cannot be written ({error.strerror})") from error
     return number
@@ -67,8 +67,8 @@ def name_steps(
     number = _written(control, WINDOW, {"first": first, "end": first + steps, "ranks": spans, "answer": True})
     until = time.monotonic() + wait_s
     while True:
-        told = {rank: read_control(str(control / f"{HEARD_RANK}{rank}")) for rank in here}
-        heard = {rank: one["at"] for rank, one in told.items() if one and one["id"] >= number and isinstance(one.get("at"), int)}
+        replies = {rank: read_control(str(control / f"{HEARD_RANK}{rank}")) for rank in here}
+        heard = {rank: one["at"] for rank, one in replies.items() if one and one["id"] >= number and isinstance(one.get("at"), int)}
         if len(heard) == len(here) or time.monotonic() > until:
             break
         time.sleep(_LOOK_EVERY_S)
@@ -97,9 +97,10 @@ def ask(control: Path, steps: int, ranks: Sequence[tuple[int, int]] | None, *, l
     number = _written(control, REQUEST, {"steps": steps, "ranks": spans, "lead_s": lead_s})
     until = time.monotonic() + wait_s
     while time.monotonic() < until:
-        told = read_control(str(control / WINDOW))
-        if told is not None and told["id"] >= number and isinstance(told.get("first"), int) and isinstance(told.get("end"), int):
-            return Window(told["id"], told["first"], told["end"])
+        reply = read_control(str(control / WINDOW)) or {}
+        begin, end = reply.get("first"), reply.get("end")
+        if reply.get("id", 0) >= number and isinstance(begin, int) and isinstance(end, int):
+            return Window(reply["id"], begin, end)
         time.sleep(_LOOK_EVERY_S)
     here, count = seen(control)
     raise InputError(

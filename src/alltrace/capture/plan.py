@@ -109,10 +109,10 @@ def plan_rank(request: Request, environment: Mapping[str, str], host: str, left_
     name = report_name(request.name, who, environment, request.job)
     ending = ENDINGS[request.profiler]
     report = folder / (name if name.endswith(ending) else name + ending)
-    found = find_reports(report)
-    if not request.force and (found.whole or found.faults):
+    reports = find_reports(report)
+    if not request.force and (reports.whole or reports.faults):
         raise InputError(
-            (found.whole or tuple(p for p, _ in found.faults))[0],
+            (reports.whole or tuple(p for p, _ in reports.faults))[0],
             found="the report already exists",
             advice="give another --output or --job, or --force to replace it",
         )
@@ -178,16 +178,16 @@ def say_notes(request: Request, plan: Plan, say: Callable[[str], None]) -> None:
 def window_variables(request: Request, plan: Plan, environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that `alltrace.instrument.steps` finds; none if no steps are named, and the rank is not armed."""
     steps, who = request.nsys.steps, plan.who
-    found = {STEPS_BY: request.nsys.begun_by} if request.profiler == "nsys" and (steps or request.nsys.armed) else {}
+    variables = {STEPS_BY: request.nsys.begun_by} if request.profiler == "nsys" and (steps or request.nsys.armed) else {}
     if steps is not None:
-        found[STEPS] = f"{steps[0]}:{steps[1]}"
+        variables[STEPS] = f"{steps[0]}:{steps[1]}"
     if request.nsys.armed:
         folder = Path(expand(request.output, "--output", who, environment, request.job, folder=True)).absolute()
         job = expand("{job}", "--job", who, environment, request.job)
-        found[ARMED] = str(folder / ARMED_FOLDER / job)
+        variables[ARMED] = str(folder / ARMED_FOLDER / job)
         if request.selection.is_first(who):
-            found.update({LEADS: "1", RULE: request.rule})
-    return found
+            variables.update({LEADS: "1", RULE: request.rule})
+    return variables
 
 
 def torch_variables(request: Request, plan: Plan, folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
@@ -201,24 +201,24 @@ def torch_variables(request: Request, plan: Plan, folder: Path, environment: Map
     memory = {MEMORY: str(folder / f"{job}_rank{plan.who.rank}_memory")} if request.memory_snapshot else {}
     if not request.flight_recorder:
         return memory
-    found = {
+    recorder = {
         "TORCH_FR_BUFFER_SIZE": "2000",
         "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",  # as it was called before PyTorch 2.9
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
         "TORCH_FR_DUMP_TEMP_FILE": str(folder / f"{job}_flight_rank"),
         "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(folder / f"{job}_flight_rank"),
     }
-    return {**{name: value for name, value in found.items() if name not in environment}, **memory}
+    return {**{name: value for name, value in recorder.items() if name not in environment}, **memory}
 
 
 def trace_variables(request: Request, plan: Plan, folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that `alltrace.instrument.torch_profile` finds; makes the files for requests to an armed rank."""
-    found = {TRACES: str(folder), **window_variables(request, plan, environment)}
-    arm(request, plan, found)
-    found.update(torch_variables(request, plan, folder, environment))
+    variables = {TRACES: str(folder), **window_variables(request, plan, environment)}
+    arm(request, plan, variables)
+    variables.update(torch_variables(request, plan, folder, environment))
     if request.job is not None:
-        found[JOB] = request.job
-    return found
+        variables[JOB] = request.job
+    return variables
 
 
 def arm(request: Request, plan: Plan, variables: Mapping[str, str]) -> None:

@@ -20,23 +20,23 @@ def become_subreaper() -> None:
 
 def children(pid: int) -> list[int]:
     """The children of a process, including adopted orphans; empty if the kernel does not list them."""
-    found: list[int] = []
+    pids: list[int] = []
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError):
-                found += [int(child) for child in (thread / "children").read_text().split()]
-    return found
+                pids += [int(child) for child in (thread / "children").read_text().split()]
+    return pids
 
 
 def descendants(pid: int) -> list[int]:
     """Every process below `pid`, parents before their children."""
-    found: list[int] = []
+    pids: list[int] = []
     waiting = [pid]
     while waiting:
         below = children(waiting.pop())
-        found += below
+        pids += below
         waiting += below
-    return found
+    return pids
 
 
 def words(pid: int) -> list[bytes]:

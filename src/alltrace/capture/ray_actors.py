@@ -29,8 +29,8 @@ def ray_variables(request: Request, program: Sequence[str], environment: Mapping
     session = next((m[1] for word in program if (m := _SESSION.fullmatch(word)) is not None), None)
     if _WORKER not in environment or session is None:
         return {}
-    found = {RAY_JOB: f"{session}-{environment.get('RAY_JOB_ID', '0')}"}
-    return {**found, **claim_name(request, {**environment, **found})}
+    variables = {RAY_JOB: f"{session}-{environment.get('RAY_JOB_ID', '0')}"}
+    return {**variables, **claim_name(request, {**environment, **variables})}
 
 
 def claim_name(request: Request, variables: Mapping[str, str]) -> dict[str, str]:

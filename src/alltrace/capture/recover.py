@@ -28,10 +28,10 @@ class Recovered:
 def find_importer(nsys: Path) -> Path:
     """The QdstrmImporter that belongs to an nsys."""
     beside = nsys.resolve().parent
-    found = next((p for place in _PLACES for p in sorted(beside.glob(place)) if os.access(p, os.X_OK)), None)
-    if found is None:
+    importer = next((p for place in _PLACES for p in sorted(beside.glob(place)) if os.access(p, os.X_OK)), None)
+    if importer is None:
         raise UsageError(f"QdstrmImporter was not found next to {nsys}; install the full Nsight Systems, not only its command line")
-    return found
+    return importer
 
 
 def recover(folder: Path, nsys: Path, output: Path | None = None) -> list[Recovered]:

@@ -58,8 +58,8 @@ def prepare(request: Request, report: Path, rank: int) -> Path:
 
 def remove_older(report: Path) -> None:
     """Remove the reports at the path of this rank's report."""
-    found = find_reports(report)
-    for path in (*found.whole, *(p for p, _ in found.faults)):
+    reports = find_reports(report)
+    for path in (*reports.whole, *(p for p, _ in reports.faults)):
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
@@ -90,13 +90,13 @@ def name_by_rank(request: Request, plan: Plan, report: Path, private: Path, vari
         rank, size = map(int, (private / RANK_FILE).read_text(encoding="ascii").split())
     except (OSError, ValueError):
         return plan, report
-    told = {**variables, "RANK": str(rank), "WORLD_SIZE": str(size)}
-    told.update(claim_name(request, told))
-    who = find_identity(told, os.uname().nodename)
-    ending, name = report.suffix, report_name(request.name, who, told, request.job)
+    environment = {**variables, "RANK": str(rank), "WORLD_SIZE": str(size)}
+    environment.update(claim_name(request, environment))
+    who = find_identity(environment, os.uname().nodename)
+    ending, name = report.suffix, report_name(request.name, who, environment, request.job)
     stem, becomes = report.name[: -len(ending)], name.removesuffix(ending)
-    found = find_reports(report)
-    for path in (*found.whole, *(p for p, _ in found.faults)):
+    reports = find_reports(report)
+    for path in (*reports.whole, *(p for p, _ in reports.faults)):
         with suppress(OSError):
             path.rename(path.with_name(becomes + path.name[len(stem) :]))
     return plan._replace(who=who), report.with_name(becomes + ending)
@@ -104,20 +104,20 @@ def name_by_rank(request: Request, plan: Plan, report: Path, private: Path, vari
 
 def account(request: Request, report: Path, private: Path, me: str, problems: list[str], say: Callable[[str], None]) -> bool:
     """Say what there is and what is missing, tidy up; whether the report is missing."""
-    found = find_reports(report)
-    problems += [f"{path.name}: {fault}" for path, fault in found.faults]
+    reports = find_reports(report)
+    problems += [f"{path.name}: {fault}" for path, fault in reports.faults]
     # not rglob, which fails if the profiler removes a folder meanwhile
     left = sorted(Path(at, n) for at, _, names in os.walk(private) for n in names if n.endswith(_RAW))
     # without its importer, nsys leaves what it recorded in place of the report
     left += sorted(p for p in report.parent.glob(f"{escape(report.name.removesuffix(report.suffix))}*.qdstrm") if p.is_file())
-    if request.nsys.armed and not (found.whole or found.faults or problems or (private / WINDOWS_FILE).exists()):
+    if request.nsys.armed and not (reports.whole or reports.faults or problems or (private / WINDOWS_FILE).exists()):
         if request.verbose:
             say(f"{me}: no window was requested, so there is no report")
         tidy(private)
         return False
-    if not found.whole:
+    if not reports.whole:
         began = request.nsys.range_began_by if request.profiler == "nsys" else None
-        if began and not found.faults and not problems:
+        if began and not reports.faults and not problems:
             advice = "; record programs without steps with --delay and --duration" if request.nsys.steps else ""
             problems.append(f"the recording never started, because the program did not reach {began}{advice}")
         problems += [why for folder in (report.parent, private) if (why := full(folder)) is not None]
@@ -128,7 +128,7 @@ def account(request: Request, report: Path, private: Path, me: str, problems: li
         if not any(path.is_relative_to(private) for path in left):
             tidy(private)
         return True
-    for path in found.whole:
+    for path in reports.whole:
         if request.verbose or problems:
             say(f"{me}: report {path}, {path.stat().st_size} bytes")
     if problems:
@@ -152,26 +152,26 @@ def tidy(private: Path) -> None:
     shutil.rmtree(private / _LEAVINGS, ignore_errors=True)
     with suppress(OSError):
         for path in private.iterdir():
-            known = path.name in (REPORT_FILE, RANK_FILE) or path.name.startswith(
+            of_profiler = path.name in (REPORT_FILE, RANK_FILE) or path.name.startswith(
                 ("injection_config_", "quadd_", "nsys-", LOG, WINDOWS_FILE)
             )
-            if known or path.name.endswith(REVOKED):
+            if of_profiler or path.name.endswith(REVOKED):
                 path.unlink()
         private.rmdir()
 
 
 def files_beside(plan: Plan, report: Path, log: Path) -> list[Path]:
     """The files next to a rank's report: its side file, and the log of the node's GPUs if this rank recorded it."""
-    found = [report.with_name(f"{report.name}{SIDE_FILE}")]
-    found += [log, log.with_name(log.name + OFFSET_SUFFIX)] if plan.gpu_log is not None else []
-    return [path for path in found if path.is_file()]
+    paths = [report.with_name(f"{report.name}{SIDE_FILE}")]
+    paths += [log, log.with_name(log.name + OFFSET_SUFFIX)] if plan.gpu_log is not None else []
+    return [path for path in paths if path.is_file()]
 
 
 def write_side_file(request: Request, plan: Plan, report: Path, role: str) -> None:
     """Write a file next to a report with what was left out, and its rank's role; without either, there is no file."""
     if not (plan.left_out or role):
         return
-    told = {
+    content = {
         VERSION_KEY: 1,
         "rank": plan.who.rank,
         "host": plan.who.host,
@@ -181,5 +181,5 @@ def write_side_file(request: Request, plan: Plan, report: Path, role: str) -> No
     }
     side = report.with_name(f"{report.name}{SIDE_FILE}")
     part = side.with_name(f".{side.name}.{os.getpid()}")
-    part.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     part.replace(side)

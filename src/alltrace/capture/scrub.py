@@ -43,7 +43,7 @@ _NCCL = "NCCL"
 
 @dataclass(frozen=True)
 class Scrubbed:
-    """What was found and removed."""
+    """What was removed."""
 
     variables: tuple[str, ...]  # the names of the variables, never their values
     command_words: int  # how many words of command lines there were
@@ -113,7 +113,7 @@ def scrub(
         with closing(sqlite3.connect(part)) as database:
             database.text_factory = _text
             database.execute("PRAGMA secure_delete = ON")
-            found = _clean(database, drop_texts=drop_texts, keep_payloads=keep_payloads)
+            scrubbed = _clean(database, drop_texts=drop_texts, keep_payloads=keep_payloads)
             if words is not None:
                 _replace(database, words)
             database.commit()
@@ -123,7 +123,7 @@ def scrub(
         raise InputError(source, found=f"it cannot be scrubbed ({error})", advice="export it again") from error
     finally:
         part.unlink(missing_ok=True)
-    return found
+    return scrubbed
 
 
 def export_report(report: Path, nsys: Path, folder: Path) -> Path:
@@ -136,8 +136,8 @@ def export_report(report: Path, nsys: Path, folder: Path) -> Path:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(report, found=f"{nsys} cannot export it ({error})") from error
     if done.returncode or not target.is_file():
-        said = " ".join((done.stderr or done.stdout).split())[:300]
-        raise InputError(report, found=f"{nsys} cannot export it ({said})", advice="export it with the version that wrote it")
+        message = " ".join((done.stderr or done.stdout).split())[:300]
+        raise InputError(report, found=f"{nsys} cannot export it ({message})", advice="export it with the version that wrote it")
     return target
 
 
@@ -152,13 +152,13 @@ def _clean(database: sqlite3.Connection, *, drop_texts: bool, keep_payloads: boo
     if "TARGET_INFO_SYSTEM_ENV" in tables:
         rows = database.execute("SELECT rowid, value FROM TARGET_INFO_SYSTEM_ENV WHERE name LIKE '%Environment%'").fetchall()
         for row, value in rows:
-            kept = _kept(str(value or ""), names, "[;\n\0]")
-            database.execute("UPDATE TARGET_INFO_SYSTEM_ENV SET value = ? WHERE rowid = ?", (kept, row))
+            assignments = _rank_assignments(str(value or ""), names, "[;\n\0]")
+            database.execute("UPDATE TARGET_INFO_SYSTEM_ENV SET value = ? WHERE rowid = ?", (assignments, row))
     if "META_DATA_CAPTURE" in tables:
         for row, name, value in database.execute("SELECT rowid, name, value FROM META_DATA_CAPTURE").fetchall():
             if str(name).endswith("ENVIRONMENT_VARIABLE"):
-                kept = _kept(str(value or ""), names, "\0")
-                database.execute("UPDATE META_DATA_CAPTURE SET value = ? WHERE rowid = ?", (kept, row))
+                assignments = _rank_assignments(str(value or ""), names, "\0")
+                database.execute("UPDATE META_DATA_CAPTURE SET value = ? WHERE rowid = ?", (assignments, row))
             elif _COMMAND.fullmatch(str(name)):
                 words += 1
                 database.execute("UPDATE META_DATA_CAPTURE SET value = '' WHERE rowid = ?", (row,))
@@ -199,20 +199,20 @@ def _clean_processes(database: sqlite3.Connection, tables: set[str]) -> int:
     active: set[int] = set()
     for table in sorted(tables - set(_ANY_PROCESS)):
         for column in {"globalPid", "globalTid", "endGlobalTid"} & set(_columns(database, table)):
-            asked = f'SELECT DISTINCT "{column}" >> {_PID_BITS} FROM "{table}" WHERE typeof("{column}") = \'integer\''
-            active.update(number for (number,) in database.execute(asked))
-    found = 0
+            query = f'SELECT DISTINCT "{column}" >> {_PID_BITS} FROM "{table}" WHERE typeof("{column}") = \'integer\''
+            active.update(number for (number,) in database.execute(query))
+    emptied = 0
     for table, column in (("PROCESSES", "globalPid"), ("ThreadNames", "globalTid")):
         if table not in tables or column not in _columns(database, table):
             continue
         rows = database.execute(f'SELECT rowid, "{column}" FROM {table} WHERE typeof("{column}") = \'integer\'').fetchall()
         others = [(row,) for row, number in rows if number >> _PID_BITS not in active]
         if table == "PROCESSES":
-            found = len(others)
+            emptied = len(others)
             database.executemany("UPDATE PROCESSES SET name = '' WHERE rowid = ?", others)
         else:
             database.executemany("DELETE FROM ThreadNames WHERE rowid = ?", others)
-    return found
+    return emptied
 
 
 def _text_of_event(database: sqlite3.Connection, tables: set[str]) -> str:
@@ -277,8 +277,8 @@ def _clean_environments(database: sqlite3.Connection, names: set[str]) -> int:
     Several assignments with a zero byte between them are one, in every reference. A single one may be a name that a
     program gave, such as `lr=0.1`: it stays if a table refers to it.
     """
-    asked = "SELECT id, value FROM StringIds WHERE instr(CAST(value AS BLOB), X'3D')"
-    suspects = {number: parts for number, value in database.execute(asked) if (parts := _assignments(str(value)))}
+    query = "SELECT id, value FROM StringIds WHERE instr(CAST(value AS BLOB), X'3D')"
+    suspects = {number: parts for number, value in database.execute(query) if (parts := _assignments(str(value)))}
     single = {number for number, parts in suspects.items() if len(parts) == 1}
     if single:
         single &= _referred_to(database, single)
@@ -290,8 +290,8 @@ def _clean_environments(database: sqlite3.Connection, names: set[str]) -> int:
 
 def _assignments(text: str) -> list[str]:
     """The names of the variables in an environment; empty for other text."""
-    found = [_VARIABLE.fullmatch(part) for part in text.rstrip("\0").split("\0")]
-    return [one[1] for one in found if one is not None]
+    matches = [_VARIABLE.fullmatch(part) for part in text.rstrip("\0").split("\0")]
+    return [match[1] for match in matches if match is not None]
 
 
 def _referred_to(database: sqlite3.Connection, wanted: set[int]) -> set[int]:
@@ -306,23 +306,23 @@ def _referred_to(database: sqlite3.Connection, wanted: set[int]) -> set[int]:
             name: [c for _, c, *_ in database.execute(f'PRAGMA table_info("{name}")') if _MAY_REFER.fullmatch(c)]
             for name in declared
         }
-    found: set[int] = set()
+    referred: set[int] = set()
     for name, columns in declared.items():
         for column in columns:
-            asked = f'SELECT DISTINCT "{column}" FROM "{name}" WHERE typeof("{column}") = \'integer\''
-            found |= wanted.intersection(value for (value,) in database.execute(asked))
-    return found
+            query = f'SELECT DISTINCT "{column}" FROM "{name}" WHERE typeof("{column}") = \'integer\''
+            referred |= wanted.intersection(value for (value,) in database.execute(query))
+    return referred
 
 
-def _kept(text: str, names: set[str], separators: str) -> str:
+def _rank_assignments(text: str, names: set[str], separators: str) -> str:
     """The assignments of `text` that number a rank; the names of all others are added to `names`."""
-    kept = []
+    assignments = []
     for part in re.split(separators, text):
-        found = _VARIABLE.fullmatch(part)
-        if found is None:
+        match = _VARIABLE.fullmatch(part)
+        if match is None:
             continue
-        if found[1] in KEPT_VARIABLES and re.fullmatch(r'"?[0-9]{1,9}"?', found[2]):
-            kept.append(part)
+        if match[1] in KEPT_VARIABLES and re.fullmatch(r'"?[0-9]{1,9}"?', match[2]):
+            assignments.append(part)
         else:
-            names.add(found[1])
-    return ";".join(kept)
+            names.add(match[1])
+    return ";".join(assignments)

@@ -44,7 +44,7 @@ def clean_payloads(database: sqlite3.Connection, tables: Collection[str], of_ncc
     columns = [c for c in (*_TEXTS, *_NUMBERS) if c in there]
     if not columns:
         return 0
-    kept: dict[str, str] = dict.fromkeys(columns, "NULL")
+    new_values: dict[str, str] = dict.fromkeys(columns, "NULL")
     database.create_function("nccl_fields", 1, nccl_fields, deterministic=True)
     schemas = _nccl_schemas(database) if _SCHEMAS in tables else set()
     database.create_function("nccl_binary", 2, lambda domain, data: data if _schema(domain, data) in schemas else None)
@@ -52,11 +52,11 @@ def clean_payloads(database: sqlite3.Connection, tables: Collection[str], of_ncc
     if "jsonTextId" in there and "StringIds" in tables:
         text = f"coalesce({text}, (SELECT value FROM StringIds WHERE id = jsonTextId))" if "jsonText" in there else "NULL"
     if "jsonText" in there:
-        kept["jsonText"] = f"CASE WHEN {of_nccl} THEN nccl_fields({text}) END"
+        new_values["jsonText"] = f"CASE WHEN {of_nccl} THEN nccl_fields({text}) END"
     if {"binaryData", "domainId"} <= there:
-        kept["binaryData"] = f"CASE WHEN {of_nccl} THEN nccl_binary(domainId, binaryData) END"
-    changed = " OR ".join(f"({column} IS NOT {value})" for column, value in kept.items())
-    assigned = ", ".join(f"{column} = {value}" for column, value in kept.items())
+        new_values["binaryData"] = f"CASE WHEN {of_nccl} THEN nccl_binary(domainId, binaryData) END"
+    changed = " OR ".join(f"({column} IS NOT {value})" for column, value in new_values.items())
+    assigned = ", ".join(f"{column} = {value}" for column, value in new_values.items())
     return database.execute(f"UPDATE NVTX_EVENTS SET {assigned} WHERE {changed}").rowcount
 
 
@@ -67,25 +67,25 @@ def _is_field(name: object) -> bool:
 def nccl_fields(text: object) -> str | None:
     """A JSON payload with NCCL's fields alone, as it is if it has no other; None without any."""
     try:
-        found = json.loads(text) if isinstance(text, str) else None
+        payload = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(payload, dict):
         return None
-    kept = {
+    fields = {
         name: value
-        for name, value in found.items()
+        for name, value in payload.items()
         if _is_field(name) and (isinstance(value, (int, float)) or (isinstance(value, str) and _WORD.fullmatch(value)))
     }
-    return str(text) if kept == found and found else json.dumps(kept) if kept else None
+    return str(text) if fields == payload and payload else json.dumps(fields) if fields else None
 
 
 def _nccl_schemas(database: sqlite3.Connection) -> set[tuple[object, object]]:
     """The schemas, by domain and number, that have NCCL's fields alone."""
-    found: dict[tuple[object, object], bool] = {}
+    only_fields: dict[tuple[object, object], bool] = {}
     for domain, schema, name in database.execute(f"SELECT domainId, schemaId, name FROM {_SCHEMAS}"):
-        found[domain, schema] = found.get((domain, schema), True) and _is_field(name)
-    return {key for key, only in found.items() if only}
+        only_fields[domain, schema] = only_fields.get((domain, schema), True) and _is_field(name)
+    return {key for key, only in only_fields.items() if only}
 
 
 def _schema(domain: object, data: object) -> tuple[object, object] | None:

@@ -89,10 +89,10 @@ class Selection(NamedTuple):
 def fill_in(switch: str, who: Identity, environment: Mapping[str, str]) -> str:
     """A switch for the profiler with `%q{VARIABLE}` filled in, which nsys does only for names; other percent signs stay."""
 
-    def value(found: re.Match[str]) -> str:
-        if not environment.get(found[1]):
-            raise UsageError(f"--profiler-arg {switch!r} uses {found[0]}, and {found[1]} is not set for rank {who.rank}; export it")
-        return environment[found[1]]
+    def value(match: re.Match[str]) -> str:
+        if not environment.get(match[1]):
+            raise UsageError(f"--profiler-arg {switch!r} uses {match[0]}, and {match[1]} is not set for rank {who.rank}; export it")
+        return environment[match[1]]
 
     return _VARIABLE.sub(value, switch)
 
@@ -141,8 +141,8 @@ def expand(
         "role": safe(environment.get(ROLE, "")) or None,
     }
 
-    def value(found: re.Match[str]) -> str:
-        variable, field, letter = found.groups()
+    def value(match: re.Match[str]) -> str:
+        variable, field, letter = match.groups()
         if variable is not None:
             if not environment.get(variable):
                 raise UsageError(

@@ -56,9 +56,9 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
         self._first, self._end = _NEVER, _NEVER
         self._before: StepsBefore | None = None
         if instrument.profiled() or os.environ.get(TRACES):
-            given = window_given()  # the command line knows better than the script
-            if given is not None:
-                self._first, self._end = given
+            window = window_given()  # the command line knows better than the script
+            if window is not None:
+                self._first, self._end = window
             elif first is not None and end is not None:
                 self._first, self._end = first, end
 

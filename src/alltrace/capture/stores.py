@@ -83,10 +83,10 @@ class FolderStore:
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".{target.name}.part")
         with path.open("rb") as source, part.open("r+b" if part.exists() else "w+b") as copy:
-            kept = _alike(source, copy)
-            copy.truncate(kept)
-            source.seek(kept)
-            copy.seek(kept)
+            common_bytes = _alike(source, copy)
+            copy.truncate(common_bytes)
+            source.seek(common_bytes)
+            copy.seek(common_bytes)
             while block := source.read(_BLOCK):
                 copy.write(block)
             copy.flush()
@@ -98,12 +98,12 @@ class FolderStore:
 
 def _alike(source: io.BufferedReader, copy: io.BufferedRandom) -> int:
     """How many bytes two files begin with alike, in blocks."""
-    kept = 0
+    common_bytes = 0
     while True:
         old = copy.read(_BLOCK)
         if not old or source.read(len(old)) != old:
-            return kept
-        kept += len(old)
+            return common_bytes
+        common_bytes += len(old)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -193,8 +193,8 @@ class HttpStore:
 
     def _ask(self, name: str, method: str, data: Any = None, headers: dict[str, str] | None = None) -> Any:
         url = self.label(name) + (f"?{self._query}" if self._query else "")
-        asked = urllib.request.Request(url, data, {**self._headers, **(headers or {})}, method=method)  # noqa: S310  http or https
-        return _OPENER.open(asked, timeout=_LIMIT_S)
+        request = urllib.request.Request(url, data, {**self._headers, **(headers or {})}, method=method)  # noqa: S310  http or https
+        return _OPENER.open(request, timeout=_LIMIT_S)
 
 
 class _FsspecStore:

@@ -266,12 +266,12 @@ def supervise(
     """
     become_subreaper()
     files = [] if output is None else output.file_actions()
-    held = {*guard.mask, *manners.held}
+    blocked = {*guard.mask, *manners.held}
     with _Ends() as ends:
         profiler = os.posix_spawn(
-            command[0], list(command), dict(environment), file_actions=files, setsigmask=held, setsigdef=_IGNORED_BY_PYTHON
+            command[0], list(command), dict(environment), file_actions=files, setsigmask=blocked, setsigdef=_IGNORED_BY_PYTHON
         )
-        stop = partial(_stop, [command[0], *(word.format(profiler) for word in manners.stops_by)], environment, held)
+        stop = partial(_stop, [command[0], *(word.format(profiler) for word in manners.stops_by)], environment, blocked)
         state = _Supervision(profiler, program_shell, manners, guard, patience, stop)
         while True:
             while state.profiler_runs or state.program_runs():
@@ -305,12 +305,12 @@ def supervise(
     return Outcome(code, started, tuple(notes), state.asked_to_end, ended < 0)
 
 
-def _stop(command: Sequence[str], environment: Mapping[str, str], held: Collection[int]) -> None:
+def _stop(command: Sequence[str], environment: Mapping[str, str], blocked: Collection[int]) -> None:
     """Call the profiler once more, for it to end the recording of the first call."""
     nowhere = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
     with suppress(OSError):  # else its report comes when the program has ended
         os.posix_spawn(
-            command[0], list(command), dict(environment), file_actions=nowhere, setsigmask=held, setsigdef=_IGNORED_BY_PYTHON
+            command[0], list(command), dict(environment), file_actions=nowhere, setsigmask=blocked, setsigdef=_IGNORED_BY_PYTHON
         )
 
 
@@ -342,9 +342,9 @@ class _Ends:
         if self._woken in ready:
             os.read(self._woken, 4096)
         if guard.signals in ready:
-            told = os.read(guard.signals, 2)
-            if told:
-                state.get(told[0], from_terminal=bool(told[1]))
+            message = os.read(guard.signals, 2)
+            if message:
+                state.get(message[0], from_terminal=bool(message[1]))
             else:
                 state.lose_guard()
 

@@ -47,10 +47,10 @@ def upload(
             if scrub is None:
                 source, target = path, name
             else:
-                found = None if fault is not None else _scrubbed(scrub, path, name, Path(scratch), faults)
-                if found is None:
+                scrubbed = None if fault is not None else _scrubbed(scrub, path, name, Path(scratch), faults)
+                if scrubbed is None:
                     continue
-                source, target = found
+                source, target = scrubbed
             length = source.stat().st_size
             if store.size(target) == length:
                 present += 1
@@ -73,13 +73,13 @@ def _files(place: Path) -> list[tuple[Path, str]]:
         return [(place, place.name)]
     if not place.is_dir():
         raise InputError(place, found="there is no such file or folder", expected="a report, or a folder of reports")
-    found = []
+    paths = []
     for at, folders, names in os.walk(place):
         folders[:] = [n for n in folders if not n.startswith(".")]
-        found += sorted(Path(at, n) for n in names if not n.startswith(".") and Path(at, n).is_file())
-    if not found:
+        paths += sorted(Path(at, n) for n in names if not n.startswith(".") and Path(at, n).is_file())
+    if not paths:
         raise InputError(place, found="there are no files in it", advice="see what the ranks said about their reports")
-    return [(path, path.relative_to(place).as_posix()) for path in sorted(found)]
+    return [(path, path.relative_to(place).as_posix()) for path in sorted(paths)]
 
 
 def _scrubbed(
@@ -92,13 +92,13 @@ def _scrubbed(
         faults.append((path, "it is not a report of nsys, so it cannot be scrubbed; it is not copied"))
         return None
     target = str(Path(name).with_suffix(".sqlite"))
-    made = scratch / Path(target).name
+    export = scratch / Path(target).name
     try:
-        scrub(path, made)
+        scrub(path, export)
     except AlltraceError as error:
         faults.append((path, f"it cannot be scrubbed ({error}); it is not copied"))
         return None
-    return made, target
+    return export, target
 
 
 def _copy(store: Store, path: Path, name: str, length: int) -> str | None:

@@ -12,8 +12,8 @@ from alltrace.capture.variables import STEPS, WINDOW_TIMES
 
 def window_given() -> tuple[int, int] | None:
     """The first step and the one after the last; None if none were named."""
-    found = re.fullmatch(r"([0-9]{1,12}):([0-9]{1,12})", os.environ.get(STEPS, ""))
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.fullmatch(r"([0-9]{1,12}):([0-9]{1,12})", os.environ.get(STEPS, ""))
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def note_time(word: str) -> None:

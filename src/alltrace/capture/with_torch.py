@@ -82,6 +82,6 @@ def run_with_torch(
 
 def _written_since(folder: Path, beginning: str, before: float) -> list[Path]:
     """The traces of one rank that were written after a time, by the clock of their writer."""
-    found = sorted(p for p in folder.iterdir() if p.name.startswith(beginning) and p.name.endswith(_ENDING))
+    traces = sorted(p for p in folder.iterdir() if p.name.startswith(beginning) and p.name.endswith(_ENDING))
     # a file system's clock may lag the node's
-    return [p for p in found if p.stat().st_mtime > before - 60]
+    return [p for p in traces if p.stat().st_mtime > before - 60]

@@ -28,21 +28,21 @@ def writer_slot(folder: Path, most: int, number: int, stop: Callable[[float], bo
     `stop`: waits a number of seconds; returns whether this rank must end, so it stops waiting for a slot.
     """
     mine = f"{os.uname().nodename} {os.getpid()} {started_at(os.getpid())}\n"
-    held = _take(folder, most, number, mine, stop)
+    slot = _take(folder, most, number, mine, stop)
     touched = time.monotonic()
 
     def keep() -> None:
         nonlocal touched
-        if held is not None and time.monotonic() > touched + TOUCHED_EVERY_S:
+        if slot is not None and time.monotonic() > touched + TOUCHED_EVERY_S:
             touched = time.monotonic()
             with suppress(OSError):
-                os.utime(held)
+                os.utime(slot)
 
     try:
         yield keep
     finally:
-        if held is not None and _read(held) == mine:
-            held.unlink(missing_ok=True)
+        if slot is not None and _read(slot) == mine:
+            slot.unlink(missing_ok=True)
 
 
 def _take(folder: Path, most: int, number: int, mine: str, stop: Callable[[float], bool]) -> Path | None:

@@ -54,8 +54,8 @@ def histogram(columns: Columns, chart: Chart) -> Drawing:
         names = tuple(size(e) for e in edges.tolist())
     what = label(begin).removeprefix("from").strip() or ("size" if begin.unit in ("bytes", "B", "MB") else begin.unit or "")
     across = Axis(f"{what}, from", names)
-    found = _sums(columns, chart, at, len(edges), np.isfinite(begins))
-    return _of_series(columns, chart, across, np.arange(len(edges)), found, columns.column(chart.y[0]).unit or "", classes=True)
+    sums = _sums(columns, chart, at, len(edges), np.isfinite(begins))
+    return _of_series(columns, chart, across, np.arange(len(edges)), sums, columns.column(chart.y[0]).unit or "", classes=True)
 
 
 def boxes(columns: Columns, chart: Chart) -> Drawing:
@@ -90,29 +90,29 @@ def _named(columns: Columns, chart: Chart, keep: NDArray[Any]) -> list[str]:
         details = columns.texts(chart.detail)
         names = [f"{n} · {details[i]}" if often[n] > 1 else n for n, i in zip(names, keep.tolist(), strict=True)]
     seen: Counter[str] = Counter()
-    told = []
+    distinct = []
     for name in names:
         seen[name] += 1
-        told.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return told
+        distinct.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return distinct
 
 
 def _readable(
-    across: Axis, at: NDArray[Any], found: dict[str, NDArray[Any]]
+    across: Axis, at: NDArray[Any], heights: dict[str, NDArray[Any]]
 ) -> tuple[Axis, NDArray[Any], dict[str, NDArray[Any]], list[str]]:
     """The part that fits on a chart: the first things, numbers in order with neighbours merged; and what was done."""
     if across.labels is not None:
         notes = [f"the first {MOST_THINGS} of {len(at)}"] if len(at) > MOST_THINGS else []
         across = replace(across, labels=across.labels[:MOST_THINGS])
-        return across, at[:MOST_THINGS], {n: v[:MOST_THINGS] for n, v in found.items()}, notes
+        return across, at[:MOST_THINGS], {n: v[:MOST_THINGS] for n, v in heights.items()}, notes
     order = np.argsort(at, kind="stable")
-    at, found = at[order], {n: v[order] for n, v in found.items()}
+    at, heights = at[order], {n: v[order] for n, v in heights.items()}
     if len(at) <= MOST_BARS:
-        return across, at, found, []
+        return across, at, heights, []
     together = -(-len(at) // MOST_BARS)
     first = np.arange(0, len(at), together)
     sizes = np.diff(np.append(first, len(at)))
-    folded = {n: np.add.reduceat(np.nan_to_num(v), first) / sizes for n, v in found.items()}
+    folded = {n: np.add.reduceat(np.nan_to_num(v), first) / sizes for n, v in heights.items()}
     return across, at[first], folded, [f"a bar is the mean of {together} neighbours"]
 
 
@@ -123,17 +123,17 @@ def _pivoted(columns: Columns, chart: Chart) -> Drawing:
     if columns.whole(chart.x) and len(np.unique(columns.numbers(chart.x)[keep])) > 1:
         where = columns.numbers(chart.x)
         keep &= np.isfinite(where)
-        known, at = np.unique(np.where(keep, where, 0), return_inverse=True)
-        across, places = Axis(label(columns.column(chart.x)), whole=True), known
+        numbers, at = np.unique(np.where(keep, where, 0), return_inverse=True)
+        across, places = Axis(label(columns.column(chart.x)), whole=True), numbers
     else:
         names = columns.texts(chart.x)
         order = list(dict.fromkeys(n for n, k in zip(names, keep.tolist(), strict=True) if k))
         index = {n: i for i, n in enumerate(order)}
         at = np.array([index.get(n, 0) for n in names])
         across, places = Axis(label(columns.column(chart.x)), tuple(order)), np.arange(len(order), dtype=np.float64)
-    found = _sums(columns, chart, at, len(places), keep)
-    divisor, unit = scale(columns.column(chart.y[0]).unit, [float(v.max(initial=0)) for v in found.values()])
-    return _of_series(columns, chart, across, places, {n: v / divisor for n, v in found.items()}, unit)
+    sums = _sums(columns, chart, at, len(places), keep)
+    divisor, unit = scale(columns.column(chart.y[0]).unit, [float(v.max(initial=0)) for v in sums.values()])
+    return _of_series(columns, chart, across, places, {n: v / divisor for n, v in sums.items()}, unit)
 
 
 def _sums(columns: Columns, chart: Chart, at: NDArray[Any], places: int, keep: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -159,7 +159,7 @@ def _of_series(
     chart: Chart,
     across: Axis,
     at: NDArray[Any],
-    found: dict[str, NDArray[Any]],
+    heights: dict[str, NDArray[Any]],
     unit: str,
     *,
     classes: bool = False,
@@ -167,13 +167,13 @@ def _of_series(
     """The drawing of one series of bars for each name; of a histogram all classes are shown, on top of each other."""
     notes: list[str] = []
     if not classes:
-        across, at, found, notes = _readable(across, at, found)
+        across, at, heights, notes = _readable(across, at, heights)
     mark = "stacked" if classes or chart.kind == "stacked_bars" else "bars"
-    one = len(found) == 1
+    one = len(heights) == 1
     x = tuple(float(a) for a in at.tolist())
     series = tuple(
         Series("" if one else text(name), mark, x, _finite(values), color(name, n))  # type: ignore[arg-type]
-        for n, (name, values) in enumerate(found.items())
+        for n, (name, values) in enumerate(heights.items())
     )
     up = Axis(columns.title(chart.y, unit), log=chart.log_y, unit=unit)
     return Drawing("", across, up, series, lying=_lie(across.labels or ()), notes=tuple(notes))

@@ -116,8 +116,8 @@ def _unit_of(field: Any) -> str | None:
     """The unit of a column of times or sizes, taken from its name; None for any other column."""
     if not is_number(field):
         return None
-    found = _UNIT.search(field.name)
-    return found[1].lstrip("_") if found else field.name if field.name in _UNITS else None
+    match = _UNIT.search(field.name)
+    return match[1].lstrip("_") if match else field.name if field.name in _UNITS else None
 
 
 def words(value: Any) -> str:

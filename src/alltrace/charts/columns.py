@@ -42,24 +42,24 @@ class Columns:
 
     def numbers(self, name: str) -> NDArray[Any]:
         """The cells as float64, NaN if there is none."""
-        found = self.answer.table.column(name)
-        if pa.types.is_dictionary(found.type):
-            found = found.cast(found.type.value_type)
+        cells = self.answer.table.column(name)
+        if pa.types.is_dictionary(cells.type):
+            cells = cells.cast(cells.type.value_type)
         if not self.numeric(name):
-            return np.full(len(found), np.nan)
-        numbers: NDArray[Any] = found.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
+            return np.full(len(cells), np.nan)
+        numbers: NDArray[Any] = cells.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
         return np.where(np.isfinite(numbers), numbers, np.nan)
 
     def texts(self, name: str) -> list[str]:
         """The cells as short texts."""
-        known: dict[Any, str] = {}
-        found = []
+        shortened: dict[Any, str] = {}
+        cells = []
         for value in self.answer.table.column(name).to_pylist():
             key = value if isinstance(value, (str, int)) else repr(value)
-            if key not in known:
-                known[key] = text(value)
-            found.append(known[key])
-        return found
+            if key not in shortened:
+                shortened[key] = text(value)
+            cells.append(shortened[key])
+        return cells
 
     def coded(self, name: str) -> tuple[NDArray[Any], list[str]]:
         """For each cell the number of its text among the distinct ones, and these, in natural order."""

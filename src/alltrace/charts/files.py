@@ -62,11 +62,11 @@ def picture_bytes(drawing: Drawing, kind: str = "png", *, dpi: int = 144) -> byt
     with mpl.rc_context(settings), warnings.catch_warnings():
         # a name in letters that the font lacks, or one that leaves no room, is not a reason to speak
         warnings.simplefilter("ignore")
-        made = Figure(figsize=_size(drawing), layout="constrained", facecolor="white")
-        axes = made.add_subplot()
-        _paint(drawing, made, axes)
+        figure = Figure(figsize=_size(drawing), layout="constrained", facecolor="white")
+        axes = figure.add_subplot()
+        _paint(drawing, figure, axes)
         out = io.BytesIO()
-        canvas = FigureCanvasSVG(made) if kind == "svg" else FigureCanvasAgg(made)
+        canvas = FigureCanvasSVG(figure) if kind == "svg" else FigureCanvasAgg(figure)
         metadata: dict[str, Any] = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
         canvas.print_figure(out, format=kind, dpi=dpi, metadata=metadata)
     return out.getvalue()
@@ -82,7 +82,7 @@ def _size(drawing: Drawing) -> tuple[float, float]:
     return 9.5, 4.6 + 0.2 * max(0, named - _LEGEND_ROW)
 
 
-def _paint(drawing: Drawing, made: Any, axes: Any) -> None:
+def _paint(drawing: Drawing, figure: Any, axes: Any) -> None:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#8d99a6")
@@ -92,16 +92,16 @@ def _paint(drawing: Drawing, made: Any, axes: Any) -> None:
         axes.text(0.5, 0.5, "nothing to show", ha="center", va="center", transform=axes.transAxes, color=_INK)
         axes.set_axis_off()
     elif drawing.heat is not None:
-        _paint_heat(drawing.heat, made, axes)
+        _paint_heat(drawing.heat, figure, axes)
     else:
         for number, series in enumerate(drawing.series):
-            _paint_series(series, number, drawing, made, axes)
+            _paint_series(series, number, drawing, figure, axes)
         up.grid(visible=True, color=_GRID, linewidth=0.7)
         _scales(drawing, axes, across, up)
     _words(drawing, axes, across, up)
 
 
-def _paint_series(series: Series, number: int, drawing: Drawing, made: Any, axes: Any) -> None:
+def _paint_series(series: Series, number: int, drawing: Drawing, figure: Any, axes: Any) -> None:
     name = _called(series)
     y = [float("nan") if v is None else v for v in series.y]
     if series.mark in ("bars", "stacked"):
@@ -117,7 +117,7 @@ def _paint_series(series: Series, number: int, drawing: Drawing, made: Any, axes
 
             colors = LinearSegmentedColormap.from_list("shades", list(SHADES))
             drawn = axes.scatter(series.x, y, c=series.shade, cmap=colors, s=14, alpha=0.8, linewidths=0)
-            made.colorbar(drawn, ax=axes, label=drawing.shade, pad=0.01, aspect=35)
+            figure.colorbar(drawn, ax=axes, label=drawing.shade, pad=0.01, aspect=35)
         else:
             size = 14 if len(series.x) > _FEW_POINTS else 34
             axes.scatter(series.x, y, color=series.color, s=size, alpha=0.75, linewidths=0, label=name, zorder=3)
@@ -183,13 +183,13 @@ def _paint_boxes(series: Series, drawing: Drawing, axes: Any) -> None:
     )
 
 
-def _paint_heat(heat: Heat, made: Any, axes: Any) -> None:
+def _paint_heat(heat: Heat, figure: Any, axes: Any) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
     colors = LinearSegmentedColormap.from_list("heat", list(HEAT_COLORS))
     rows = [r - 0.5 for r in range(len(heat.rows) + 1)]
     drawn = axes.pcolormesh(heat.edges, rows, heat.values, cmap=colors, vmin=heat.low, vmax=heat.high, rasterized=True)
-    made.colorbar(drawn, ax=axes, label=heat.name, pad=0.01, aspect=35)
+    figure.colorbar(drawn, ax=axes, label=heat.name, pad=0.01, aspect=35)
     every = -(-len(heat.rows) // 32)
     axes.set_yticks(range(0, len(heat.rows), every), [heat.rows[i] for i in range(0, len(heat.rows), every)])
     axes.invert_yaxis()

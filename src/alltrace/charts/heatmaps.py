@@ -19,10 +19,10 @@ def heatmap(columns: Columns, chart: Chart) -> Drawing:
     (y,), unit = columns.scaled(chart.y[:1])
     group = chart.group or chart.x
     row, rows = columns.coded(group)
-    known = np.isfinite(x)
-    if not known.any():
+    finite = np.isfinite(x)
+    if not finite.any():
         return Drawing("", Axis(""), Axis(""))
-    x, y, row = x[known], y[known], row[known]
+    x, y, row = x[finite], y[finite], row[finite]
     times, at = np.unique(x, return_inverse=True)
     notes = []
     down, across = (-(-n // most) for n, most in ((len(rows), MOST_ROWS), (len(times), MOST_CELLS)))

@@ -75,21 +75,21 @@ def escaped(text: str) -> str:
 
 
 def _axis(axis: Axis) -> dict[str, Any]:
-    made: dict[str, Any] = {"title": {"text": escaped(axis.title)}, "type": "log" if axis.log else "linear"}
+    settings: dict[str, Any] = {"title": {"text": escaped(axis.title)}, "type": "log" if axis.log else "linear"}
     if axis.labels is not None:
         many = len(axis.labels) > _MANY_LABELS
-        made |= {"tickmode": "array", "tickvals": list(range(len(axis.labels))), "ticktext": [escaped(t) for t in axis.labels]}
-        made |= {"showgrid": False, "zeroline": False, "range": [-0.5, max(len(axis.labels), 1) - 0.5]}
+        settings |= {"tickmode": "array", "tickvals": list(range(len(axis.labels))), "ticktext": [escaped(t) for t in axis.labels]}
+        settings |= {"showgrid": False, "zeroline": False, "range": [-0.5, max(len(axis.labels), 1) - 0.5]}
         if many:
-            made["tickfont"] = {"size": 8}
+            settings["tickfont"] = {"size": 8}
     elif axis.whole:
-        made |= {"tickformat": "d", "zeroline": False}
+        settings |= {"tickformat": "d", "zeroline": False}
     if axis.ticks:
         places, names = zip(*axis.ticks, strict=True)
-        made |= {"tickmode": "array", "tickvals": list(places), "ticktext": [escaped(n) for n in names]}
+        settings |= {"tickmode": "array", "tickvals": list(places), "ticktext": [escaped(n) for n in names]}
     elif axis.log:
-        made |= {"dtick": 1, "exponentformat": "power"}
-    return made
+        settings |= {"dtick": 1, "exponentformat": "power"}
+    return settings
 
 
 def _traces(drawing: Drawing) -> list[dict[str, Any]]:
@@ -148,20 +148,20 @@ def _box(series: Series, drawing: Drawing) -> dict[str, Any]:
 
 def _points(series: Series, shade: str) -> dict[str, Any]:
     mode = "markers" if series.mark == "points" else "lines"
-    made = _named(series) | {"type": "scatter", "mode": mode, "x": _numbers(series.x), "y": _numbers(series.y)}
+    trace = _named(series) | {"type": "scatter", "mode": mode, "x": _numbers(series.x), "y": _numbers(series.y)}
     if series.mark != "points":
-        return made | {"line": {"color": series.color, "width": 1.8}}
-    made["marker"] = {"color": series.color, "size": 6, "opacity": 0.75}
+        return trace | {"line": {"color": series.color, "width": 1.8}}
+    trace["marker"] = {"color": series.color, "size": 6, "opacity": 0.75}
     if series.shade:
-        made["marker"] |= {
+        trace["marker"] |= {
             "color": list(series.shade),
             "colorscale": _scale(SHADES),
             "showscale": True,
             "colorbar": {"title": {"text": escaped(shade)}, "thickness": 12},
         }
     if series.notes:
-        made |= {"text": [escaped(n) for n in series.notes], "hoverinfo": "x+y+text+name"}
-    return made
+        trace |= {"text": [escaped(n) for n in series.notes], "hoverinfo": "x+y+text+name"}
+    return trace
 
 
 def _band(series: Series) -> list[dict[str, Any]]:

@@ -85,9 +85,9 @@ def _clouds(x: NDArray[Any], y: NDArray[Any], of: NDArray[Any], names: list[str]
     series = []
     for i, name in enumerate(names):
         mine = np.flatnonzero(of == i)
-        told = tuple(words[j] for j in mine.tolist()) if words else ()
+        notes = tuple(words[j] for j in mine.tolist()) if words else ()
         if len(mine):
-            series.append(Series(name, "points", _numbers(x[mine]), _numbers(y[mine]), color(name, i), notes=told))
+            series.append(Series(name, "points", _numbers(x[mine]), _numbers(y[mine]), color(name, i), notes=notes))
     return series
 
 
@@ -107,25 +107,25 @@ def _ceilings(columns: Columns, x: NDArray[Any], y: NDArray[Any]) -> list[Series
     ridges = [roof / bandwidth for bandwidth, _, _ in memory]
     left = min([*x.tolist(), *ridges], default=1.0) / 4
     right = max([*x.tolist(), *ridges], default=1.0) * 4
-    found = []
+    lines = []
     for bandwidth, name, tag in memory:
         ridge = roof / bandwidth
-        found.append(Series(name, "line", (left, ridge), (left * bandwidth, roof), "#8d99a6", tag=tag))
+        lines.append(Series(name, "line", (left, ridge), (left * bandwidth, roof), "#8d99a6", tag=tag))
     for rate, name, tag in _joined(compute):
         begin = max(rate / slope, left) if slope else left
-        found.append(Series(name, "line", (begin, right), (rate, rate), "#5b6673", tag=tag))
-    return found
+        lines.append(Series(name, "line", (begin, right), (rate, rate), "#5b6673", tag=tag))
+    return lines
 
 
 def _joined(compute: list[tuple[float, str, str]]) -> list[tuple[float, str, str]]:
     """Ceilings of compute from the lowest, those at one height as one that has all their names."""
-    found: list[tuple[float, str, str]] = []
+    joined: list[tuple[float, str, str]] = []
     for rate, name, tag in compute:
-        if found and rate < found[-1][0] * _APART:
-            found[-1] = (rate, f"{found[-1][1]}, {name}", f"{found[-1][1]}, {tag}")
+        if joined and rate < joined[-1][0] * _APART:
+            joined[-1] = (rate, f"{joined[-1][1]}, {name}", f"{joined[-1][1]}, {tag}")
         else:
-            found.append((rate, name, tag))
-    return found
+            joined.append((rate, name, tag))
+    return joined
 
 
 def _tag(row: dict[str, Any]) -> str:
@@ -149,7 +149,7 @@ def _band(x: NDArray[Any], y: NDArray[Any], of: NDArray[Any], names: list[str], 
     quantiles = np.array([np.quantile(y[there][at == i], (0, 0.25, 0.5, 0.75, 1)) for i in range(len(places))]).reshape(-1, 5)
     across, (least, first, median, third, greatest) = _numbers(places), (_numbers(quantiles[:, q]) for q in range(5))
     blue = color("compute", 0)
-    found = [
+    series = [
         Series("all", "band", across, median, "#b9cfe4", low=least, high=greatest),
         Series("middle half", "band", across, median, "#7fa8d0", low=first, high=third),
         Series("median", "line", across, median, blue),
@@ -158,7 +158,7 @@ def _band(x: NDArray[Any], y: NDArray[Any], of: NDArray[Any], names: list[str], 
     np.add.at(off, of[there], np.abs(y[there] - quantiles[at, 2]))
     spread = float(np.median(off))
     worst = [i for i in np.argsort(-off, kind="stable")[:_OUTSTANDING].tolist() if off[i] > 2 * spread and off[i] > 0]
-    return found + [_line(_called(word, names[i]), x[of == i], y[of == i], n + 1) for n, i in enumerate(worst)]
+    return series + [_line(_called(word, names[i]), x[of == i], y[of == i], n + 1) for n, i in enumerate(worst)]
 
 
 def _groups(columns: Columns, chart: Chart) -> tuple[NDArray[Any], list[str], NDArray[Any] | None]:
@@ -203,10 +203,10 @@ def _thinned(
 
 def _cells(values: NDArray[Any], cells: int) -> NDArray[Any]:
     low, high = values.min(), values.max()
-    found: NDArray[Any] = np.zeros(len(values), np.int64)
+    indices: NDArray[Any] = np.zeros(len(values), np.int64)
     if high > low:
-        found = np.minimum(((values - low) * (cells / (high - low))).astype(np.int64), cells - 1)
-    return found
+        indices = np.minimum(((values - low) * (cells / (high - low))).astype(np.int64), cells - 1)
+    return indices
 
 
 def _notes(columns: Columns, chart: Chart, at: NDArray[Any]) -> list[str]:

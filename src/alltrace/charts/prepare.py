@@ -38,20 +38,20 @@ def draw(answer: Answer, chart: Chart | None = None, title: str = "") -> Drawing
     `chart`: how to draw it; None for its own. `title`: the title if the chart has none. Raises `UsageError`: the
     answer has no picture, or lacks a column of it.
     """
-    asked = chart or answer.chart
-    if asked is None:
+    chart = chart or answer.chart
+    if chart is None:
         raise UsageError("this answer has no chart; leave out the picture")
     columns = Columns(answer)
-    where = asked.where[0] if asked.where else None
-    missing = [c for c in (asked.x, *asked.y, asked.group, asked.detail, where) if c is not None and c not in columns]
+    where = chart.where[0] if chart.where else None
+    missing = [c for c in (chart.x, *chart.y, chart.group, chart.detail, where) if c is not None and c not in columns]
     if missing:
         raise UsageError(f"the picture needs the column {text(missing[0])!r}, which this answer does not have")
-    if asked.where is not None:
-        columns = Columns(answer._replace(table=_rows(answer.table, *asked.where)))
+    if chart.where is not None:
+        columns = Columns(answer._replace(table=_rows(answer.table, *chart.where)))
     if not len(columns):
-        return Drawing(asked.title or title, Axis(""), Axis(""))
-    drawn = _KINDS[asked.kind](columns, asked)
-    return replace(drawn, title=asked.title or title)
+        return Drawing(chart.title or title, Axis(""), Axis(""))
+    drawn = _KINDS[chart.kind](columns, chart)
+    return replace(drawn, title=chart.title or title)
 
 
 def _rows(table: Any, name: str, value: str | None) -> Any:

@@ -157,12 +157,12 @@ class _Grid:
         """Take note of these cells."""
         self._longest = [max(n, *map(len, column), 0) for n, column in zip(self._longest, columns, strict=True)]
         looked_at = zip(self._saying, self._patterns, columns, strict=True)
-        self._saying = [said or any(map(pattern.search, column)) for said, pattern, column in looked_at]
+        self._saying = [shows or any(map(pattern.search, column)) for shows, pattern, column in looked_at]
 
     def lines(self) -> _Lines:
         """The lines of the table."""
         omitted = self._form.units and not self._form.whole and any(self._saying)
-        empty = [omitted and not said and i != 1 for said, i in zip(self._saying, self._importance, strict=True)]
+        empty = [omitted and not shows and i != 1 for shows, i in zip(self._saying, self._importance, strict=True)]
         return _Lines(self._schema, self._longest, self._form, self._numbers, self._importance, empty)
 
 
@@ -241,8 +241,8 @@ def _fitting(
 ) -> list[int]:
     """The places of the columns that fit with readable texts: the least important go first, and of equal ones the last."""
     fitting = list(places)
-    known = any(importance)
-    staying = {i for i in fitting if importance[i] == 1} if known else set(fitting[:1])
+    ranked = any(importance)
+    staying = {i for i in fitting if importance[i] == 1} if ranked else set(fitting[:1])
     leaving = sorted(set(fitting) - staying, key=lambda i: (importance[i] or len(limits) + 1, i), reverse=True)
     for gone in leaving:
         if _width(_narrowed([limits[i] for i in fitting], [right[i] for i in fitting], width, _READABLE)) <= width:

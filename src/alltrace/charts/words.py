@@ -66,10 +66,10 @@ def sizes(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
 
     `values`: the sizes; those above 0 count.
     """
-    found = [v for v in values if 0 < v < float("inf")]
-    if not found:
+    positive = [v for v in values if 0 < v < float("inf")]
+    if not positive:
         return ()
-    low, high = max(0, math.floor(math.log2(min(found)))), math.ceil(math.log2(max(found)))
+    low, high = max(0, math.floor(math.log2(min(positive)))), math.ceil(math.log2(max(positive)))
     step = next((s for s in (1, 2, 5) if (high - low) // s < _MOST_SIZES), 10)
     # multiples of ten are where the prefix changes, so that they are among the marks
     places = range(low - low % step, high + 1 + (-high % step), step)

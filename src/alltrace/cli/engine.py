@@ -74,17 +74,17 @@ def _hosts(args: argparse.Namespace) -> list[str]:
     """The hosts that reports among the arguments are on."""
     from alltrace.run.host_paths import host_path
 
-    given = getattr(args, "reports", None) or getattr(args, "run", None) or []
-    texts = [given] if isinstance(given, str) else given
+    paths = getattr(args, "reports", None) or getattr(args, "run", None) or []
+    texts = [paths] if isinstance(paths, str) else paths
     return list(dict.fromkeys(host for text in texts if (host := host_path(str(text)).host) is not None))
 
 
-def _settings(given: list[str] | None) -> dict[str, Any]:
+def _settings(texts: list[str] | None) -> dict[str, Any]:
     """KEY=VALUE texts as settings; whole numbers are numbers."""
-    found: dict[str, Any] = {}
-    for text in given or ():
+    settings: dict[str, Any] = {}
+    for text in texts or ():
         key, equals, value = text.partition("=")
         if not equals or not key.isidentifier():
             raise UsageError(f"--cluster is {text!r}; expected KEY=VALUE, such as queue=debug")
-        found[key] = int(value) if value.isascii() and value.isdigit() else value
-    return found
+        settings[key] = int(value) if value.isascii() and value.isdigit() else value
+    return settings

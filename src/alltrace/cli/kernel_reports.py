@@ -62,16 +62,16 @@ def source_texts(folders: Sequence[Path]) -> Callable[[str], Sequence[str] | Non
         for place, _, files in os.walk(folder):
             for name in files:
                 by_name.setdefault(name, []).append(Path(place, name))
-    known: dict[str, Sequence[str] | None] = {}
+    texts: dict[str, Sequence[str] | None] = {}
 
     def lines(called: str) -> Sequence[str] | None:
-        if called not in known:
+        if called not in texts:
             wanted = PurePosixPath(called.replace("\\", "/"))
-            found = max(by_name.get(wanted.name, ()), key=lambda p: _alike(p.parts, wanted.parts), default=None)
-            known[called] = None
-            if found is not None and found.stat().st_size <= _MOST_BYTES:
-                known[called] = found.read_text(encoding="utf-8", errors="backslashreplace").splitlines()
-        return known[called]
+            path = max(by_name.get(wanted.name, ()), key=lambda p: _alike(p.parts, wanted.parts), default=None)
+            texts[called] = None
+            if path is not None and path.stat().st_size <= _MOST_BYTES:
+                texts[called] = path.read_text(encoding="utf-8", errors="backslashreplace").splitlines()
+        return texts[called]
 
     return lines
 

@@ -89,11 +89,11 @@ def write_answer(
     check_drawable(verb, answer.chart, args)
     if args.picture is not None:
         answer = answer.read()
-    said = []
+    messages = []
     if args.format in ("csv", "parquet"):
         if answer.further:
-            said.append(f"alltrace: the answer has more tables: {', '.join(answer.further)}; --table NAME writes one")
-        said += [f"alltrace: {printable(note)}" for note in answer.notes]
+            messages.append(f"alltrace: the answer has more tables: {', '.join(answer.further)}; --table NAME writes one")
+        messages += [f"alltrace: {printable(note)}" for note in answer.notes]
     if args.format == "parquet":
         save_tables(verb, answer, facts, {"parquet": args.output}, args.limit)
     else:
@@ -101,7 +101,7 @@ def write_answer(
         if args.output is None and sys.stdout.isatty():  # a name from a trace writes nothing to the terminal, in CSV or JSON either
             pieces = ("\n".join(map(printable, piece.split("\n"))) for piece in pieces)
         emit(pieces, args.output)
-    for line in said:
+    for line in messages:
         print(line, file=sys.stderr)  # noqa: T201
     if args.picture is not None:
         write_picture(verb, answer, args.picture)
@@ -386,14 +386,14 @@ def _worded(table: Any) -> list[str]:
     """The columns that a dictionary makes shorter: words. Of times, and of texts that differ, it takes twice as long to write."""
     import pyarrow as pa
 
-    found = []
+    names = []
     for field, column in zip(table.schema, table.columns, strict=True):
         if pa.types.is_string(field.type):
             some = column.slice(0, _SAMPLE)
-            found += [field.name] if 2 * pc.count_distinct(some, mode="all").as_py() <= len(some) else []
+            names += [field.name] if 2 * pc.count_distinct(some, mode="all").as_py() <= len(some) else []
         elif pa.types.is_dictionary(field.type):
-            found.append(field.name)
-    return found
+            names.append(field.name)
+    return names
 
 
 def emit(pieces: Iterable[str], path: Path | None) -> None:

@@ -52,13 +52,13 @@ class RecipeCommand:
         return ask_and_write(self.recipe, find(self.recipe), args)
 
 
-def ask_by_name(verb: str, recipe: Question, arguments: Sequence[str], *, given: str, folders: bool = False) -> int:
+def ask_by_name(verb: str, recipe: Question, arguments: Sequence[str], *, command: str, folders: bool = False) -> int:
     """Ask a recipe by the arguments that follow its name, or print its SQL.
 
-    `verb`: The name of the answer. `arguments`: The arguments after its name. `given`: The command line before these
+    `verb`: The name of the answer. `arguments`: The arguments after its name. `command`: The command line before these
     arguments, such as `alltrace recipe kernels`. `folders`: Whether the answer may be written to a folder.
     """
-    parser = Parser(prog=given, description=description(recipe), example=f"{given} ./reports/", arguments=arguments)
+    parser = Parser(prog=command, description=description(recipe), example=f"{command} ./reports/", arguments=arguments)
     if "--show-sql" in arguments:
         add_recipe_options(parser, recipe)
         parser.add_argument("--show-sql", action="store_true")
@@ -100,7 +100,7 @@ def ask_and_write(verb: str, recipe: Question, args: argparse.Namespace) -> int:
     """Ask `recipe` of the run in `args` and write its answer as `args` says."""
     from alltrace.cli.output import check_drawable, check_output, write_answer, write_picture
 
-    given = _options(recipe, args)
+    options = _options(recipe, args)
     if args.format is None:  # plain numbers select rows of a table
         args.format = "table" if args.units == "ns" or getattr(args, "table", None) else "cards"
     # what cannot work is refused before hours of import, not after
@@ -109,7 +109,7 @@ def ask_and_write(verb: str, recipe: Question, args: argparse.Namespace) -> int:
         check_output(args)
     question = checked(
         recipe,
-        given,
+        options,
         ranks=parse_ranks(args.ranks),
         steps=getattr(args, "steps", None),
         skip_warmup=getattr(args, "skip_warmup", False),
@@ -126,8 +126,8 @@ def ask_and_write(verb: str, recipe: Question, args: argparse.Namespace) -> int:
     stream = args.picture is None
     with stages(len(run.ranks if question.ranks is None else question.ranks)) as advance_of:
         progress, aligning = advance_of(verb), advance_of(ALIGNING)
-        found = answer_of(run, question, jobs=args.jobs, progress=progress, aligning=aligning, stream=stream)
-    with closing(found) as whole:
+        whole = answer_of(run, question, jobs=args.jobs, progress=progress, aligning=aligning, stream=stream)
+    with closing(whole):
         answer = whole if getattr(args, "table", None) is None else whole.only(args.table)
         if args.format == "cards" and folder is None:
             from alltrace.cli.cards import write_cards

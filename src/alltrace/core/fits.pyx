@@ -57,12 +57,12 @@ def median(double[::1] values, Py_ssize_t count):
     Raises:
         IndexError: `count` is less than 1, or more than there are values.
     """
-    cdef double found
+    cdef double middle
     if count < 1:
         raise IndexError(f"{count} values have no median")
     with nogil:
-        found = select_median(values, count)
-    return found
+        middle = select_median(values, count)
+    return middle
 
 
 def medians(const double[::1] values, const int64_t[::1] first, double[::1] room, double[::1] out):

@@ -42,7 +42,7 @@ def innermost(
     q_ends: _Int64,
     frontier: _Int64,
     state: _Int64,
-    found: _Int64,
+    rows: _Int64,
 ) -> None: ...
 def enclosing(
     r_tracks: _Int64,

@@ -294,7 +294,7 @@ def innermost(
     const int64_t[::1] q_ends,
     int64_t[:, ::1] frontier,
     int64_t[::1] state,
-    int64_t[::1] found,
+    int64_t[::1] rows,
 ):
     """The shortest range that encloses each query, or -1; both are sorted by (track, start), the ranges then by -end.
 
@@ -334,7 +334,7 @@ def innermost(
             at = size
             while at > 0 and f_end[at - 1] < end:
                 at -= 1
-            found[i] = f_row[at - 1] if at > 0 else -1
+            rows[i] = f_row[at - 1] if at > 0 else -1
     state[0] = size
     state[1] = track
     state[2] = j

@@ -308,7 +308,7 @@ cdef class EventScanner:
         cdef Py_ssize_t level = 0, texts = 0, start, stop, slot
         cdef uint64_t key
         cdef int64_t kind
-        cdef bint found, whole = False
+        cdef bint listed, whole = False
         at += 1
         while True:
             at = after_blank(buf, at, end)
@@ -340,9 +340,9 @@ cdef class EventScanner:
             slot = key & (KEY_SLOTS - 1)
             while self.keys[level][slot] != 0 and self.keys[level][slot] != key:
                 slot = (slot + 1) & (KEY_SLOTS - 1)
-            found = self.keys[level][slot] == key
+            listed = self.keys[level][slot] == key
             kind = self.kinds[level][slot]
-            if found and kind == INSIDE and buf[at] == c"{":
+            if listed and kind == INSIDE and buf[at] == c"{":
                 if whole and texts < MOST_TEXTS_OF_AN_EVENT:
                     stop = after_value(buf, at, end)
                     if stop < 0:
@@ -355,7 +355,7 @@ cdef class EventScanner:
             stop = after_value(buf, at, end)
             if stop < 0:
                 return stop
-            if found and kind != INSIDE and texts < MOST_TEXTS_OF_AN_EVENT:
+            if listed and kind != INSIDE and texts < MOST_TEXTS_OF_AN_EVENT:
                 texts += kind == TEXT or kind == RAW or kind == IDENTITY
                 if kind == TEXT and self.targets[level][slot] == self.category_row and self.whole_length > 0:
                     whole = stop - at == self.whole_length + 2 and fnv(buf, at + 1, stop - 1) == self.whole_key

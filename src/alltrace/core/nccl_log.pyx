@@ -370,7 +370,7 @@ def scan(
     cdef int64_t[FIELD_COUNT] row
     cdef uint64_t key
     cdef const uint8_t *buf = checked(block, 0, 0, size)
-    cdef const void *found
+    cdef const void *newline
     with nogil:
         while at < size:
             if call_count >= calls.shape[0] or careful_count >= careful.shape[0] or comm_count >= comms.shape[0]:
@@ -409,8 +409,8 @@ def scan(
                 call_count += 1
             else:
                 if end < size:
-                    found = memchr(buf + end, c"\n", size - end)
-                    end = size if found == NULL else <const uint8_t *>found - buf
+                    newline = memchr(buf + end, c"\n", size - end)
+                    end = size if newline == NULL else <const uint8_t *>newline - buf
                 if mark >= 0 or watched(buf, begin, end):
                     careful[careful_count, 0] = begin
                     careful[careful_count, 1] = end

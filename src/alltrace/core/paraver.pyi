@@ -76,7 +76,7 @@ def pair(
     types: _Int64,
     slots: _Int64,
     kinds: _Int64,
-    kept: _Int64,
+    columns: _Int64,
     heads: _Int64,
     waiting: _Int64,
     depths: _Int64,

@@ -300,15 +300,15 @@ cdef int launch(
     """Record which call launched the open work that begins at `arrives`; if there is none yet, the launch waits for such work."""
     cdef Py_ssize_t slot
     cdef int64_t place
-    cdef bint known = False
+    cdef bint matched = False
     for slot in range(call_slot + 1, last_work + 1):
         place = heads[thread, slot]
-        while place >= 0 and not known:
+        while place >= 0 and not matched:
             if places[place, OPEN_TIME] == arrives and places[place, OPEN_CALL] < 0:
                 places[place, OPEN_CALL] = call
-                known = True
+                matched = True
             place = places[place, OPEN_BELOW]
-    if not known and arrives >= sent:
+    if not matched and arrives >= sent:
         place = take_place(places, counters)
         places[place, OPEN_TIME] = arrives
         places[place, OPEN_CALL] = call
@@ -354,7 +354,7 @@ cpdef Py_ssize_t pair(
     const int64_t[::1] types,
     const int64_t[::1] slots,
     const int64_t[::1] kinds,
-    const int64_t[::1] kept,
+    const int64_t[::1] columns,
     int64_t[:, ::1] heads,
     int64_t[:, ::1] waiting,
     int64_t[:, ::1] depths,
@@ -370,7 +370,7 @@ cpdef Py_ssize_t pair(
 
     Lines are n, from line `first` on, as `parse_lines` returns them. `first_threads` has the first thread of each task, and last the
     number of threads. `types` are the known types of events, ascending; for each, `slots` has its slot, -1 for a type that adds to
-    events of other types, and `kept` has the column for its value if it is such a type, else -1. `kinds` has the kind of each slot.
+    events of other types, and `columns` the column for its value if it is such a type, else -1. `kinds` has the kind of each slot.
 
     Persistent are `heads` (threads, slots), the innermost open interval, -1 for none; `waiting` (threads, 2), the first and last of
     the launches whose work has not begun, -1 for none; `depths` (threads, slots), the number of open ranges; `places`, the open and
@@ -380,7 +380,7 @@ cpdef Py_ssize_t pair(
     `length_type` is the type whose value is a length. `call_slot` is the slot of calls; work has the slots after it up to
     `last_work`. `first_tag` and the tag after it are those of launches.
     """
-    cdef Py_ssize_t i, p, q, at, stop, found, slot, k, row, others = places.shape[1] - OPEN_OTHERS
+    cdef Py_ssize_t i, p, q, at, stop, index, slot, k, row, others = places.shape[1] - OPEN_OTHERS
     cdef int64_t kind, thread, other, time, call, place, value, depth, above, chosen, over
     cdef bint begins
     with nogil:
@@ -410,10 +410,10 @@ cpdef Py_ssize_t pair(
                     launch(call, time, other, values[at + 11], call_slot, last_work, heads, waiting, places, counters)
                 continue
             for p in range(at + 6, stop - 1, 2):
-                found = find(types, values[p])
-                if found < 0 or slots[found] < 0:
+                index = find(types, values[p])
+                if index < 0 or slots[index] < 0:
                     continue
-                slot = slots[found]
+                slot = slots[index]
                 value = values[p + 1]
                 begins = value != 0
                 if kinds[slot] == CHANGES:
@@ -444,9 +444,9 @@ cpdef Py_ssize_t pair(
                         if values[q] == length_type:
                             places[place, OPEN_END] = time + values[q + 1]
                         if q != p:
-                            found = find(types, values[q])
-                            if found >= 0 and kept[found] >= 0:
-                                places[place, OPEN_OTHERS + kept[found]] = values[q + 1]
+                            index = find(types, values[q])
+                            if index >= 0 and columns[index] >= 0:
+                                places[place, OPEN_OTHERS + columns[index]] = values[q + 1]
                     if call_slot < slot <= last_work:
                         places[place, OPEN_CALL] = launched_by(thread, time, waiting, places, counters)
                     places[place, OPEN_BELOW] = heads[thread, slot]

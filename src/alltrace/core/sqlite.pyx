@@ -163,12 +163,12 @@ cpdef Py_ssize_t children(
     """
     check_pages(buf.shape[0], pages, page_size, usable)
     cdef const uint8_t* page
-    cdef Py_ssize_t index, cell, count, first, at, stop, found = 0
+    cdef Py_ssize_t index, cell, count, first, at, stop, written = 0
     cdef int64_t child, key = 0
     cdef uint8_t used[65536]
     with nogil:
         for index in range(pages):
-            page = &buf[index * page_size]  # with `usable` bytes, as `check_pages` found
+            page = &buf[index * page_size]  # with `usable` bytes, as `check_pages` checked
             info[1] = index
             if page[0] != INTERIOR:
                 return refuse(info, NOT_A_PAGE, -1)
@@ -197,12 +197,12 @@ cpdef Py_ssize_t children(
                 if seen[child]:
                     return refuse(info, USED_TWICE, -1)
                 seen[child] = 1
-                out[found] = <uint32_t>child
-                out_most[found] = key
-                found += 1
+                out[written] = <uint32_t>child
+                out_most[written] = key
+                written += 1
             if not space_is_sound(page, first, usable, used):
                 return refuse(info, BAD_SPACE, -1)
-    return found
+    return written
 
 
 cdef inline int64_t local_bytes(int64_t size, int64_t usable) noexcept nogil:
@@ -255,14 +255,14 @@ cpdef Py_ssize_t cells(
     """
     check_pages(buf.shape[0], pages, page_size, usable)
     cdef const uint8_t* page
-    cdef Py_ssize_t index, cell, count, begin, first, room, at, stop, lowest, found = 0
+    cdef Py_ssize_t index, cell, count, begin, first, room, at, stop, lowest, written = 0
     cdef bint in_a_row
     cdef int64_t length = 0, row = 0, more, last = info[2]
     cdef bint long_record, has_last = info[3] != 0
     cdef uint8_t used[65536]
     with nogil:
         for index in range(pages):
-            page = &buf[index * page_size]  # with `usable` bytes, as `check_pages` found
+            page = &buf[index * page_size]  # with `usable` bytes, as `check_pages` checked
             info[1] = index
             if page[0] != LEAF:
                 return refuse(info, NOT_A_PAGE, -1)
@@ -303,11 +303,11 @@ cpdef Py_ssize_t cells(
                     return refuse(info, OUT_OF_ORDER, -1)
                 last = row
                 has_last = True
-                start[found] = index * page_size + at
-                size[found] = length
-                rowid[found] = row
-                overflow[found] = more
-                found += 1
+                start[written] = index * page_size + at
+                size[written] = length
+                rowid[written] = row
+                overflow[written] = more
+                written += 1
             if not (in_a_row and lowest == big_endian_2(page + 5) and big_endian_2(page + 1) == 0 and page[7] == 0):
                 memset(used, 0, usable)
                 for cell in range(count):
@@ -325,7 +325,7 @@ cpdef Py_ssize_t cells(
                 has_last = True
     info[2] = last
     info[3] = has_last
-    return found
+    return written
 
 
 cdef inline int64_t value_size(int64_t serial) noexcept nogil:

@@ -57,17 +57,17 @@ cdef struct Pieces:
 
 
 cdef Bytes bytes_of(uint8_t[::1] out) except *:
-    cdef Bytes found
-    found.data = &out[0] if out.shape[0] > 0 else NULL
-    found.size = out.shape[0]
-    return found
+    cdef Bytes span
+    span.data = &out[0] if out.shape[0] > 0 else NULL
+    span.size = out.shape[0]
+    return span
 
 
 cdef Pieces pieces_of(const uint8_t[::1] text) except *:
-    cdef Pieces found
-    found.data = &text[0] if text.shape[0] > 0 else NULL
-    found.size = text.shape[0]
-    return found
+    cdef Pieces pieces
+    pieces.data = &text[0] if text.shape[0] > 0 else NULL
+    pieces.size = text.shape[0]
+    return pieces
 
 
 cdef int refuse_room() except -1 nogil:

@@ -18,7 +18,7 @@ from alltrace.export.arguments import Value
 from alltrace.export.atomic_output import Draft
 from alltrace.export.names import NameCodes
 from alltrace.export.parts import piece_of, write_parts
-from alltrace.export.rank_records import Made, RankRecords, rank_records
+from alltrace.export.rank_records import RankRecords, WrittenRank, rank_records
 from alltrace.export.record_bytes import INT, MICROSECONDS, TEXT, Pool, Template, rows_alike
 from alltrace.export.selection import Selection
 from alltrace.export.slices import Flow, SliceMaker, Slices, Written, base_labels, counters_of, table_of
@@ -55,11 +55,11 @@ def export_chrome(
         heads: list[dict[str, Any]] = []
         ranks: list[bytes] = []
         slices = beside = 0
-        for made in rank_records(selection, _Writer, draft.folder, aligned, jobs):
-            heads += _metadata(made, pids[made.tracks.rank.rank])
-            slices, beside = slices + made.slices, beside + made.beside
-            ranks.append(made.head)
-            sorter.take(made.runs)
+        for records in rank_records(selection, _Writer, draft.folder, aligned, jobs):
+            heads += _metadata(records, pids[records.tracks.rank.rank])
+            slices, beside = slices + records.slices, beside + records.beside
+            ranks.append(records.head)
+            sorter.take(records.runs)
         about = _members(_about(selection, in_parts=most_bytes is not None))
         head = (
             _HEAD % (about, b",".join(ranks).decode()) + ",".join("\n" + json.dumps(h, separators=(",", ":")) for h in heads)
@@ -68,21 +68,21 @@ def export_chrome(
         return Written(files, slices, beside)
 
 
-def _metadata(made: RankRecords, pid: int) -> list[dict[str, Any]]:
-    rank = made.tracks.rank
+def _metadata(records: RankRecords, pid: int) -> list[dict[str, Any]]:
+    rank = records.tracks.rank
     about: dict[str, Any] = {"ph": "M", "pid": pid}
     host = f"pid {rank.pids[0]} on {rank.host}" if rank.pids else f"on {rank.host}"
-    found = [
-        {**about, "name": "process_name", "args": {"name": made.tracks.process_name}},
+    events = [
+        {**about, "name": "process_name", "args": {"name": records.tracks.process_name}},
         {**about, "name": "process_labels", "args": {"labels": host}},
         {**about, "name": "process_sort_index", "args": {"sort_index": rank.rank}},
     ]
-    labels = base_labels(made.tracks)
-    for place, (number, track) in enumerate(made.placed):
+    labels = base_labels(records.tracks)
+    for place, (number, track) in enumerate(records.placed):
         label = f"{labels[track.base]} {track.label}".rstrip() + (f" ({track.lane + 1})" if track.lane else "")
-        found.append({**about, "tid": number + 1, "name": "thread_name", "args": {"name": label}})
-        found.append({**about, "tid": number + 1, "name": "thread_sort_index", "args": {"sort_index": place}})
-    return found
+        events.append({**about, "tid": number + 1, "name": "thread_name", "args": {"name": label}})
+        events.append({**about, "tid": number + 1, "name": "thread_sort_index", "args": {"sort_index": place}})
+    return events
 
 
 def _members(values: Mapping[str, Any]) -> str:
@@ -148,9 +148,9 @@ class _Writer:
             [',\n{"ph":"C","pid":', INT, ',"ts":', MICROSECONDS, ',"name":', TEXT, ',"args":{"value":', MICROSECONDS, "}}"],
         )
 
-    def rank(self, tracks: Tracks, across: Flow | None, sorter: Sorter) -> Made:
+    def rank(self, tracks: Tracks, across: Flow | None, sorter: Sorter) -> WrittenRank:
         """Add all that is on the tracks of a rank (see `RankWriter`)."""
-        self._sorter, self._slices_made = sorter, 0
+        self._sorter, self._slice_count = sorter, 0
         number = tracks.rank.rank
         pid = self._pids[number]
         launches = launches_of(self._selection, tracks)
@@ -179,10 +179,10 @@ class _Writer:
             records = self._counter.records(len(counter.times), pid, counter.times, counter.names, counter.values)
             self._sorter.add(counter.times * _PLACES, records)
         about = _rank(self._selection, tracks, placed, pid)
-        return Made(placed, self._slices_made, {}, json.dumps(about, separators=(",", ":")).encode())
+        return WrittenRank(placed, self._slice_count, {}, json.dumps(about, separators=(",", ":")).encode())
 
     def _slices(self, part: Slices, pid: int) -> None:
-        self._slices_made += 0 if part.instant else len(part.starts)
+        self._slice_count += 0 if part.instant else len(part.starts)
         few, many = part.arguments
         keys = part.starts * _PLACES + part.orders  # of slices that start together the outer one comes first
         for (has_few, *has), rows in rows_alike([few >= 0, *(valid for _, valid in many.values())]):
@@ -190,17 +190,17 @@ class _Writer:
             if not part.instant:
                 columns.append((part.ends - part.starts)[rows])
             columns += [part.names[rows], part.categories[rows]]
-            given = [(name, values[rows]) for (name, (values, _)), h in zip(many.items(), has, strict=True) if h]
-            columns += [values for _, values in given]
+            present = [(name, values[rows]) for (name, (values, _)), h in zip(many.items(), has, strict=True) if h]
+            columns += [values for _, values in present]
             if has_few:
                 columns.append(few[rows])
-            template = self._template(part.instant, tuple(name for name, _ in given), has_few)
+            template = self._template(part.instant, tuple(name for name, _ in present), has_few)
             self._sorter.add(keys[rows], template.records(len(rows), *columns))
 
     def _template(self, instant: bool, many: tuple[str, ...], few: bool) -> Template:
         """The form of events with these arguments."""
-        found = self._events.get((instant, many, few))
-        if found is None:
+        template = self._events.get((instant, many, few))
+        if template is None:
             head = [',\n{"ph":"i","s":"t"', *self._where] if instant else [',\n{"ph":"X"', *self._where, ',"dur":', MICROSECONDS]
             arguments: list[str | int] = []
             for name in many:
@@ -209,8 +209,8 @@ class _Writer:
                 arguments += [*([","] if arguments else []), TEXT]
             tail = [',"args":{', *arguments, "}}"] if arguments else ["}"]
             form = [*head, ',"name":', TEXT, ',"cat":', TEXT, *tail]
-            found = self._events[instant, many, few] = Template(self._pool, form)
-        return found
+            template = self._events[instant, many, few] = Template(self._pool, form)
+        return template
 
     def _across(self, part: Slices, flow: Flow, pid: int) -> None:
         """Add arrows between the members of each collective."""

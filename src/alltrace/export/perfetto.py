@@ -26,7 +26,7 @@ from alltrace.export.names import NameCodes
 from alltrace.export.parts import piece_of, write_parts
 from alltrace.export.perfetto_gpu import GpuEvents, gpu_info
 from alltrace.export.perfetto_messages import BEGIN, COUNTER, END, FLOW_BITS, INSTANT, Event, PerfettoForm, field, packet, utf8
-from alltrace.export.rank_records import Made, RankRecords, rank_records
+from alltrace.export.rank_records import RankRecords, WrittenRank, rank_records
 from alltrace.export.record_bytes import Pool, Template, rows_alike
 from alltrace.export.selection import Selection
 from alltrace.export.slices import COUNTER_SCALE, Flow, SliceMaker, Slices, Written, base_labels, counters_of
@@ -173,9 +173,9 @@ class _Writer:
         self._names = NameCodes(selection.run, self._pool, self._form.text)
         self._templates: dict[Any, Template] = {}
 
-    def rank(self, tracks: Tracks, across: Flow | None, sorter: Sorter) -> Made:
+    def rank(self, tracks: Tracks, across: Flow | None, sorter: Sorter) -> WrittenRank:
         """Add all that is on the tracks of a rank (see `RankWriter`)."""
-        self._sorter, self._slices_made = sorter, 0
+        self._sorter, self._slice_count = sorter, 0
         launches = launches_of(self._selection, tracks)
         launched = self._launched(tracks, launches)
         placed = ViewerTracks()
@@ -184,7 +184,7 @@ class _Writer:
         gpu = self._gpu = self._gpu_of(tracks)
         for part in maker.slices():
             if gpu is not None and part.table in GPU_TABLES:
-                self._slices_made += len(part.starts)
+                self._slice_count += len(part.starts)
                 for rows, records in gpu.records(part):
                     self._sorter.add(part.starts[rows] * _PLACES + _BEGIN_LATER, records)
                 continue
@@ -197,7 +197,7 @@ class _Writer:
         for samples in counters_of(self._selection, tracks, lambda label: own.setdefault(label, _FIRST_COUNTER + len(own))):
             values = (samples.values / COUNTER_SCALE).view(np.int64)
             self._add(Event(COUNTER, values=values), samples.times, first + samples.names, samples.times * _PLACES + _BEGIN_LATER)
-        return Made(placed, self._slices_made, own, b"" if gpu is None else gpu.head())
+        return WrittenRank(placed, self._slice_count, own, b"" if gpu is None else gpu.head())
 
     def _gpu_of(self, tracks: Tracks) -> GpuEvents | None:
         if self._pids is None:
@@ -225,7 +225,7 @@ class _Writer:
         return flows
 
     def _slices(self, part: Slices, uuids: Int64, flows: list[Int64]) -> None:
-        self._slices_made += 0 if part.instant else len(part.starts)
+        self._slice_count += 0 if part.instant else len(part.starts)
         few, many = part.arguments
         long = part.ends > part.starts
         # of slices that start together the outer one begins first

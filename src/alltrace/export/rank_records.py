@@ -19,7 +19,7 @@ from alltrace.export.viewer_tracks import Track, ViewerTracks
 from alltrace.run.sorted_runs import KeptRuns
 
 
-class Made(NamedTuple):
+class WrittenRank(NamedTuple):
     """The result of a writer for a rank."""
 
     placed: ViewerTracks  # the viewer's tracks
@@ -31,7 +31,7 @@ class Made(NamedTuple):
 class RankWriter(Protocol):
     """Writes ranks, one after the other."""
 
-    def rank(self, tracks: Tracks, across: Flow | None, sorter: Sorter) -> Made:
+    def rank(self, tracks: Tracks, across: Flow | None, sorter: Sorter) -> WrittenRank:
         """Give the sorter all records of a rank; `across` are its members of collectives."""
 
 
@@ -42,9 +42,9 @@ class RankRecords(NamedTuple):
     placed: list[tuple[int, Track]]  # the viewer's tracks by number, in the order in which they are shown
     slices: int  # how many slices there are
     beside: int  # how many of them crossed others
-    counters: dict[str, int]  # as in `Made`
+    counters: dict[str, int]  # as in `WrittenRank`
     runs: list[KeptRuns]
-    head: bytes  # as in `Made`
+    head: bytes  # as in `WrittenRank`
 
 
 def rank_records(

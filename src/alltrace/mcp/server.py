@@ -31,7 +31,7 @@ def make_server(tools: Tools) -> Any:
     except ImportError as error:
         raise AlltraceError(f"the server needs the package {error.name}; install alltrace[mcp]") from error
 
-    def told(ask: Callable[..., Reply]) -> Callable[..., Reply]:
+    def tool_of(ask: Callable[..., Reply]) -> Callable[..., Reply]:
         @functools.wraps(ask)
         def answered(*arguments: Any, **options: Any) -> Reply:
             try:
@@ -44,7 +44,7 @@ def make_server(tools: Tools) -> Any:
     server = MCPServer("alltrace", instructions=INSTRUCTIONS, version=__version__, log_level="CRITICAL")
     for name in NAMES:
         ask = getattr(tools, name)
-        server.tool(name=name, description=inspect.getdoc(ask), structured_output=True)(told(ask))
+        server.tool(name=name, description=inspect.getdoc(ask), structured_output=True)(tool_of(ask))
     server.resource("alltrace://tables", description="the tables that sql reads, with their columns")(tables_text)
     server.resource("alltrace://recipes", description="the recipes, with what each answers")(recipes_text)
     server.resource("alltrace://recipes/{name}", description="a recipe or report: what it answers, its options, its columns")(
@@ -70,8 +70,8 @@ def recipes_text() -> str:
     from alltrace.recipes.reference import summary
     from alltrace.recipes.registry import REPORTS, find, find_report, names
 
-    asked = {**{n: find(n) for n in names()}, **{f"stats:{n}": find_report(n) for n in REPORTS}}
-    return "\n".join(f"{name}: {summary(recipe)}" for name, recipe in asked.items())
+    recipes = {**{n: find(n) for n in names()}, **{f"stats:{n}": find_report(n) for n in REPORTS}}
+    return "\n".join(f"{name}: {summary(recipe)}" for name, recipe in recipes.items())
 
 
 def recipe_text(name: str) -> str:

@@ -131,10 +131,10 @@ class Tools:
         from alltrace.api import open_run
 
         full = self._place(path)
-        known = self._runs.get(str(full))
-        if known is None:
-            known = self._runs[str(full)] = open_run(full, cache_dir=self._cache)
-        return known
+        run = self._runs.get(str(full))
+        if run is None:
+            run = self._runs[str(full)] = open_run(full, cache_dir=self._cache)
+        return run
 
     def _place(self, path: str) -> Path:
         """The file or folder that a text names, or the pattern that it is.

@@ -28,7 +28,7 @@ from alltrace.nvidia.recipe import (
     file_column,
     file_columns,
     files,
-    with_filters_told,
+    with_filter_note,
 )
 from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, summarize
 from alltrace.recipes.analysis.lookups import column, look_up
@@ -150,7 +150,7 @@ class NvtxGpuProjTrace(NsysRecipe):
         """The same, one rank after the other."""
         parts = (Part(rank.rank, self.map(rank.whole(), options)) for rank in ranks)
         answer = self.answer({"trace": self._pieces(parts, run)})
-        return with_filters_told(answer, options) if ranks else answer
+        return with_filter_note(answer, options) if ranks else answer
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         """All ranges of each rank by number, after its work outside of ranges."""
@@ -240,7 +240,7 @@ class NcclGpuOverlapTrace(NsysRecipe):
         with ExitStack() as spilled:
             parts = spilled.enter_context(spilled_parts((rank.rank, self.map(rank.whole(), options)) for rank in ranks))
             answer = self._answered([part for part in parts if part.table.num_rows], run, spilled)
-            return with_filters_told(answer, options) if ranks else answer
+            return with_filter_note(answer, options) if ranks else answer
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         return self._answered(parts, run, ExitStack())

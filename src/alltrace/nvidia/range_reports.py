@@ -98,7 +98,7 @@ class NvtxPushpopTrace(Report):
     def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Options) -> Answer:
         """All ranges, in the order of their starts, one span of time after the other."""
         spans = merged_spilled(self._spilled(ranks, run, options), "Start")
-        return self.as_made((self._in_order(parts, options).table for parts in spans), options)
+        return self.row_stream((self._in_order(parts, options).table for parts in spans), options)
 
     def _spilled(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Options) -> Iterator[tuple[int, Any]]:
         with spilled_parts((rank.rank, self.map(rank.whole(), options)) for rank in ranks) as parts:
@@ -249,7 +249,7 @@ class NvtxGpuProjTrace(Report):
 
     def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Options) -> Answer:
         """All ranges by number, after the work outside of ranges, a span of numbers at a time."""
-        return self.as_made(self._spans(ranks, run, options), options)
+        return self.row_stream(self._spans(ranks, run, options), options)
 
     def _spans(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Options) -> Generator[Any, None, None]:
         with spilled_parts((rank.rank, self.map(rank.whole(), options)) for rank in ranks) as parts:

@@ -79,7 +79,7 @@ class NsysRecipe(Question):
 
     def streamed(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         answer = self.combine([part for part in parts if part.table.num_rows], run, options)
-        return with_filters_told(answer, options) if parts else answer
+        return with_filter_note(answer, options) if parts else answer
 
     @abstractmethod
     def map_rank(self, rank: Rank, options: Options) -> Any:
@@ -112,7 +112,7 @@ def _result(cells: Sequence[Cell], columns: Columns | Generator[Columns, None, N
     return empty._replace(stream=RowStream(rows(), empty.table))
 
 
-def with_filters_told(answer: Answer, options: Options) -> Answer:
+def with_filter_note(answer: Answer, options: Options) -> Answer:
     """The answer, with a note if it is empty because nothing passes the filters among the options."""
     filters = given_filters(options)
     if not filters or not all(table.is_empty for table in answer.all_tables().values()):

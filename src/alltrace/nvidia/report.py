@@ -96,7 +96,7 @@ class Report(Question):
         table = empty_table(self.answer_cells(options), in_bytes=self.exact_sizes)
         return Answer(table.table, table.columns)
 
-    def as_made(self, tables: Generator[Any, None, None], options: Options) -> Answer:
+    def row_stream(self, tables: Generator[Any, None, None], options: Options) -> Answer:
         """The answer with the rows of `tables`, each the table of an `answer`."""
         empty = self.empty(options)
         return empty._replace(stream=RowStream(tables, empty.table))
@@ -245,7 +245,7 @@ class Trace(Report):
             spans = merged_by_call(ranks, self.reads(options), self._by_call, rows, self._order)
         else:
             spans = merged(sliced_ranks(ranks, self.reads(options), rows))
-        return self.as_made((self.merge(parts, run, options).table for parts in spans), options)
+        return self.row_stream((self.merge(parts, run, options).table for parts in spans), options)
 
     def merge(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         tables = self.tables_of(parts, options)

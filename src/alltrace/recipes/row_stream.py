@@ -43,7 +43,7 @@ class RowStream:
     """
 
     def __init__(self, tables: Generator[pa.Table, None, None], empty: pa.Table) -> None:
-        self._made = tables
+        self._tables = tables
         self._first = next((table for table in tables if table.num_rows), None)
         self.schema: pa.Schema = (empty if self._first is None else self._first).schema
         self.is_empty: bool = self._first is None
@@ -77,7 +77,7 @@ class RowStream:
     def close(self) -> None:
         """Make no more rows, and remove the temporary files."""
         self._first = None
-        self._made.close()
+        self._tables.close()
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +89,7 @@ class RowStream:
         if self._first is not None:
             table, self._first = self._first, None
             return table
-        table = next((table for table in self._made if table.num_rows), None)
+        table = next((table for table in self._tables if table.num_rows), None)
         return table if table is None or table.schema == self.schema else table.cast(self.schema)
 
 

@@ -114,8 +114,8 @@ def sql_question(
 ) -> Question:
     """The question that two statements answer; for the other arguments see `Question`."""
     merge, reads = partial(_merged, name, columns, statements), of(statements.reads, {})
-    asked = partial(Question, name, doc, columns, statements.map_rank, merge, reads, None, requires, options, chart)
-    return asked(sql=statements, map_ranks=statements.map_ranks, important=important)
+    question = partial(Question, name, doc, columns, statements.map_rank, merge, reads, None, requires, options, chart)
+    return question(sql=statements, map_ranks=statements.map_ranks, important=important)
 
 
 def _merged(name: str, columns: Columns, statements: Statements, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:

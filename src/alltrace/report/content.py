@@ -237,7 +237,7 @@ def gather(
     from alltrace.recipes.execution.window import select
 
     sections: list[Section] = []
-    said: set[str] = set()
+    shown_notes: set[str] = set()
     for wanted in ASKS:
         if progress is not None:
             progress(wanted.title)
@@ -257,13 +257,13 @@ def gather(
             continue
         if not shown:
             continue
-        notes = tuple(n for n in answer.notes if n not in said)
-        said.update(notes)
+        notes = tuple(n for n in answer.notes if n not in shown_notes)
+        shown_notes.update(notes)
         sections.append(Section(wanted, answer, "" if answer.table.num_rows else "No data.", notes, figures))
         if wanted.recipe == "info":
             sections.append(_clocks(answer, pictures=pictures))
     selection = str(select(steps, skip_warmup=skip_warmup))
-    asked = " ".join([selection, *(["of some ranks"] if ranks is not None else [])]).strip()
+    scope = " ".join([selection, *(["of some ranks"] if ranks is not None else [])]).strip()
     from alltrace.recipes.questions.diagnose.cards import told
 
     diagnosis = None
@@ -276,7 +276,7 @@ def gather(
     if baseline is not None:
         window: dict[str, Any] = {"ranks": ranks, "steps": steps, "skip_warmup": skip_warmup, "jobs": jobs}
         change = compare(baseline, run, names=("the baseline", "the run"), **window).verdict or ""
-    return Report(name, run.facts(), asked, tuple(sections), diagnosis, change)
+    return Report(name, run.facts(), scope, tuple(sections), diagnosis, change)
 
 
 def _figures(run: OpenRun, wanted: Ask, answer: Answer, about: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -287,8 +287,8 @@ def _figures(run: OpenRun, wanted: Ask, answer: Answer, about: Mapping[str, Any]
     charts = {"": drawn.chart}
     if wanted.views:
         charts = {v.removesuffix("_percent"): drawn.chart._replace(y=(v,)) for v in wanted.views}
-    made = {word: draw(drawn, chart._replace(title="")) for word, chart in charts.items()}
-    return {word: figure(drawing) for word, drawing in made.items() if not drawing.empty}
+    drawings = {word: draw(drawn, chart._replace(title="")) for word, chart in charts.items()}
+    return {word: figure(drawing) for word, drawing in drawings.items() if not drawing.empty}
 
 
 def _clocks(info: Answer, *, pictures: bool) -> Section:
@@ -298,6 +298,6 @@ def _clocks(info: Answer, *, pictures: bool) -> Section:
     chart = Chart("bars", "host", ("error_ns",), title="")
     answer = Answer(table, _CLOCKS, chart=chart)
     wanted = Ask("clocks", "Clocks of the hosts", "info", shown=tuple(c.name for c in _CLOCKS), rows=_RANK_ROWS)
-    known = any(r.get("error_ns") is not None for r in rows)
-    figures = {"": figure(draw(answer))} if pictures and known else {}
+    has_error = any(r.get("error_ns") is not None for r in rows)
+    figures = {"": figure(draw(answer))} if pictures and has_error else {}
     return Section(wanted, answer, "" if rows else "No data.", (), figures)

@@ -20,9 +20,9 @@ def run_title(manifest: Manifest, given: Sequence[str]) -> str:
     no report has one.
     """
     ids = {i for r in manifest.reports if (i := r.environment.get("SLURM_JOB_ID"))}
-    told = [manifest.labels.job] if manifest.labels.job is not None else []
-    told += [f"job {i}" for i in ids if len(ids) == 1]  # reports of several jobs have no number
-    job = ", ".join(told)
+    jobs = [manifest.labels.job] if manifest.labels.job is not None else []
+    jobs += [f"job {i}" for i in ids if len(ids) == 1]  # reports of several jobs have no number
+    job = ", ".join(jobs)
     hosts = list(dict.fromkeys(r.host for r in manifest.ranks))
     parts = [job or ", ".join(path_text(PurePath(text).name or text) for text in given)]
     if manifest.zero_utc_ns is not None and manifest.zero_utc_ns > _LEAST_UTC_NS:

@@ -63,17 +63,17 @@ def notebook(
     the name of the run. `asked`: the recipes that it asks after the findings, in this order, with their options. `others`:
     recipes that it lists.
     """
-    given = [repr(i) for i in inputs] + ([f"cache_dir=Path({cache_dir!r})"] if cache_dir is not None else [])
+    arguments = [repr(i) for i in inputs] + ([f"cache_dir=Path({cache_dir!r})"] if cache_dir is not None else [])
     listed = ", ".join(f"`{other}`" for other in others)
     cells = [
         _markdown(f"# {literal(name)}\n\nFirst the findings, then the tables that they rest on, in their order."),
-        _code(_SETUP.replace("{inputs}", ", ".join(given))),
+        _code(_SETUP.replace("{inputs}", ", ".join(arguments))),
         _code("run.diagnose()"),
         *(_code(_call(proof)) for proof in asked),
         _code(_SQL),
         *([_markdown(f"Other recipes that this run can answer, each with `show(NAME)`: {listed}.")] if listed else []),
     ]
-    made = {
+    document = {
         "cells": [{**cell, "id": hashlib.sha256(f"{n}".encode()).hexdigest()[:12]} for n, cell in enumerate(cells)],
         "metadata": {
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -82,7 +82,7 @@ def notebook(
         "nbformat": 4,
         "nbformat_minor": 5,
     }
-    return json.dumps(made, indent=1, ensure_ascii=True) + "\n"
+    return json.dumps(document, indent=1, ensure_ascii=True) + "\n"
 
 
 def _call(proof: Proof) -> str:

@@ -115,7 +115,7 @@ def _interval_tracks(rank: Rank, grid: Grid, sources: list[Source], open_end_ns:
     codes = np.concatenate([p[3] for p in parts])
     for values, rows in by_track(*keys):
         start, end, code = starts[rows], ends[rows], codes[rows]
-        track, edges = _placed(grid, key_of(sources[0].group, values), len(start), int(start.min()), int(end.max()))
+        track, edges = _track_tiles(grid, key_of(sources[0].group, values), len(start), int(start.min()), int(end.max()))
         if len(edges):
             other = (code != COMMUNICATION_CODE) & (code != COPY)
             sets = (merge(start[own], end[own]) for own in (other, code == COMMUNICATION_CODE, code == COPY))
@@ -138,11 +138,11 @@ def _sample_tracks(rank: Rank, grid: Grid, samples: Samples) -> Iterator[TrackTi
     columns = [np.concatenate(column) for column in zip(*(part[2] for part in parts), strict=True)]
     for values, rows in by_track(*columns):
         time, value = times[rows], worth[rows]
-        track, edges = _placed(grid, key_of(samples.group, values), len(time), int(time.min()), int(time.max()) + 1)
+        track, edges = _track_tiles(grid, key_of(samples.group, values), len(time), int(time.min()), int(time.max()) + 1)
         yield replace(track, values=binned(time, value, edges)) if len(edges) else track
 
 
-def _placed(grid: Grid, key: str, rows: int, start: int, end: int) -> tuple[TrackTiles, Int64]:
+def _track_tiles(grid: Grid, key: str, rows: int, start: int, end: int) -> tuple[TrackTiles, Int64]:
     """A track without its values, and the edges of its bins, one for about 32 rows; a track of few rows has none."""
     first, last = start - grid.start_ns, end - grid.start_ns
     if rows < FEW_ROWS:

@@ -33,8 +33,8 @@ def coded(column: Any) -> tuple[Any, NDArray[np.int64]]:
 
 def is_one_of(column: Any, words: Collection[str]) -> NDArray[np.bool_]:
     """Whether each row of an Arrow column of text, of which few are distinct, has one of `words`."""
-    known, at = coded(column)
-    mask: NDArray[np.bool_] = np.array([*(word in words for word in known.to_pylist()), False])[at]
+    distinct, at = coded(column)
+    mask: NDArray[np.bool_] = np.array([*(word in words for word in distinct.to_pylist()), False])[at]
     return mask
 
 

@@ -68,8 +68,8 @@ def unit_of(metric: str) -> str | None:
 
 def _quantity(base: str) -> str | None:
     """What is counted."""
-    if (known := _OF_NAME.get(base)) is not None:
-        return known
+    if (quantity := _OF_NAME.get(base)) is not None:
+        return quantity
     for pattern, unit in _PATTERNS:
         if pattern.fullmatch(base):
             return unit

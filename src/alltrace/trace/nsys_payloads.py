@@ -39,5 +39,5 @@ def _switches(nsys: str, changed_ns: int) -> tuple[str, ...]:  # noqa: ARG001  a
         )
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    known = set(re.findall(r"--[a-z-]+", done.stdout + done.stderr))
-    return tuple(f"{switch}=true" for switch in _SWITCHES if switch in known)
+    supported = set(re.findall(r"--[a-z-]+", done.stdout + done.stderr))
+    return tuple(f"{switch}=true" for switch in _SWITCHES if switch in supported)

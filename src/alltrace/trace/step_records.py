@@ -109,8 +109,8 @@ def read_ranks(path: Path, most_steps: int = RING_RECORDS) -> list[RankSteps]:
                 for begin, end in ((first, turn), (turn, state.recorded)):  # the ring's end, then its begin
                     file.seek(at + PAGE_BYTES + begin % RING_RECORDS * RECORD_BYTES)
                     steps |= _steps(file.read((end - begin) * RECORD_BYTES), 0, end - begin, RING_RECORDS)
-            held = wanted if path.stat().st_size > at + PAGE_BYTES else min(wanted, _LAST_RECORDS)
-            ranks.append(state._replace(steps=tuple(steps[key] for key in sorted(steps)), damaged=held - len(steps)))
+            present = wanted if path.stat().st_size > at + PAGE_BYTES else min(wanted, _LAST_RECORDS)
+            ranks.append(state._replace(steps=tuple(steps[key] for key in sorted(steps)), damaged=present - len(steps)))
     return ranks
 
 

@@ -77,15 +77,15 @@ def filter_of(names: Iterable[str], most: int) -> str:
 def base_name(name: str) -> str:
     """A kernel's name as in ncu's `--kernel-name-base function`: `void a::b<int>(float*)` is `b`."""
     depth = 0
-    kept: list[str] = []
+    letters: list[str] = []
     for letter in name.removeprefix("void ").replace("(anonymous namespace)::", ""):
         depth += letter == "<"
         if not depth:
             if letter == "(":
                 break
-            kept.append(letter)
+            letters.append(letter)
         depth -= letter == ">" and depth > 0
-    return "".join(kept).strip().rsplit("::", 1)[-1].rsplit(" ", 1)[-1]
+    return "".join(letters).strip().rsplit("::", 1)[-1].rsplit(" ", 1)[-1]
 
 
 def ncu_command(tool: Tool, report: Path, options: NcuOptions, *, force: bool, peers: int | None = None) -> list[str]:

@@ -143,12 +143,12 @@ def nsys_command(
 
 def may_be_left_out(options: NsysOptions, command: Sequence[str], *, node_wide: bool) -> dict[str, tuple[str, ...]]:
     """The options of a command without which there is still a trace, each with the words by which nsys complains of it."""
-    found = {
+    words_by_option = {
         o: words for o, words in _WORDS.items() if getattr(options, o[2:].replace("-", "_")) and (node_wide or o == "--sample")
     }
     if options.trace is None and f"--trace={DEFAULT_TRACE},nccl" in command:
-        found[NCCL_TRACE] = ("nccl", "NCCL")
-    return {**found, **{switch: (switch.partition("=")[0],) for switch in options.extra}}
+        words_by_option[NCCL_TRACE] = ("nccl", "NCCL")
+    return {**words_by_option, **{switch: (switch.partition("=")[0],) for switch in options.extra}}
 
 
 def _needed(tool: Tool, what: str, *switches: str) -> str:
@@ -189,24 +189,24 @@ def _efa(tool: Tool) -> str:
 
 def window_switches(options: NsysOptions) -> list[str]:
     """The switches that say when nsys records."""
-    found: list[str] = []
+    switches: list[str] = []
     if options.delay_s is not None:
-        found.append(f"--delay={options.delay_s:g}")
+        switches.append(f"--delay={options.delay_s:g}")
     if options.duration_s is not None:
         # by default nsys ends the program with the recording, and the other ranks wait for it in a collective
-        found += [f"--duration={options.duration_s:g}", LEAVES]
+        switches += [f"--duration={options.duration_s:g}", LEAVES]
     wanted = options.capture_range
     if options.steps is not None or options.armed:
         wanted = "cuda" if options.begun_by == "cuda" else f"nvtx:{STEPS_RANGE}@{DOMAIN}"
     if wanted is None:
-        return found
+        return switches
     # by default the end of the range ends the program
     repeats = "repeat" if options.armed else "stop" if options.repeat is None else f"repeat:{options.repeat}"
-    found.append(f"--capture-range-end={repeats}")
+    switches.append(f"--capture-range-end={repeats}")
     if wanted == "cuda":
-        return [*found, "--capture-range=cudaProfilerApi"]
+        return [*switches, "--capture-range=cudaProfilerApi"]
     # ranges that are named by plain strings count only with this variable
-    return [*found, "--capture-range=nvtx", f"--nvtx-capture={wanted[5:]}", "--env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0"]
+    return [*switches, "--capture-range=nvtx", f"--nvtx-capture={wanted[5:]}", "--env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0"]
 
 
 def _window(tool: Tool, options: NsysOptions) -> list[str]:

@@ -40,21 +40,21 @@ class Tool(NamedTuple):
         return f"{self.path.name} {'.'.join(map(str, self.version))}"
 
 
-def locate(name: str, given: str | None = None) -> Path:
+def locate(name: str, option: str | None = None) -> Path:
     """The program called `name`: as passed, from `ALLTRACE_NSYS` or `ALLTRACE_NCU`, on the path, or the newest one installed."""
     variable = f"ALLTRACE_{name.upper()}"
-    named = given or os.environ.get(variable)
+    named = option or os.environ.get(variable)
     if named:
         path = Path(named)
         path = path / name if path.is_dir() else path
-        found = shutil.which(path)
-        if found is None:
-            where = f"--{name}" if given else variable
+        program = shutil.which(path)
+        if program is None:
+            where = f"--{name}" if option else variable
             raise UsageError(f"{where} is {named}, which cannot be run; expected the program {name} or its folder")
-        return Path(found)
-    found = shutil.which(name)
-    if found:
-        return Path(found)
+        return Path(program)
+    program = shutil.which(name)
+    if program:
+        return Path(program)
     everywhere = [p / name for place in PLACES[name] for p in Path("/").glob(place[1:]) if os.access(p / name, os.X_OK)]
     if not everywhere:
         raise UsageError(f"{name} was not found on this machine; put it on PATH, or give its path with --{name} or {variable}")
@@ -66,22 +66,22 @@ def ask(path: Path, *, arguments: tuple[str, ...]) -> Tool:
     question, memory = _memory(path, arguments)
     if memory is not None:
         with suppress(OSError, ValueError):
-            asked, version, help_text = memory.read_text(encoding="utf-8").split("\0")
-            if asked == question:
-                return _made(path, version, help_text)
-    version, help_text = _said(path, "--version"), _said(path, *arguments)
+            remembered, version, help_text = memory.read_text(encoding="utf-8").split("\0")
+            if remembered == question:
+                return _tool(path, version, help_text)
+    version, help_text = _output_of(path, "--version"), _output_of(path, *arguments)
     if memory is not None:
         with suppress(OSError):
             memory.parent.mkdir(exist_ok=True)
             mine = memory.with_suffix(f".{os.getpid()}")
             mine.write_text("\0".join((question, version, help_text)), encoding="utf-8")
             mine.replace(memory)
-    return _made(path, version, help_text)
+    return _tool(path, version, help_text)
 
 
-def _made(path: Path, said: str, help_text: str) -> Tool:
-    found = _VERSION.search(said)
-    version = (int(found[1]), int(found[2]), int(found[3])) if found else (0, 0, 0)
+def _tool(path: Path, version_text: str, help_text: str) -> Tool:
+    match = _VERSION.search(version_text)
+    version = (int(match[1]), int(match[2]), int(match[3])) if match else (0, 0, 0)
     return Tool(path, version, frozenset(_SWITCH.findall(help_text)), help_text)
 
 
@@ -101,7 +101,7 @@ def _memory(path: Path, arguments: tuple[str, ...]) -> tuple[str, Path | None]:
     return key, folder / "tools" / f"{path.name}-{crc32(os.fsencode(key)):08x}.txt"
 
 
-def _said(path: Path, *arguments: str) -> str:
+def _output_of(path: Path, *arguments: str) -> str:
     import subprocess  # queried once for each installed version
 
     try:

@@ -62,13 +62,13 @@ def exec_script(request: Request, only_python: Sequence[str] = ()) -> str:
         "efa": str(nsys.efa).lower(),
         "switches": " ".join(switches),
     }
-    known = {
+    lists = {
         "launchers": [_believe(one) for one in LAUNCHERS if RAY_JOB not in one.needs],
         "jobs": [first_set([name]) for name in JOB_VARIABLES if name != RAY_JOB],
         "restarts": [first_set([name]) for name in RESTART_VARIABLES if name != RAY_RESTART],
         "patience": patience(),
     }
-    return fill("exec.sh", {"settings": settings, "steps": nsys.steps, "steps_by": nsys.begun_by, **known})
+    return fill("exec.sh", {"settings": settings, "steps": nsys.steps, "steps_by": nsys.begun_by, **lists})
 
 
 def _believe(launcher: Launcher) -> str:

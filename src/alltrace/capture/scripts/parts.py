@@ -75,8 +75,8 @@ def capture_words(job: Job, name: str) -> list[str]:
     values = _values(job)
     command = ["alltrace", "capture", "exec", "--output", Expression('"$reports"'), "--job", name]
     for option in map(BY_NAME.__getitem__, _IN_SCRIPTS):
-        known = not option.only_with or values["profiler"] in option.only_with
-        if known and not (option.name == "profiler" and values["profiler"] == option.default):
+        applies = not option.only_with or values["profiler"] in option.only_with
+        if applies and not (option.name == "profiler" and values["profiler"] == option.default):
             command += option.words(values[option.name])
     return [*command, "--"]
 
@@ -90,10 +90,10 @@ def wrapper_variables(job: Job, name: str) -> dict[str, str]:
     """The variables that the wrapper without Python needs."""
     if job.text("profiler.wrapper") != "shell":
         return {}
-    found = {"ALLTRACE_OUTPUT": Expression('"$reports"'), "ALLTRACE_JOB": name}
+    values = {"ALLTRACE_OUTPUT": Expression('"$reports"'), "ALLTRACE_JOB": name}
     if job.text("profiler.path") and job.text("profiler.kind") in ("nsys", "ncu"):
-        found[f"ALLTRACE_{job.text('profiler.kind').upper()}"] = job.text("profiler.path")
-    return found
+        values[f"ALLTRACE_{job.text('profiler.kind').upper()}"] = job.text("profiler.path")
+    return values
 
 
 def variables(job: Job, reports: str) -> dict[str, str]:
@@ -101,23 +101,23 @@ def variables(job: Job, reports: str) -> dict[str, str]:
 
     `reports`: the folder's path in the value; for a shell, `$reports`.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     if job.flag("nccl.window"):
-        found["NCCL_DEBUG_SUBSYS"] = job.text("nccl.subsystems")
+        values["NCCL_DEBUG_SUBSYS"] = job.text("nccl.subsystems")
     elif job.flag("nccl.log"):
         file = f"{reports}/nccl.%h.%p.log"
-        found["NCCL_DEBUG"] = job.text("nccl.debug")
-        found["NCCL_DEBUG_SUBSYS"] = job.text("nccl.subsystems")
-        found["NCCL_DEBUG_FILE"] = Expression(f'"{file}"') if reports.startswith("$") else file
-        found.update(STAMPS if job.flag("nccl.timestamps") else {})
+        values["NCCL_DEBUG"] = job.text("nccl.debug")
+        values["NCCL_DEBUG_SUBSYS"] = job.text("nccl.subsystems")
+        values["NCCL_DEBUG_FILE"] = Expression(f'"{file}"') if reports.startswith("$") else file
+        values.update(STAMPS if job.flag("nccl.timestamps") else {})
     if job.text("nccl.inspector"):
         folder = f"{reports}/inspector"
-        found["NCCL_PROFILER_PLUGIN"] = job.text("nccl.inspector")
-        found["NCCL_INSPECTOR_ENABLE"] = "1"
-        found["NCCL_INSPECTOR_DUMP_DIR"] = Expression(f'"{folder}"') if reports.startswith("$") else folder
+        values["NCCL_PROFILER_PLUGIN"] = job.text("nccl.inspector")
+        values["NCCL_INSPECTOR_ENABLE"] = "1"
+        values["NCCL_INSPECTOR_DUMP_DIR"] = Expression(f'"{folder}"') if reports.startswith("$") else folder
         # without an interval it writes nothing
-        found["NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS"] = str(job.number("nccl.inspector_interval_us"))
-    return {**found, **job.table("environment")}
+        values["NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS"] = str(job.number("nccl.inspector_interval_us"))
+    return {**values, **job.table("environment")}
 
 
 def copy_command(job: Job, name: str) -> str:
@@ -154,8 +154,8 @@ def nsys_switches(job: Job) -> list[str]:
     """What nsys records, as its own switches, for those who start it themselves."""
     # the job's nodes have GPUs, even if this one has none
     nsys = request_of(job, "").nsys._replace(steps_by="cuda")
-    found = [f"--trace={nsys.trace or DEFAULT_TRACE}", *([] if nsys.sample else ["--sample=none", "--cpuctxsw=none"])]
-    found += ["--gpu-metrics-devices=all"] if nsys.gpu_metrics else []
-    found += ["--nic-metrics=true"] if nsys.nic_metrics else []
-    found += ["--enable=efa_metrics"] if nsys.efa else []
-    return [*found, *window_switches(nsys), *nsys.extra]
+    switches = [f"--trace={nsys.trace or DEFAULT_TRACE}", *([] if nsys.sample else ["--sample=none", "--cpuctxsw=none"])]
+    switches += ["--gpu-metrics-devices=all"] if nsys.gpu_metrics else []
+    switches += ["--nic-metrics=true"] if nsys.nic_metrics else []
+    switches += ["--enable=efa_metrics"] if nsys.efa else []
+    return [*switches, *window_switches(nsys), *nsys.extra]

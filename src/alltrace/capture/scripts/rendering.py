@@ -59,8 +59,8 @@ def first_set(names: Sequence[str], default: str = "") -> str:
 
 def meant(texts: Iterable[str]) -> list[str]:
     """A directive for shellcheck if single quotes contain an intended dollar or trailing backslash."""
-    given = [t for t in texts if not isinstance(t, Expression)]
-    codes = [c for c, pattern in (("SC2016", r"[$`]"), ("SC1003", r"\\('|$)")) if any(re.search(pattern, t) for t in given)]
+    literals = [t for t in texts if not isinstance(t, Expression)]
+    codes = [c for c, pattern in (("SC2016", r"[$`]"), ("SC1003", r"\\('|$)")) if any(re.search(pattern, t) for t in literals)]
     return [f"# shellcheck disable={','.join(codes)}  # it is meant as it stands"] if codes else []
 
 
@@ -86,8 +86,8 @@ def array(texts: Sequence[str], name: str) -> str:
 
 def _element(text: str) -> str:
     """`text` as a word of an array; one with a comma quoted, which else looks as if it were to part two."""
-    found = word(text)
-    return f"'{found}'" if found == text and "," in found else found
+    quoted = word(text)
+    return f"'{quoted}'" if quoted == text and "," in quoted else quoted
 
 
 def one_line(text: str) -> str:

@@ -302,31 +302,31 @@ def read_job(path: Path) -> dict[str, Any]:
         advice = "`alltrace capture script --show-config` writes one"
         raise InputError(path, found=f"it is not valid TOML ({error})", advice=advice) from error
     try:
-        found = flatten(document)
-        for name, value in found.items():
+        settings = flatten(document)
+        for name, value in settings.items():
             checked(_BY_NAME[name], value)
     except UsageError as error:
         raise InputError(path, found=str(error)) from error
-    return found
+    return settings
 
 
 def flatten(document: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a parsed job.toml by setting."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for section, content in document.items():
         if section not in _SECTIONS:
             keys = [s.name for s in SETTINGS if s.name.endswith(f".{section}")]
             where = f"; {section} belongs to [{keys[0].partition('.')[0]}]" if keys else ""
             raise UsageError(f"{UsageError.unknown('section', section, _SECTIONS)}{where}")
         if section in _BY_NAME:
-            found[section] = content
+            settings[section] = content
             continue
         if not isinstance(content, dict):
             raise UsageError(f"{section} is {content!r}; expected a table: [{section}]")
         for key, value in content.items():
             find_setting(f"{section}.{key}")
-            found[f"{section}.{key}"] = value
-    return found
+            settings[f"{section}.{key}"] = value
+    return settings
 
 
 def find_setting(name: str) -> Option:

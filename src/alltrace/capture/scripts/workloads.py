@@ -33,8 +33,8 @@ def programs(job: Job) -> list[Program]:
             raise UsageError("workload.command is empty; expected the program and its arguments")
         return [Program("", tuple(words))]
     script = job.text("workload.script") or _SCRIPTS[kind]
-    given = {"megatron": _megatron, "nemo": _nemo}.get(kind)
-    window = given(job, profiler, *job.steps) if given and job.steps else []
+    window_of = {"megatron": _megatron, "nemo": _nemo}.get(kind)
+    window = window_of(job, profiler, *job.steps) if window_of and job.steps else []
     return [Program("", ("python", script, *window, *further))]
 
 
@@ -106,10 +106,10 @@ def _nccl_tests(job: Job, further: list[str]) -> list[Program]:
 
 
 def _megatron(job: Job, profiler: str, first: int, end: int) -> list[str]:
-    found = ["--profile", "--profile-step-start", str(first), "--profile-step-end", str(end)]
+    switches = ["--profile", "--profile-step-start", str(first), "--profile-step-end", str(end)]
     if profiler == "torch":
-        found.append("--use-pytorch-profiler")
-    return [*found, "--profile-ranks", *map(str, profiled_ranks(job))]
+        switches.append("--use-pytorch-profiler")
+    return [*switches, "--profile-ranks", *map(str, profiled_ranks(job))]
 
 
 def _nemo(job: Job, profiler: str, first: int, end: int) -> list[str]:

@@ -50,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
     elif args.lead is not None:
         raise UsageError("--at and --lead both set when the window begins; give one of them")
     else:
-        window, asked = name_steps(control, args.at, args.steps, spans, wait_s=args.wait)
-        ranks = ", ".join(map(str, asked))
+        window, recording = name_steps(control, args.at, args.steps, spans, wait_s=args.wait)
+        ranks = ", ".join(map(str, recording))
     print(f"window {window.id}: steps {window.first} to {window.end - 1}, ranks {ranks}")  # noqa: T201
     here, count = seen(control)
     if args.at is None and len(here) < count:

@@ -33,14 +33,14 @@ def run(args: argparse.Namespace) -> int:
     """Show it."""
     from alltrace.capture.budget import Job, plan_job
 
-    found = plan_job(Job(args.ranks, args.per_node, args.seconds, args.launches, args.profiler))
+    lines = plan_job(Job(args.ranks, args.per_node, args.seconds, args.launches, args.profiler))
     if args.format == "json":
         import json
 
-        print(json.dumps([line._asdict() for line in found]))  # noqa: T201
+        print(json.dumps([line._asdict() for line in lines]))  # noqa: T201
         return EXIT_DONE
-    width = max(len(line.what) for line in found) + 2
-    for line in found:
+    width = max(len(line.what) for line in lines) + 2
+    for line in lines:
         first, *more = textwrap.wrap(line.answer, _COLUMNS - width, drop_whitespace=False)
         print(f"{line.what:<{width}}{first}".rstrip())  # noqa: T201
         for rest in more:

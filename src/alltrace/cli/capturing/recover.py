@@ -28,9 +28,9 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.capture.profilers.tool import locate
     from alltrace.capture.recover import recover
 
-    found = recover(args.folder, locate("nsys", args.nsys), args.output)
-    for one in found:
-        print(printable(f"{one.raw}: {one.fault}" if one.report is None else f"{one.raw}: is {one.report}"))  # noqa: T201
-    if not found:
+    results = recover(args.folder, locate("nsys", args.nsys), args.output)
+    for result in results:
+        print(printable(f"{result.raw}: {result.fault}" if result.report is None else f"{result.raw}: is {result.report}"))  # noqa: T201
+    if not results:
         print(printable(f"{args.folder}: no .qdstrm files"))  # noqa: T201
-    return EXIT_INPUT if any(one.report is None for one in found) else EXIT_DONE
+    return EXIT_INPUT if any(result.report is None for result in results) else EXIT_DONE

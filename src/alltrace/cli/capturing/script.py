@@ -36,9 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listed = "\n".join(f"  {t.name:<{width}}  {t.help}" for t in TARGETS)
     parser.epilog = f"targets:\n{listed}\n\n{parser.epilog}"
     parser.add_argument("target", nargs="?", metavar="TARGET", help=f"one of {', '.join(t.name for t in TARGETS)}")
-    given = parser.add_argument_group("settings")
-    given.add_argument("--config", type=Path, metavar="FILE", help="read settings from this job.toml; options override them")
-    given.add_argument(
+    settings = parser.add_argument_group("settings")
+    settings.add_argument("--config", type=Path, metavar="FILE", help="read settings from this job.toml; options override them")
+    settings.add_argument(
         "--set",
         dest="assignments",
         action="append",
@@ -47,9 +47,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="any setting of a job.toml; may be given several times",
     )
     for option, setting in _SHORT.items():
-        given.add_argument(f"--{option.replace('_', '-')}", metavar="VALUE", help=f"is {setting}")
-    given.add_argument("--top", nargs=2, metavar=("N", "RUN"), help="for ncu: the N compute kernels that took longest in RUN")
-    given.add_argument("--show-config", action="store_true", help="write the settings as a job.toml, each with a description")
+        settings.add_argument(f"--{option.replace('_', '-')}", metavar="VALUE", help=f"is {setting}")
+    settings.add_argument("--top", nargs=2, metavar=("N", "RUN"), help="for ncu: the N compute kernels that took longest in RUN")
+    settings.add_argument("--show-config", action="store_true", help="write the settings as a job.toml, each with a description")
     parser.add_argument("-o", "--output", type=file_or_output, metavar="FILE", help="write to FILE instead of standard output")
 
 
@@ -81,23 +81,23 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
     from alltrace.capture.scripts.settings import parse_assignment, read_job
     from alltrace.cli.capturing.heaviest import checked_top, heaviest
 
-    found = read_job(args.config) if args.config else {}
+    settings = read_job(args.config) if args.config else {}
     assignments = [f"{setting}={getattr(args, o)}" for o, setting in _SHORT.items() if getattr(args, o) is not None]
     for text in [*assignments, *args.assignments]:
         name, value = parse_assignment(text)
         section, _, key = name.partition(".")
         if section == "environment":
-            found["environment"] = {**found.get("environment", {}), key: value}
+            settings["environment"] = {**settings.get("environment", {}), key: value}
         else:
-            found[name] = value
+            settings[name] = value
     if args.program:
-        found = {**found, "workload.command": args.program}
-        found.setdefault("workload.kind", "command")
-        if found["workload.kind"] != "command":
-            raise UsageError(f"workload.kind is {found['workload.kind']}, but a program was given after --; give one of them")
+        settings = {**settings, "workload.command": args.program}
+        settings.setdefault("workload.kind", "command")
+        if settings["workload.kind"] != "command":
+            raise UsageError(f"workload.kind is {settings['workload.kind']}, but a program was given after --; give one of them")
     top = checked_top(args.top)
     if top is not None:
-        if "profiler.kernels" in found:
+        if "profiler.kernels" in settings:
             raise UsageError("--top and profiler.kernels both select the kernels to measure; give one of them")
-        found["profiler.kernels"] = heaviest(*top)
-    return found
+        settings["profiler.kernels"] = heaviest(*top)
+    return settings

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.capture.profilers.tool import locate
     from alltrace.share.files import share
 
-    said = share(
+    lines = share(
         args.sources,
         args.output,
         hide=args.hide,
@@ -53,6 +53,6 @@ def run(args: argparse.Namespace) -> int:
         keep_payloads=args.keep_payloads,
         nsys=lambda: locate("nsys", args.nsys),
     )
-    print("\n".join(said))  # noqa: T201
+    print("\n".join(lines))  # noqa: T201
     print("a .nsys-rep of the same run still holds all of it and cannot be scrubbed; do not share it")  # noqa: T201
     return EXIT_DONE

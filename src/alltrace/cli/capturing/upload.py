@@ -33,14 +33,14 @@ def run(args: argparse.Namespace) -> int:
     def scrubbed(report: Path, target: Path) -> None:
         scrub(report, target, nsys=lambda: locate("nsys", args.nsys))
 
-    found = upload(args.places, args.url, _say, scrub=scrubbed if args.scrub else None)
-    for path, fault in found.faults:
+    uploaded = upload(args.places, args.url, _say, scrub=scrubbed if args.scrub else None)
+    for path, fault in uploaded.faults:
         _say(f"{path}: {fault}")
-    there = f", {found.present} were already there" if found.present else ""
-    print(printable(f"{counted(found.copied, 'file')}, {counted(found.size, 'byte')} copied to {found.place}{there}"))  # noqa: T201
+    there = f", {uploaded.present} were already there" if uploaded.present else ""
+    print(printable(f"{counted(uploaded.copied, 'file')}, {counted(uploaded.size, 'byte')} copied to {uploaded.place}{there}"))  # noqa: T201
     if not args.scrub:
         print("reports contain the whole environment of the job, tokens included; share the folder only with people who may see it")  # noqa: T201
-    return EXIT_INPUT if found.faults else EXIT_DONE
+    return EXIT_INPUT if uploaded.faults else EXIT_DONE
 
 
 def _say(text: str) -> None:

@@ -59,12 +59,12 @@ def run(args: argparse.Namespace) -> int:
     ranks = parse_ranks(args.ranks)
     wanted = None if ranks is None else frozenset(ranks)
     options = NcclOptions(parse_steps(args.steps), parse_edges(args.edges), args.preset or "powers", wanted)
-    for given, option, view in (
+    for value, option, view in (
         (None if args.steps else args.time_format, "--time-format", "calls"),
         (args.edges, "--edges", "histogram"),
         (args.preset, "--preset", "histogram"),
     ):
-        if given is not None and args.view != view:
+        if value is not None and args.view != view:
             raise UsageError(f"{option} is not for the view {args.view}; it is for the view {view}")
     stepped = args.view == "calls" or options.steps is not None
     if args.training_log is not None and not stepped:

@@ -33,7 +33,7 @@ class Switch(NamedTuple):
     metavar: str = ""  # the name of its value in the help
 
 
-class Given(NamedTuple):
+class Parsed(NamedTuple):
     """What a command line says."""
 
     # the last value of each option that takes one, by long name; an optional value that was left out is empty
@@ -43,73 +43,73 @@ class Given(NamedTuple):
     rest: list[str]  # what is not an option
 
 
-def parse(command: str, switches: Sequence[Switch], arguments: Sequence[str]) -> Given:
+def parse(command: str, switches: Sequence[Switch], arguments: Sequence[str]) -> Parsed:
     """Read `arguments` as nsys does.
 
     `command`: The command, such as `nsys stats`. `switches`: Its options. `arguments`: What follows it.
     Raises `RefusedError`: an option is unknown or ambiguous, or lacks its value or has one too many.
     """
-    given = Given({}, {}, {}, [])
+    parsed = Parsed({}, {}, {}, [])
     waiting = iter(enumerate(arguments))
     for place, word in waiting:
         if word == "--":
-            given.rest.extend(arguments[place + 1 :])
+            parsed.rest.extend(arguments[place + 1 :])
             break
         if word == "-" or not word.startswith("-"):
-            given.rest.append(word)
+            parsed.rest.append(word)
             continue
         switch, value = _switch(command, switches, word)
         following = arguments[place + 1] if place + 1 < len(arguments) else None
-        _take(command, given, switch, value, following, waiting)
-    return given
+        _take(command, parsed, switch, value, following, waiting)
+    return parsed
 
 
 def _switch(command: str, switches: Sequence[Switch], word: str) -> tuple[Switch, str | None]:
     """The option that a word names, and the value within the word."""
     if not word.startswith("--"):
-        found = [s for s in switches if s.short and s.short == word[1]]
-        if not found:
+        matches = [s for s in switches if s.short and s.short == word[1]]
+        if not matches:
             raise RefusedError(f"unknown option {word[:2]!r} of {command}; `alltrace {command} --help` lists the options")
-        return found[0], word[2:] or None
+        return matches[0], word[2:] or None
     name, equals, value = word[2:].partition("=")
     exact = [s for s in switches if s.name == name]
-    found = exact or [s for s in switches if name and s.name.startswith(name)]
-    if not found:
+    matches = exact or [s for s in switches if name and s.name.startswith(name)]
+    if not matches:
         raise RefusedError(f"unknown option '--{name}' of {command}; `alltrace {command} --help` lists the options")
-    if len(found) > 1:
-        raise RefusedError(f"option '--{name}' of {command} is ambiguous; expected one of --{', --'.join(s.name for s in found)}")
-    return found[0], value if equals else None
+    if len(matches) > 1:
+        raise RefusedError(f"option '--{name}' of {command} is ambiguous; expected one of --{', --'.join(s.name for s in matches)}")
+    return matches[0], value if equals else None
 
 
 def _take(
-    command: str, given: Given, switch: Switch, value: str | None, following: str | None, waiting: Iterator[tuple[int, str]]
+    command: str, parsed: Parsed, switch: Switch, value: str | None, following: str | None, waiting: Iterator[tuple[int, str]]
 ) -> None:
     """Add an option to the parsed options; takes the next word if that is its value."""
     if switch.kind == "flag":
         if value is not None:
             raise RefusedError(f"option '--{switch.name}' of {command} takes no value, but was given {value!r}")
-        given.truths[switch.name] = True
+        parsed.truths[switch.name] = True
         return
     if switch.kind == "truth":
         if value is None and following in _TRUTHS:
             value = next(waiting)[1]
         if value is not None and value not in _TRUTHS:
             raise RefusedError(f"option '--{switch.name}' of {command} is {value!r}; expected true or false")
-        given.truths[switch.name] = _TRUTHS[value or "true"]
+        parsed.truths[switch.name] = _TRUTHS[value or "true"]
         return
     if switch.kind == "optional":
         if value is None and following is not None and not following.startswith("-"):
             value = next(waiting)[1]
-        given.values[switch.name] = value or ""
+        parsed.values[switch.name] = value or ""
         return
     if value is None:
         if following is None:
             raise RefusedError(f"option '--{switch.name}' of {command} needs a value: {switch.metavar or 'VALUE'}")
         value = next(waiting)[1]
     if switch.kind == "list":
-        given.lists.setdefault(switch.name, []).extend(v for v in value.split(",") if v)
+        parsed.lists.setdefault(switch.name, []).extend(v for v in value.split(",") if v)
     else:
-        given.values[switch.name] = value
+        parsed.values[switch.name] = value
 
 
 def help_text(command: str, usage: str, about: str, switches: Sequence[Switch]) -> str:

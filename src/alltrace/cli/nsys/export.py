@@ -14,7 +14,7 @@ from alltrace.trace.errors import EXIT_DONE, InputError, UsageError, printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from alltrace.cli.nsys.arguments import Given
+    from alltrace.cli.nsys.arguments import Parsed
     from alltrace.export.nsys_tables import Kind
 
 COMMAND = "nsys export"
@@ -56,33 +56,33 @@ def run(arguments: Sequence[str]) -> int:
     Raises `RefusedError`: the command line cannot be used, or what it names exists. Raises `InputError`: the input
     cannot be read.
     """
-    given = parse(COMMAND, SWITCHES, arguments)
-    if "help" in given.truths:
+    parsed = parse(COMMAND, SWITCHES, arguments)
+    if "help" in parsed.truths:
         about = "Writes NVIDIA's tables. INPUT is an SQLite export, or a .nsys-rep if nsys is installed."
         print(help_text(COMMAND, "[options] INPUT", about, SWITCHES), end="")  # noqa: T201
         return EXIT_DONE
-    kind = _kind(given)
-    if len(given.rest) != 1:
-        raise RefusedError(f"{COMMAND} takes one input, a .nsys-rep or an SQLite export, but {len(given.rest)} were given")
-    source = Path(given.rest[0])
+    kind = _kind(parsed)
+    if len(parsed.rest) != 1:
+        raise RefusedError(f"{COMMAND} takes one input, a .nsys-rep or an SQLite export, but {len(parsed.rest)} were given")
+    source = Path(parsed.rest[0])
     if not source.is_file():
         raise RefusedError(f"{printable(str(source))}: there is no such file; expected a .nsys-rep or an SQLite export")
     is_report = source.suffix in REPORT_ENDINGS
     if not is_report:
-        asked = [name for name in _FORWARDED if name in given.values or name in given.lists]
-        if kind == "sqlite" or asked:
-            what = f"only the nsys that reads the report supports --{asked[0]}" if asked else "it is already an SQLite export"
+        names = [name for name in _FORWARDED if name in parsed.values or name in parsed.lists]
+        if kind == "sqlite" or names:
+            what = f"only the nsys that reads the report supports --{names[0]}" if names else "it is already an SQLite export"
             raise RefusedError(f"{printable(str(source))} is no .nsys-rep, and {what}; give the report instead")
     default = source.with_suffix("") if source.suffix else source
-    place = Path(given.values.get("output") or f"{default}{_DEFAULT_ENDINGS[kind]}")
-    replace, append = given.truths.get("force-overwrite", False), given.truths.get("append", False)
+    place = Path(parsed.values.get("output") or f"{default}{_DEFAULT_ENDINGS[kind]}")
+    replace, append = parsed.truths.get("force-overwrite", False), parsed.truths.get("append", False)
     if place.exists() and not replace and not (append and kind.endswith("dir")) and (not place.is_dir() or any(place.iterdir())):
         raise RefusedError(f"{printable(str(place))} exists; --force-overwrite=true replaces it")
     if place.is_dir() != kind.endswith("dir") and place.exists():
         raise RefusedError(f"{printable(str(place))} is {'a folder' if place.is_dir() else 'a file'}; expected another --output")
     with tempfile.TemporaryDirectory(prefix=".alltrace-nsys-", dir=_parent(place)) as folder:
-        _write(given, kind, source, place, Path(folder), is_report=is_report, append=append)
-    if not given.truths.get("quiet", False):
+        _write(parsed, kind, source, place, Path(folder), is_report=is_report, append=append)
+    if not parsed.truths.get("quiet", False):
         print(f"Generated:\n    {printable(str(place))}")  # noqa: T201
     return EXIT_DONE
 
@@ -104,8 +104,8 @@ def _parent(place: Path) -> Path:
     return parent
 
 
-def _kind(given: Given) -> Literal["sqlite", "arrow", "arrowdir", "parquetdir"]:
-    kind = given.values.get("type")
+def _kind(parsed: Parsed) -> Literal["sqlite", "arrow", "arrowdir", "parquetdir"]:
+    kind = parsed.values.get("type")
     if kind is None:
         raise RefusedError(f"{COMMAND} needs --type; expected one of {', '.join(_DEFAULT_ENDINGS)}")
     if kind not in _DEFAULT_ENDINGS:
@@ -114,25 +114,25 @@ def _kind(given: Given) -> Literal["sqlite", "arrow", "arrowdir", "parquetdir"]:
     return cast("Literal['sqlite', 'arrow', 'arrowdir', 'parquetdir']", kind)
 
 
-def _forwarded(given: Given) -> list[str]:
-    single = [f"--{name}={given.values[name]}" for name in _FORWARDED if name in given.values]
-    several = [f"--{name}={','.join(given.lists[name])}" for name in ("times", "tables") if name in given.lists]
+def _forwarded(parsed: Parsed) -> list[str]:
+    single = [f"--{name}={parsed.values[name]}" for name in _FORWARDED if name in parsed.values]
+    several = [f"--{name}={','.join(parsed.lists[name])}" for name in ("times", "tables") if name in parsed.lists]
     return [*single, *several]
 
 
-def _write(given: Given, kind: str, source: Path, place: Path, folder: Path, *, is_report: bool, append: bool) -> None:
+def _write(parsed: Parsed, kind: str, source: Path, place: Path, folder: Path, *, is_report: bool, append: bool) -> None:
     from alltrace.export.nsys_tables import ENDINGS, NsysTables
     from alltrace.readers.nsys.tool import export_report
 
     export = source
     if is_report:
         export = folder / "export.sqlite"
-        export_report(source, export, _forwarded(given))
+        export_report(source, export, _forwarded(parsed))
     if kind == "sqlite":
         export.replace(place)
         return
     try:
-        tables = NsysTables(export, [] if is_report else given.lists.get("tables", []))
+        tables = NsysTables(export, [] if is_report else parsed.lists.get("tables", []))
     except UsageError as error:
         raise RefusedError(str(error)) from error
     draft = folder / "tables"
@@ -147,8 +147,8 @@ def _write(given: Given, kind: str, source: Path, place: Path, folder: Path, *, 
         draft.mkdir()
         if append:
             place.mkdir(exist_ok=True)
-            kept = {p.name for p in place.iterdir()}
-            tables.names = [name for name in tables.names if f"{name}.{ENDINGS[form]}" not in kept]
+            present = {p.name for p in place.iterdir()}
+            tables.names = [name for name in tables.names if f"{name}.{ENDINGS[form]}" not in present]
         tables.write(form, draft)
     place.mkdir(exist_ok=True)
     for file in draft.iterdir():

@@ -230,10 +230,10 @@ class _Layout:
         self._right = [is_number(field) for field in schema]
         self._widths: list[int] = []
         for place, (name, column) in enumerate(zip(schema.names, columns, strict=True)):
-            given = form.widths[place] if place < len(form.widths) else None
+            width = form.widths[place] if place < len(form.widths) else None
             cells = column if lines == 0 else column[:lines]
             wide = max([len(name), *map(len, cells)])
-            self._widths.append(given if given is not None else wide if most == 0 else min(wide, most))
+            self._widths.append(width if width is not None else wide if most == 0 else min(wide, most))
         shown = [w for w in self._widths if w]
         rule = (
             "+" + "+".join("-" * (w + 2) for w in shown) + "+\n" if self._boxed else " " + "  ".join("-" * w for w in shown) + "\n"

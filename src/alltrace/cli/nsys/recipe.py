@@ -68,8 +68,8 @@ def names() -> dict[str, str]:
     from alltrace.recipes.registry import find
     from alltrace.recipes.registry import names as all_names
 
-    found = {name: find(name) for name in all_names()}
-    return {n: summary(r) for n, r in found.items() if isinstance(r, NsysRecipe)}
+    recipes = {name: find(name) for name in all_names()}
+    return {n: summary(r) for n, r in recipes.items() if isinstance(r, NsysRecipe)}
 
 
 def _show_recipes() -> None:
@@ -143,12 +143,12 @@ def _ask(name: str, recipe: Question, args: argparse.Namespace, *, quiet: bool) 
     return EXIT_DONE
 
 
-def _inputs(given: Sequence[str]) -> list[str]:
+def _inputs(texts: Sequence[str]) -> list[str]:
     """What to read; `folder:n` is the first n reports of a folder."""
-    found = []
-    for text in given:
+    inputs = []
+    for text in texts:
         if Path(text).exists():
-            found.append(text)
+            inputs.append(text)
             continue
         folder, colon, count = text.rpartition(":")
         if not (colon and count.isdigit() and Path(folder).is_dir()):
@@ -160,8 +160,8 @@ def _inputs(given: Sequence[str]) -> list[str]:
         chosen = [str(stems[stem]) for stem in sorted(stems)][: int(count)]
         if not chosen:
             raise InputError(folder, found="there is no report in it", expected="files that end with .nsys-rep or .sqlite")
-        found += chosen
-    return found
+        inputs += chosen
+    return inputs
 
 
 def _place(name: str, args: argparse.Namespace) -> tuple[Path, str | None]:
@@ -185,8 +185,8 @@ def _numbered(base: str) -> Path:
 
 def _filled(pattern: str) -> str:
     """The name with the machine's and the environment's facts in it."""
-    known = {"h": socket.gethostname(), "p": str(os.getpid()), "%": "%", "n": "%n"}
-    filled = _PATTERN.sub(lambda m: os.environ.get(m[2], "") if m[2] is not None else known[m[1]], pattern)
+    values = {"h": socket.gethostname(), "p": str(os.getpid()), "%": "%", "n": "%n"}
+    filled = _PATTERN.sub(lambda m: os.environ.get(m[2], "") if m[2] is not None else values[m[1]], pattern)
     if "%n" not in filled:
         return filled
     number = 1

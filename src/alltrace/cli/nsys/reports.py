@@ -147,13 +147,13 @@ def find_range(run: OpenRun, text: str) -> FoundRange:
 
     wanted = parse_range("--filter-nvtx", text)
     domain = wanted.domain or "Default"
-    found = None
+    row = None
     if any(rank.rows.get("ranges") for rank in run.ranks):
         with closing(run.connect(["ranges", "threads", "processes"])) as connection:
-            found = connection.execute(_RANGE, [wanted.name, domain, domain, wanted.index or 0]).fetchone()
-    if found is None:
+            row = connection.execute(_RANGE, [wanted.name, domain, domain, wanted.index or 0]).fetchone()
+    if row is None:
         raise Skipped(f"it has no NVTX range {text!r}")
-    rank, start, end, of_thread, index = found
+    rank, start, end, of_thread, index = row
     if not of_thread:
         # reports count from the start of the session, SQL from the run's first event
         return FoundRange(rank, {"filter_time": f"{start + run.origin_ns}/{end + run.origin_ns}"})

@@ -73,8 +73,8 @@ class Rules:
         if name == _NOT_IMPORTED:
             return f"{name} -- {TITLES[name]}\n\nalltrace does not import graphics, and skips this rule.\n"
         rule = cast("Rule", find(name))
-        known = (*rule.settings, *(o for o in rule.options if o.name in _TIMES), ROWS._replace(default=_ROWS))
-        arguments = [(f":{o.name}=VALUE", f"{o.help} Default: {o.default}." if o.default is not None else o.help) for o in known]
+        options = (*rule.settings, *(o for o in rule.options if o.name in _TIMES), ROWS._replace(default=_ROWS))
+        arguments = [(f":{o.name}=VALUE", f"{o.help} Default: {o.default}." if o.default is not None else o.help) for o in options]
         arguments += [(f":{key}=VALUE", f"Only rows with this {column}.") for key, column in _by(rule).items()]
         columns = [(cell.title, cell.doc) for cell in rule.cells]
         about = f"{TITLES[name]}\n\n{description(rule)}\n\n{rule.advice}"
@@ -92,7 +92,7 @@ class Rules:
         if name == _NOT_IMPORTED:
             raise Skipped(f"alltrace does not import graphics, which {name} is about")
         rule = cast("Rule", find(name))
-        options, rows, wanted = _given(rule, arguments, filters)
+        options, rows, wanted = _parsed(rule, arguments, filters)
         ranks = None
         if options.get("nvtx") is not None:
             rank, of_range = find_range(run, str(options.pop("nvtx")))
@@ -100,14 +100,14 @@ class Rules:
             if "nvtx" in of_range or not {"start", "end"} & options.keys():  # given times replace those of the range
                 options.update(of_range)
         answer = ask_report(run, rule, options, ranks=ranks).read()
-        found = answer.table
+        table = answer.table
         for column, value in wanted.items():
-            found = found.filter(pc.equal(found.column(column), value))
-        found, more = _first(rule, found, rows)
-        advice = rule.advice if found.num_rows else rule.none
+            table = table.filter(pc.equal(table.column(column), value))
+        table, more = _first(rule, table, rows)
+        advice = rule.advice if table.num_rows else rule.none
         below = f"The first {rows} of {more} rows; rows=-1 shows all." if more else ""
         columns = [column_of(cell) for cell in rule.cells]
-        yield Shown(f"{TITLES[name]} ({name})", columns, (found,), textwrap.fill(advice, _WIDTH), below)
+        yield Shown(f"{TITLES[name]} ({name})", columns, (table,), textwrap.fill(advice, _WIDTH), below)
 
 
 def _by(rule: Rule) -> dict[str, str]:
@@ -115,19 +115,19 @@ def _by(rule: Rule) -> dict[str, str]:
     return dict(_BY) if rule.name == "cuda_api_sync" else {}
 
 
-def _given(
+def _parsed(
     rule: Rule, arguments: list[str], filters: Mapping[str, OptionValue]
 ) -> tuple[dict[str, OptionValue], int, dict[str, int]]:
     """The options of the recipe, how many rows are shown, and the values that columns must have."""
-    known = {o.name: o.type for o in (*rule.settings, *rule.options) if o.name in {*_TIMES, *(s.name for s in rule.settings)}}
+    types = {o.name: o.type for o in (*rule.settings, *rule.options) if o.name in {*_TIMES, *(s.name for s in rule.settings)}}
     by = _by(rule)
     options: dict[str, OptionValue] = dict(filters)
     rows, wanted = _ROWS, {}
     for argument in arguments:
         key, _, text = argument.partition("=")
-        if key not in {*known, *by, "rows"}:
-            raise UsageError.unknown(f"option of {rule.name}", key, {*known, *by, "rows"})
-        kind = known.get(key, int)
+        if key not in {*types, *by, "rows"}:
+            raise UsageError.unknown(f"option of {rule.name}", key, {*types, *by, "rows"})
+        kind = types.get(key, int)
         try:
             value: Any = kind(text)
         except ValueError as error:
@@ -141,12 +141,12 @@ def _given(
     return options, rows, wanted
 
 
-def _first(rule: Rule, found: Any, rows: int) -> tuple[Any, int]:
+def _first(rule: Rule, table: Any, rows: int) -> tuple[Any, int]:
     """The worst rows of all ranks, numbered, without the column of files; and how many there are, if these are not all."""
-    order = [*rule.order, *((n, "ascending") for n in found.column_names if n not in {*dict(rule.order), "Row#"})]
-    found = found.take(pc.sort_indices(found, order))
-    count = found.num_rows
-    found = (found if rows < 0 else found.slice(0, rows)).drop_columns([FILE])
-    if "Row#" in found.column_names:
-        found = found.set_column(0, found.schema.field(0), pa.array(range(1, found.num_rows + 1), pa.int64()))
-    return found, count if count > found.num_rows else 0
+    order = [*rule.order, *((n, "ascending") for n in table.column_names if n not in {*dict(rule.order), "Row#"})]
+    table = table.take(pc.sort_indices(table, order))
+    count = table.num_rows
+    table = (table if rows < 0 else table.slice(0, rows)).drop_columns([FILE])
+    if "Row#" in table.column_names:
+        table = table.set_column(0, table.schema.field(0), pa.array(range(1, table.num_rows + 1), pa.int64()))
+    return table, count if count > table.num_rows else 0

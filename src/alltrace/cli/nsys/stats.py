@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from alltrace.api import OpenRun
-    from alltrace.cli.nsys.arguments import Given
+    from alltrace.cli.nsys.arguments import Parsed
     from alltrace.cli.nsys.forms import Form, Shown
     from alltrace.recipes.base import OptionValue
 
@@ -27,10 +27,10 @@ BESIDE = "."
 COMMAND = "@"
 
 
-def spread(given: Sequence[str], count: int, default: str) -> list[str]:
+def spread(values: Sequence[str], count: int, default: str) -> list[str]:
     """One value per report: those given, then the last one repeated; the default if none was given."""
-    known = list(given) or [default]
-    return (known + [known[-1]] * count)[:count]
+    listed = list(values) or [default]
+    return (listed + [listed[-1]] * count)[:count]
 
 
 def default_form(place: str) -> str:
@@ -152,30 +152,30 @@ def run(asker: Asker, arguments: Sequence[str]) -> int:
     """
     options = switches(asker)
     command = asker.command
-    given = parse(command, options, arguments)
-    if "help" in given.truths:
+    parsed = parse(command, options, arguments)
+    if "help" in parsed.truths:
         about = f"Answers like `{command}`; docs/nsys-drop-in.md lists the differences. INPUT is a .nsys-rep, an export, or a run."
         print(help_text(command, "[options] INPUT", about, options), end="")  # noqa: T201
         return EXIT_DONE
-    if "help-formats" in given.values or f"help-{asker.word}s" in given.values:
-        formats = "help-formats" in given.values
-        wanted = given.values["help-formats" if formats else f"help-{asker.word}s"]
+    if "help-formats" in parsed.values or f"help-{asker.word}s" in parsed.values:
+        formats = "help-formats" in parsed.values
+        wanted = parsed.values["help-formats" if formats else f"help-{asker.word}s"]
         print(_help(FORMATS if formats else asker.names(), format_reference if formats else asker.reference, wanted), end="")  # noqa: T201
         return EXIT_DONE
-    source = _source(command, given)
-    jobs, said = _jobs(asker, given)
-    filters = _filters(given)
-    quiet = given.truths.get("quiet", False)
-    for folder in given.lists.get("report-dir", []):
+    source = _source(command, parsed)
+    jobs, warning = _jobs(asker, parsed)
+    filters = _filters(parsed)
+    quiet = parsed.truths.get("quiet", False)
+    for folder in parsed.lists.get("report-dir", []):
         not_run = f"alltrace: --report-dir {printable(folder)}: report scripts are not run; write a recipe instead"
         print(not_run, file=sys.stderr)  # noqa: T201
     from alltrace.cli.command import open_named
 
-    opened = open_named(str(_readable(given, source)))
+    opened = open_named(str(_readable(parsed, source)))
     for job in jobs:
-        _answer(asker, opened, job, source, filters, quiet=quiet, replace=given.truths.get("force-overwrite", False))
-    if said and not quiet:
-        print(said)  # noqa: T201
+        _answer(asker, opened, job, source, filters, quiet=quiet, replace=parsed.truths.get("force-overwrite", False))
+    if warning and not quiet:
+        print(warning)  # noqa: T201
     return EXIT_DONE
 
 
@@ -186,32 +186,32 @@ def _help(names: Mapping[str, str], reference: Callable[[str], str], wanted: str
     return reference(wanted) if wanted else "".join(f"  {name} -- {about}\n" for name, about in names.items())
 
 
-def _source(command: str, given: Given) -> Path:
-    if not given.rest:
+def _source(command: str, parsed: Parsed) -> Path:
+    if not parsed.rest:
         raise RefusedError(f"{command} needs an input: a .nsys-rep, its export, or a run directory")
-    if len(given.rest) > 1:
+    if len(parsed.rest) > 1:
         raise RefusedError(
-            f"{command} takes one input, but {len(given.rest)} were given: {', '.join(map(printable, given.rest))}; "
+            f"{command} takes one input, but {len(parsed.rest)} were given: {', '.join(map(printable, parsed.rest))}; "
             "for several ranks give a folder of reports or a run directory"
         )
-    source = Path(given.rest[0])
+    source = Path(parsed.rest[0])
     if not source.exists():
         raise RefusedError(
-            f"{printable(given.rest[0])}: there is no such file; expected a .nsys-rep, its export, or a run directory"
+            f"{printable(parsed.rest[0])}: there is no such file; expected a .nsys-rep, its export, or a run directory"
         )
     return source
 
 
-def _readable(given: Given, source: Path) -> Path:
+def _readable(parsed: Parsed, source: Path) -> Path:
     """What to read for the input: the export that is named or that is next to a `.nsys-rep`, or the input itself."""
-    export = given.values.get("sqlite")
+    export = parsed.values.get("sqlite")
     if source.suffix not in (".nsys-rep", ".qdrep"):
         if export is not None:
             raise RefusedError(
                 f"--sqlite names the export of a .nsys-rep, but the input is {printable(str(source))}; leave out --sqlite"
             )
         return source
-    again = given.truths.get("force-export", False)
+    again = parsed.truths.get("force-export", False)
     if export is None:
         beside = source.with_suffix(".sqlite")
         return beside if beside.is_file() and not again and beside.stat().st_mtime >= source.stat().st_mtime else source
@@ -223,16 +223,16 @@ def _readable(given: Given, source: Path) -> Path:
     return target
 
 
-def _jobs(asker: Asker, given: Given) -> tuple[list[Job], str]:
+def _jobs(asker: Asker, parsed: Parsed) -> tuple[list[Job], str]:
     """The reports with their forms and places, and what to say of too many of these."""
-    specs = given.lists.get(asker.word, []) or list(asker.defaults)
-    unit = given.values.get("timeunit")
+    specs = parsed.lists.get(asker.word, []) or list(asker.defaults)
+    unit = parsed.values.get("timeunit")
     time = None
     if unit is not None:
         time = time_unit(unit)
         if time is None:
             raise RefusedError(f"--timeunit is {unit!r}; expected nsec, usec, msec or seconds")
-    formats, places = given.lists.get("format", []), given.lists.get("output", [])
+    formats, places = parsed.lists.get("format", []), parsed.lists.get("output", [])
     chosen = spread(places, len(specs), CONSOLE)
     # without a form, each place has its default; the last form given applies to the rest
     forms = spread(formats, len(specs), ".")
@@ -243,9 +243,9 @@ def _jobs(asker: Asker, given: Given) -> tuple[list[Job], str]:
     return jobs, f"WARNING: more {' and '.join(many)} than {asker.word}s were given; the extra ones were not used." if many else ""
 
 
-def _filters(given: Given) -> dict[str, OptionValue]:
+def _filters(parsed: Parsed) -> dict[str, OptionValue]:
     """The filters; the filter by range takes precedence if both are given."""
-    time, nvtx = given.values.get("filter-time"), given.values.get("filter-nvtx")
+    time, nvtx = parsed.values.get("filter-time"), parsed.values.get("filter-nvtx")
     if time is None and nvtx is None:
         return {}
     from alltrace.nvidia.filters import given_filters

@@ -58,8 +58,8 @@ def column_of(cell: Cell) -> Column:
 def time_unit(text: str) -> str | None:
     """The unit that `--timeunit` names, by the beginning of a name of it; None if there is none."""
     names = {**_TIME_UNITS, "seconds": "sec"}
-    found = {unit for name, unit in names.items() if text and name.startswith(text)}
-    return found.pop() if len(found) == 1 else None
+    units = {unit for name, unit in names.items() if text and name.startswith(text)}
+    return units.pop() if len(units) == 1 else None
 
 
 def converted(table: Any, columns: Sequence[Column], units: Mapping[str, str], *, with_unit: bool = True) -> Any:

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     look = "".join(f"\n  {command.format(run=run)}" for command in (*case.look, *_LOOK))
     _say(f"""
 {case.about}
-The truth, from {reports / "truth.json"}: {_told(truth)}
+The truth, from {reports / "truth.json"}: {_planted(truth)}
 
 Where to look next, in this run or in your own reports:{look}
   alltrace --help""")
@@ -110,7 +110,7 @@ Where to look next, in this job or in what your own left:
     return EXIT_DONE
 
 
-def _told(truth: Truth) -> str:
+def _planted(truth: Truth) -> str:
     """What was planted and what it costs, in one sentence."""
     from dataclasses import fields
 
@@ -145,9 +145,9 @@ def _show_findings(opened: OpenRun, command: str, run: str) -> None:
     from alltrace.cli.cards import cards_text
     from alltrace.recipes.questions.diagnose.cards import told
 
-    found = told(opened.recipe("diagnose").answer, {r.rank: r.host for r in opened.ranks})
+    diagnosis = told(opened.recipe("diagnose").answer, {r.rank: r.host for r in opened.ranks})
     _say(f"\nwhat costs time, and who is responsible:  $ {command}\n")
-    _say(cards_text(found._replace(notes=()), _FINDINGS, terminal_width() or 100, run).rstrip())
+    _say(cards_text(diagnosis._replace(notes=()), _FINDINGS, terminal_width() or 100, run).rstrip())
 
 
 def _show(title: str, command: str, answer: Any, hidden: set[str], rows: int | None = None) -> None:

@@ -85,9 +85,9 @@ def run(args: argparse.Namespace) -> int:
     if args.what == "perfetto" and args.output.name.endswith(".json"):
         raise UsageError(f"-o is {args.output}; perfetto does not write JSON; expected a name such as out.pftrace")
     ranks, steps, window = parse_ranks(args.ranks), parse_steps(args.steps), parse_window(args.window)
-    given = [f"--{name}" for name in ("steps", "window", "range") if getattr(args, name) is not None]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} were given; give one of them")
+    selectors = [f"--{name}" for name in ("steps", "window", "range") if getattr(args, name) is not None]
+    if len(selectors) > 1:
+        raise UsageError(f"{' and '.join(selectors)} were given; give one of them")
     within = None if args.range is None else parse_range("--range", args.range)
     if args.max_mb is not None and not 0 < args.max_mb < float("inf"):
         raise UsageError(f"--max-mb is {args.max_mb}; expected a number above 0")
@@ -176,7 +176,7 @@ def _check(args: argparse.Namespace) -> int:
         report = check(Path(name))
         for fault in report.faults:
             print(f"{name}: {printable(fault)}")  # noqa: T201
-        said = "no fault" if not report.count else f"{report.count:,} fault{'s' * (report.count > 1)}"
-        print(f"{name}: {report.records:,} records, {said}")  # noqa: T201
+        verdict = "no fault" if not report.count else f"{report.count:,} fault{'s' * (report.count > 1)}"
+        print(f"{name}: {report.records:,} records, {verdict}")  # noqa: T201
         faults += report.count
     return EXIT_BREACH if faults else EXIT_DONE

@@ -166,8 +166,8 @@ def _checked_logs(args: argparse.Namespace) -> int | None:
         raise UsageError("--gpu-log-utc-offset needs --gpu-log, which was not given")
     if args.pattern and not args.training_log:
         raise UsageError("--pattern needs --training-log, which was not given")
-    given = [*args.nccl_log, *args.training_log, *args.gpu_log, *args.inspector_log]
-    if not given:
+    logs = [*args.nccl_log, *args.training_log, *args.gpu_log, *args.inspector_log]
+    if not logs:
         return None
     from alltrace.readers.training_log.formats import own_pattern
     from alltrace.run.gpu_logs import parse_utc_offset
@@ -175,7 +175,7 @@ def _checked_logs(args: argparse.Namespace) -> int | None:
 
     for text in args.pattern:
         own_pattern(text)
-    expand(given)
+    expand(logs)
     return None if args.gpu_log_utc_offset is None else parse_utc_offset(args.gpu_log_utc_offset)
 
 

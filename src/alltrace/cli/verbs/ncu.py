@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     check_drawable(f"the view {view} of ncu" if args.table is None else f"the table {args.table}", chart, args)
     listings = _listings(args) if view == "source" else None
     reports, notes = read_reports(args.reports, detail=view in _DETAILED, listings=listings)
-    answer = _asked(view, reports, notes, args)
+    answer = _answer(view, reports, notes, args)
     if args.table is not None:
         answer = answer.only(args.table)
     write_answer("ncu", answer, {"reports": len(reports), "launches": sum(map(len, reports))}, args)
@@ -141,7 +141,7 @@ def _check(view: str, args: argparse.Namespace) -> None:
             raise UsageError(f"--sources {folder} is not a folder")
 
 
-def _asked(view: str, reports: list[list[Profiled]], notes: list[str], args: argparse.Namespace) -> Answer:
+def _answer(view: str, reports: list[list[Profiled]], notes: list[str], args: argparse.Namespace) -> Answer:
     every = [each for report in reports for each in report]
     if view == "compare":
         from alltrace.recipes.ncu import compare

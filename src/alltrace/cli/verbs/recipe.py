@@ -45,4 +45,4 @@ def run(args: argparse.Namespace) -> int:
 
         chosen = chosen_recipes(args.name, "the list of recipes")
         return ask_several_and_write(chosen, args.name, args.rest)
-    return ask_by_name(args.name, find(args.name), args.rest, given=f"alltrace recipe {args.name}", folders=True)
+    return ask_by_name(args.name, find(args.name), args.rest, command=f"alltrace recipe {args.name}", folders=True)

@@ -29,4 +29,4 @@ def run(args: argparse.Namespace) -> int:
         return EXIT_DONE
     if args.name is None:
         raise UsageError("stats needs the name of a report; `alltrace stats --list` lists the reports")
-    return ask_by_name("stats", find_report(args.name), args.rest, given=f"alltrace stats {args.name}")
+    return ask_by_name("stats", find_report(args.name), args.rest, command=f"alltrace stats {args.name}")

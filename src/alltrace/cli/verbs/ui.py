@@ -89,9 +89,9 @@ def _run_of(text: str, args: argparse.Namespace) -> Path:
     from alltrace.run.manifest import read_manifest
     from alltrace.run.resolve import given_run
 
-    found = given_run([text])
-    if found is not None and not read_manifest(found).complete:
-        return found
+    directory = given_run([text])
+    if directory is not None and not read_manifest(directory).complete:
+        return directory
     return Path(open_from(argparse.Namespace(**{**vars(args), "run": [text]})).path)
 
 

@@ -29,9 +29,9 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.run.verify import Damage, verify
 
     check_output(args)
-    found = verify(args.run)
+    damages = verify(args.run)
     types = {name: pa.int32() if name == "rank" else pa.string() for name in Damage._fields}
-    table = pa.Table.from_pylist([damage._asdict() for damage in found], pa.schema(types))
-    note = "some files are missing or damaged" if found else "all files are intact"
+    table = pa.Table.from_pylist([damage._asdict() for damage in damages], pa.schema(types))
+    note = "some files are missing or damaged" if damages else "all files are intact"
     write_answer("verify", Answer(table, tuple(Column(name, "any", None, "") for name in types), (note,)), {}, args)
-    return EXIT_INPUT if found else EXIT_DONE
+    return EXIT_INPUT if damages else EXIT_DONE

@@ -181,10 +181,10 @@ def _serve(host: str, port: int, current: list[State]) -> ThreadingHTTPServer:
 
     class Metrics(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found = self.path == "/metrics"
-            body = (metrics_text(current[0]) if found else "the metrics are at /metrics\n").encode()
-            self.send_response(200 if found else 404)
-            self.send_header("Content-Type", CONTENT_TYPE if found else "text/plain; charset=utf-8")
+            is_metrics = self.path == "/metrics"
+            body = (metrics_text(current[0]) if is_metrics else "the metrics are at /metrics\n").encode()
+            self.send_response(200 if is_metrics else 404)
+            self.send_header("Content-Type", CONTENT_TYPE if is_metrics else "text/plain; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -69,8 +69,8 @@ def throttled(values: Float, least: float) -> list[Throttled]:
     changes = []
     count = max(int((~np.isnan(values)).sum()), 2)
     needed = _SURE + float(np.sqrt(2 * np.log(count)))
-    known = (~np.isnan(values)).sum(axis=1) > 1
-    usual = float(np.percentile(np.nanstd(values[known], axis=1), 50, method="lower")) if known.any() else 0.0
+    compared = (~np.isnan(values)).sum(axis=1) > 1
+    usual = float(np.percentile(np.nanstd(values[compared], axis=1), 50, method="lower")) if compared.any() else 0.0
     for row, own in enumerate(values):
         there = np.flatnonzero(~np.isnan(own))
         if len(there) < _FEWEST_STEPS:

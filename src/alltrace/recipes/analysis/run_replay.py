@@ -147,8 +147,8 @@ def replay_notes(replay: Replay, members: Any) -> list[str]:
         notes.append(f"the replay error is {100 * replay.error:.2f} %")
     if replay.parts and not members.num_rows:
         notes.append("no collective is matched across ranks, so no rank waits for another here")
-    known = members.column("error_ns").null_count < members.num_rows if members.num_rows else True
-    if not known:
+    has_error = members.column("error_ns").null_count < members.num_rows if members.num_rows else True
+    if not has_error:
         notes.append("the clock error is unknown, so waits between hosts may be clock errors")
     elif members.num_rows and members.column("error_ns").null_count:
         notes.append("some hosts' clocks are not connected by collectives, so waits between them may be clock errors")

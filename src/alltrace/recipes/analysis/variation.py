@@ -70,8 +70,8 @@ def variation(ratios: Float, least: float, *, spread: bool = True) -> Variation:
     `ratios`: Values that are proportional to what is compared, (ranks, steps); NaN if not known.
     """
     values = _by_step(ratios)
-    known = ~np.isnan(values)
-    some = known.any(axis=1)
+    measured = ~np.isnan(values)
+    some = measured.any(axis=1)
     level = np.full(len(values), np.nan)
     none = np.zeros(len(values), np.bool_)
     level[some] = np.nanmedian(values[some], axis=1)
@@ -79,9 +79,9 @@ def variation(ratios: Float, least: float, *, spread: bool = True) -> Variation:
     if not usual:  # ranks of which most have none of it are not compared
         return Variation(values, level, np.inf, np.nan, none, none, np.zeros(values.shape, np.bool_), 0.0)
     values, level = values / usual, level / usual
-    noise = _noise(values - level[:, None], known)
+    noise = _noise(values - level[:, None], measured)
     bound = _bound(int(some.sum()))
-    count = np.maximum(known.sum(axis=1), 1)
+    count = np.maximum(measured.sum(axis=1), 1)
     chance = bound * _MEDIAN_ERROR * np.nan_to_num(noise) / np.sqrt(count)
     if spread:
         chance = np.maximum(chance, bound * _spread(level[some]))
@@ -114,13 +114,13 @@ def _bound(ranks: int) -> float:
     return 3.2 + float(np.sqrt(2 * np.log(max(ranks, 2))))
 
 
-def _noise(deviations: Float, known: NDArray[np.bool_]) -> float:
+def _noise(deviations: Float, measured: NDArray[np.bool_]) -> float:
     """The pooled deviation within ranks; a rank's median takes one degree of freedom, and so does the mean of few ranks."""
-    counts = known.sum(axis=1)
+    counts = measured.sum(axis=1)
     if counts.max(initial=0) < 2:
         return float("nan")
     steps = float(np.mean(counts[counts > 1]))
-    own = deviations[(counts > 1)[:, None] & known]
+    own = deviations[(counts > 1)[:, None] & measured]
     if len(counts) >= _MANY:
         deviation = _NORMAL * np.median(np.abs(own))
     else:

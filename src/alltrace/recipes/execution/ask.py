@@ -274,7 +274,7 @@ def _map(
     parts: list[Part] = []
     for batch in _batches(recipe, options, run, here):
         # memory has space for one batch anyway
-        parts += (files.stored(part) if len(ranks) > 1 else part for part in work(batch, progress or _untold))
+        parts += (files.stored(part) if len(ranks) > 1 else part for part in work(batch, progress or _no_progress))
     if for_others:
         from alltrace.engine.tasks import run_tasks  # it loads what processes need
 
@@ -375,5 +375,5 @@ def _placed(parts: RankParts | None, rank: Rank, wanted: Mapping[str, Sequence[s
     return PlacedParts(parts, rank, wanted)
 
 
-def _untold(_done: int) -> None:
+def _no_progress(_done: int) -> None:
     pass

@@ -38,13 +38,13 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A question that at least one rank can answer; `options` are the ones in `given` as the recipe prepared them."""
+class _Entry:
+    """A question that at least one rank can answer; `prepared` are its options as the recipe prepared them for the run."""
 
     number: int
     recipe: Question
-    given: Mapping[str, Any]
     options: Mapping[str, Any]
+    prepared: Mapping[str, Any]
     ranks: frozenset[int]
 
 
@@ -131,7 +131,7 @@ def _each(
     else:
         notes = run.manifest.notes
     runs = {r.session_time: in_its_time(r, run) for _, r, _ in resolved}
-    open_questions: list[_Asked] = []
+    open_questions: list[_Entry] = []
     for number, recipe, options in resolved:
         try:
             prepared = recipe.prepared(options, runs[recipe.session_time])
@@ -147,7 +147,7 @@ def _each(
             more = answer_notes(recipe, run, chosen, options, stored, aligned=True)
             yield number, Reply(recipe, stored._replace(notes=(*notes, *more)), None)
             continue
-        open_questions.append(_Asked(number, recipe, options, prepared, frozenset(r.rank for r in able)))
+        open_questions.append(_Entry(number, recipe, options, prepared, frozenset(r.rank for r in able)))
     with PartStore() as parts:
         _map(run, open_questions, jobs, progress, parts)
         shared = {session: SharedRun(of) for session, of in runs.items()}
@@ -163,7 +163,7 @@ def _each(
 def _reduce(
     run: Run,
     facts: RunFacts,
-    question: _Asked,
+    question: _Entry,
     parts: Sequence[Part | str],
     chosen: Sequence[RankRecord],
     notes: Sequence[str],
@@ -176,13 +176,13 @@ def _reduce(
         return Reply(recipe, None, failed)
     try:
         combine = recipe.streamed if stream else recipe.merge
-        answer = combine([p for p in parts if isinstance(p, Part)], facts, question.options)
+        answer = combine([p for p in parts if isinstance(p, Part)], facts, question.prepared)
         if _keeps(run, recipe, chosen):
-            keep_findings(run, recipe, question.given, answer)
+            keep_findings(run, recipe, question.options, answer)
     except AlltraceError as error:
         return Reply(recipe, None, str(error))
-    aligned = wants_alignment(recipe, run, question.given)
-    more = answer_notes(recipe, run, chosen, question.given, answer, aligned=aligned)
+    aligned = wants_alignment(recipe, run, question.options)
+    more = answer_notes(recipe, run, chosen, question.options, answer, aligned=aligned)
     return Reply(recipe, answer._replace(notes=(*notes, *more)), None)
 
 
@@ -191,7 +191,7 @@ def _keeps(run: Run, recipe: Question, chosen: Sequence[RankRecord]) -> bool:
     return recipe.keeps and len(chosen) == len(run.ranks) and run.manifest.complete
 
 
-def _map(run: Run, questions: Sequence[_Asked], jobs: int | None, progress: Callable[[int], None] | None, parts: PartStore) -> None:
+def _map(run: Run, questions: Sequence[_Entry], jobs: int | None, progress: Callable[[int], None] | None, parts: PartStore) -> None:
     """Keep for each question the parts of its ranks; a text if a rank's part could not be made."""
     import pyarrow as pa
 
@@ -216,23 +216,23 @@ def _map(run: Run, questions: Sequence[_Asked], jobs: int | None, progress: Call
 
 
 def _ask_rank(
-    sent: SentRun, questions: Sequence[_Asked], item: tuple[int, RankParts | None], advance: Callable[[int], None]
+    sent: SentRun, questions: Sequence[_Entry], item: tuple[int, RankParts | None], advance: Callable[[int], None]
 ) -> dict[int, Part | str]:
     number, stored = item
     own = [q for q in questions if number in q.ranks]
-    rank = shared_rank(sent.run, number, [(q.recipe, q.options) for q in own], stored)
+    rank = shared_rank(sent.run, number, [(q.recipe, q.prepared) for q in own], stored)
     of_hosts = rank
     if sent.run.manifest.works_on_host(rank.record):
-        of_hosts = shared_rank(sent.run, number, [(q.recipe, q.options) for q in own if q.recipe.of_hosts], stored, of_hosts=True)
+        of_hosts = shared_rank(sent.run, number, [(q.recipe, q.prepared) for q in own if q.recipe.of_hosts], stored, of_hosts=True)
     in_session = rank.view(later_ns=sent.run.origin_ns)
     if rank.record.rows.get("suspects"):  # reports with NVIDIA's names have the rows that others leave out
         in_session = sent.run.in_session_time().rank(number)
-    last = {t: i for i, q in enumerate(own) for t in q.recipe.reads(q.options)}
+    last = {t: i for i, q in enumerate(own) for t in q.recipe.reads(q.prepared)}
     parts: dict[int, Part | str] = {}
     for position, question in enumerate(own):
         try:
             tables = in_session if question.recipe.session_time else of_hosts if question.recipe.of_hosts else rank
-            parts[question.number] = Part(number, question.recipe.map(tables, question.options))
+            parts[question.number] = Part(number, question.recipe.map(tables, question.prepared))
         except AlltraceError as error:
             parts[question.number] = str(error)
         for read in (rank, of_hosts):
