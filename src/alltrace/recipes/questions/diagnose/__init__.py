@@ -121,8 +121,8 @@ def _reads(_options: Options) -> dict[str, tuple[str, ...]]:
 def _map(rank: Rank, _options: Options) -> Any:
     """The rank's facts and its graph; nothing without device work."""
     from alltrace.recipes.analysis.gpu_state import GpuState
-    from alltrace.recipes.analysis.host_state import HostState
-    from alltrace.recipes.analysis.network_state import NetworkState
+    from alltrace.recipes.analysis.host_state import CpuPlaces, HostState
+    from alltrace.recipes.analysis.network_state import Adapter, NetworkState
     from alltrace.recipes.analysis.run_replay import graph_of
     from alltrace.recipes.execution.shared_tables import kept_once
     from alltrace.recipes.questions.diagnose.host_time import Contribution, HostTime
@@ -134,7 +134,7 @@ def _map(rank: Rank, _options: Options) -> Any:
     from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
     from alltrace.recipes.questions.diagnose.time_slices import TimeSlices
 
-    machine = (MachineState, GpuState, HostState, NetworkState)
+    machine = (MachineState, GpuState, HostState, CpuPlaces, NetworkState, Adapter)
     classes = (Contribution, RankFacts, KernelWork, TimeSlices, Potential, SlowOperator, HostTime, LoneOperations, *machine)
     found = kept_once(rank, "contribution", classes, _contribution)
     return found if found.facts is None else replace(found, graph=graph_of(rank))

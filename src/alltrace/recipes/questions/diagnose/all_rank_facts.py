@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from alltrace.recipes.analysis.network_state import NetworkState, networks_of
 from alltrace.recipes.questions.diagnose.finding import Loss
 from alltrace.recipes.questions.diagnose.gaps import CLASSES, HOST_CLASSES
 from alltrace.recipes.questions.diagnose.host_time import Contribution
@@ -316,6 +317,11 @@ class AllRankFacts:
         facts = list(self.facts.values())
         hidden = sum(facts[row].graph_ns for row in rows.tolist())
         return there * (1 - min(hidden / whole, 1.0)) if whole else there
+
+    @cached_property
+    def networks(self) -> dict[str, NetworkState]:
+        """What the network adapters of each host did, of hosts with a report that samples them."""
+        return networks_of({rank: given.machine.network for rank, given in self._given.items()}, self.hosts)
 
     @cached_property
     def clocks_unknown(self) -> bool:

@@ -12,7 +12,7 @@ _RATES = ("gb_per_s", "peers_gb_per_s", "link_gb_per_s", "busbw_gb_per_s", "peer
           "roof_gb_per_s")  # fmt: skip
 _SHARES = ("breadth", "persistence", "affected_share", "noise", "last_share", "link_share", "covered_share", "compute_share",
            "on_cpu_share", "peers_on_cpu_share", "cpu_taken_share", "peers_cpu_taken_share",
-           "longest_share", "alone_share", "suspect_share", "roof_share", "together_share")  # fmt: skip
+           "shared_cpu_share", "longest_share", "alone_share", "suspect_share", "roof_share", "together_share")  # fmt: skip
 
 _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (
@@ -79,6 +79,7 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("gb_per_s", "link_gb_per_s", "link_share"), "{gb_per_s}, which is {link_share} of the link's {link_gb_per_s}"),
     (("gb_per_s",), "{gb_per_s}"),
     (("peers_gb_per_s",), "peers {peers_gb_per_s}"),
+    (("adapters",), "names of slow adapters: {adapters}"),
     (("link_gb_per_s",), "the link carries {link_gb_per_s}"),
     (("link_share",), "{link_share} of what the link carries"),
     (("busbw_gb_per_s", "peers_busbw_gb_per_s"), "bus bandwidth {busbw_gb_per_s}, similar communicators {peers_busbw_gb_per_s}"),
@@ -129,6 +130,13 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("running_threads", "peers_running_threads"), "threads on CPUs at once: {running_threads}, peers {peers_running_threads}"),
     (("running_threads",), "threads on CPUs at once: {running_threads}"),
     (("peers_running_threads",), "threads of peers on CPUs at once: {peers_running_threads}"),
+    (
+        ("cpu_moves_per_s", "peers_cpu_moves_per_s"),
+        "the launching thread came to another CPU {cpu_moves_per_s} times a second, peers' {peers_cpu_moves_per_s} times",
+    ),
+    (("cpu_moves_per_s",), "the launching thread came to another CPU {cpu_moves_per_s} times a second"),
+    (("peers_cpu_moves_per_s",), "peers' launching threads came to another CPU {peers_cpu_moves_per_s} times a second"),
+    (("shared_cpu_share",), "{shared_cpu_share} of its time it was on CPUs of another rank's launching thread"),
     (("compute_share",), "devices compute for {compute_share} of the analyzed time"),
     (("missing",), "missing ranks: {missing}"),
     (("lost_records", "of_records"), "{lost_records} of {of_records} records are missing"),
