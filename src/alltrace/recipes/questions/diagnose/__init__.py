@@ -28,6 +28,7 @@ from alltrace.recipes.questions.diagnose.finding import (
     FEWEST_PARTS,
     FEWEST_STEPS,
     HIGH_SHARE,
+    MANY_STEPS,
     MEDIUM_SHARE,
     PARTS,
     SEVERITIES,
@@ -194,9 +195,15 @@ def _by_severity(rows: Sequence[dict[str, Any]], all_ranks: AllRankFacts) -> lis
     for row in rows:
         if row["confidence"] < DOUBTFUL:
             row["severity"] = "low"
-        elif row["severity"] == "high" and (few or (row["evidence"].get("parts_affected") or PARTS) < FEWEST_PARTS):
+        elif row["severity"] == "high" and (few or _once(row) or (row["evidence"].get("parts_affected") or PARTS) < FEWEST_PARTS):
             row["severity"] = "medium"
     return sorted(rows, key=lambda row: (row["opportunity_share"] is not None, SEVERITIES.index(row["severity"])))
+
+
+def _once(row: Mapping[str, Any]) -> bool:
+    """Whether most of what a cause takes is in one step of many: what happened once is not what the program does."""
+    stalled, longest, steps = (row["evidence"].get(name) or 0.0 for name in ("stalled_ns_per_step", "longest_step_ns", "steps"))
+    return bool(steps >= MANY_STEPS and longest > stalled * steps / 2)
 
 
 def _schema() -> Any:

@@ -18,6 +18,7 @@ from alltrace.recipes.questions.diagnose.finding import MEDIUM_SHARE, Finding, L
 from alltrace.recipes.questions.diagnose.links import usual_bus_gb_per_s
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 from alltrace.trace.arrays import Int64
+from alltrace.trace.distinct import rows_by
 from alltrace.trace.number_text import number_ranges
 
 _LONGER = 1.25
@@ -36,6 +37,9 @@ takes this many times the usual time of its links, none of them shows what they 
 
 _UNNUMBERED = frozenset({"order", "file name"})
 """Sources of ranks' numbers that do not show how many ranks the job has."""
+
+_STEADY = 0.5
+"""This share of what operations take too long is at the same places of the steps, in half of the steps, if a rank is late."""
 
 _DOUBTED = 0.6
 """The confidence of a wait for an absent rank that is not compared with others of its kind."""
@@ -81,12 +85,27 @@ def awaited(all_ranks: AllRankFacts, members: Members) -> Awaited:
         over = np.maximum(members.transfer[mine] - needed, 0)
         total = int(members.transfer[mine].sum())
         longer = _LONGER if number in short else _FAR_LONGER
-        if total - over.sum() > 0 and total >= longer * (total - int(over.sum())):
+        if total - over.sum() > 0 and total >= longer * (total - int(over.sum())) and _comes_back(members, mine, over):
             transfer[mine] = over
             shares[number] = float(over.sum()) / total
             if told:
                 compared.add(number)
     return Awaited(transfer, np.minimum(transfer, members.moved), shares, frozenset(compared))
+
+
+def _comes_back(members: Members, mine: NDArray[np.intp], over: Int64) -> bool:
+    """Whether what operations take too long comes at the same places of the steps, as a late rank's work does, and is not random.
+
+    `mine`: Rows of `members`. `over`: What each of them takes too long, ns.
+    """
+    order = np.lexsort((members.start[mine], members.step[mine], members.rank[mine]))
+    rank, step = members.rank[mine][order], members.step[mine][order]
+    begins = np.flatnonzero(np.concatenate(([True], (rank[1:] != rank[:-1]) | (step[1:] != step[:-1]))))
+    place = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
+    steady = 0.0
+    for rows in rows_by(rank * (int(place.max()) + 1) + place).values():
+        steady += len(rows) * float(np.percentile(over[order][rows], 50, method="lower"))
+    return steady >= _STEADY * float(over.sum())
 
 
 def _groups(all_ranks: AllRankFacts) -> list[Group]:

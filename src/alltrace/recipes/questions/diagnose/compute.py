@@ -88,6 +88,9 @@ _ALIKE = 0.1
 _OF_HOST = 0.75
 """A host is slow if all of its ranks are, and this share of them by a similar amount."""
 
+_FEWEST_OF_HOSTS = 3
+"""That fewer ranks are slow, and are those of a host, can be chance."""
+
 _DEVICE = 0.5
 """A device is slow if kernels of a family with this share of the family's time take longer."""
 
@@ -165,7 +168,7 @@ def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
         return []
     # costs below the smallest share of a step that is reported
     least = LEAST_SHARE * length / compute
-    slow = variation(work.ratio, least)
+    slow = _of_whole_hosts(all_ranks, variation(work.ratio, least), least)
     values = to_fastest(work.ratio)
     changed = [] if all_ranks.whole_run else _broad(all_ranks, work, throttled(values, least))
     if slow.rotates:  # each rank is slow in some steps, and none by itself
@@ -174,7 +177,7 @@ def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
         ratio = work.ratio.copy()
         for change in changed:
             ratio[change.row] = np.nan
-        slow = variation(ratio, least)
+        slow = _of_whole_hosts(all_ranks, variation(ratio, least), least)
     uneven = variation(work.own, least, spread=False)
     return [
         *_stalls(disturbed, stalled),
@@ -183,6 +186,16 @@ def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
         *_uneven_work(all_ranks, work, uneven),
         *_random(all_ranks, work, slow, uneven),
     ]
+
+
+def _of_whole_hosts(all_ranks: AllRankFacts, slow: Variation, least: float) -> Variation:
+    """The same, where slow steps that all ranks of some hosts have, and no other rank, are those hosts' rather than chance."""
+    rows: NDArray[np.bool_] = np.asarray(slow.slow.any(axis=1))
+    hosts = all_ranks.hosts_of(all_ranks.ranks[rows].tolist())
+    whole = sum(all_ranks.hosts.get(rank) in hosts for rank in all_ranks.ranks.tolist()) == rows.sum()
+    if rows.sum() < _FEWEST_OF_HOSTS or rows.all() or not whole or slow.slow[rows].mean() < _OF_HOST:
+        return slow
+    return replace(slow, persistent=slow.persistent | rows, slow=slow.slow & ~rows[:, None], least=min(slow.least, least))
 
 
 def _slow_devices(all_ranks: AllRankFacts, work: SameWork, slow: Variation) -> list[_Cause]:

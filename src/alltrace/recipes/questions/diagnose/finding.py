@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 PARTS = 10
 """A run without steps is judged in this many equal parts."""
@@ -152,6 +155,9 @@ FEWEST_PARTS = 5
 FEWEST_STEPS = 3
 """Of fewer judged steps no finding is `high`: what happened once says nothing of the program."""
 
+MANY_STEPS = 10
+"""Of as many judged steps no finding is `high` that has most of its time in one of them."""
+
 HIGH_SHARE = 0.10
 """From this share of the judged time on a finding is `high`."""
 
@@ -180,6 +186,15 @@ class Loss:
     least_ns: int = 0  # of an estimate that is not stated, what the job gets back at least
     # makes the run without the cause (`RecoveredTime.saved_ns`) or None; None if there is no replay
     without: Callable[[], Any] | None = field(default=None, compare=False, repr=False)
+    # of each judged step the most that all of its classes let it be, and its part of the loss; None for one number for all
+    steps: tuple[NDArray[np.float64], NDArray[np.float64]] | None = field(default=None, compare=False, repr=False)
+
+    def taken_by(self, others: Sequence[tuple[int, Loss]]) -> float:
+        """How much of its bound losses of the same classes claim, each by its parts in the steps, ns."""
+        if self.steps is None or any(o.steps is None or len(o.steps[1]) != len(self.steps[0]) for _, o in others):
+            return float(sum(claim_ns for claim_ns, _ in others))
+        claimed = sum((claim_ns * o.steps[1] for claim_ns, o in others if o.steps is not None), np.zeros_like(self.steps[0]))
+        return float(np.minimum(self.steps[0], claimed).sum())
 
 
 NO_LOSS = Loss(0, "ceiling", (), 0, 0)
