@@ -12,43 +12,6 @@ from numpy.typing import NDArray
 PARTS = 10
 """A run without steps is judged in this many equal parts."""
 
-KINDS = (
-    "straggler",
-    "slow-communicator",
-    "slow-host",
-    "imbalance",
-    "throttling",
-    "device-stall",
-    "regression",
-    "jitter",
-    "shared-device",
-    "exposed-communication",
-    "serialized-communication",
-    "launch-bound",
-    "sync",
-    "host-pause",
-    "data-stall",
-    "pageable-copy",
-    "sync-copy",
-    "exposed-transfer",
-    "allocation",
-    "module-loading",
-    "recompilation",
-    "idle-gap",
-    "low-bandwidth",
-    "hand-over",
-    "missing-rank",
-    "unexplained",
-    "capture-fault",
-    "precision",
-    "attention",
-    "fusion",
-    "shapes",
-    "small-kernels",
-    "slow-operator",
-)
-"""All kinds of findings."""
-
 EVIDENCE = {
     "slowdown": "how many times as long as the same elsewhere",
     "work_ratio": "how many times as much work as the others, by what the same kernels take elsewhere",
@@ -205,7 +168,7 @@ NO_LOSS = Loss(0, "ceiling", (), 0, 0)
 class Finding:
     """One finding."""
 
-    kind: str  # one of `KINDS`
+    kind: str  # one of `alltrace.recipes.terms.KIND_MEANINGS`
     loss: Loss  # what it costs (`AllRankFacts.loss`)
     ranks: tuple[int, ...]  # the culprits
     where: str  # the kernel, range, communicator or call
