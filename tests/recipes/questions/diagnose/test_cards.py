@@ -269,12 +269,12 @@ def test_every_kind_is_said_of_one_rank_and_of_several(ranks):
 @pytest.mark.parametrize(
     ("where", "adapters", "hosts", "what"),
     [
-        ("adapter mlx5_2", 1, ["n1"], "Adapter mlx5_2 of n1 sends at 12 GB/s, the other adapters at 24 GB/s"),
+        ("adapter mlx5_2", 1, ["n1"], "Adapter mlx5_2 of n1 sends at 12.0 GB/s, the other adapters at 24.0 GB/s"),
         (
             "adapters mlx5_2, mlx5_3",
             2,
             ["n1", "n2"],
-            "Adapters mlx5_2, mlx5_3 of n1, n2 send at 12 GB/s, the other adapters at 24 GB/s",
+            "Adapters mlx5_2, mlx5_3 of n1, n2 send at 12.0 GB/s, the other adapters at 24.0 GB/s",
         ),
     ],
 )
