@@ -12,6 +12,7 @@ from tests.recipes.questions.diagnose.test_planted import diagnose
 from alltrace.align.schema import Group
 from alltrace.recipes.questions.diagnose.absent_ranks import (
     _absent,
+    _alike_everywhere,
     _alone,
     _comes_back,
     _completed,
@@ -249,3 +250,15 @@ def test_a_late_rank_is_late_at_the_same_places_of_each_step(over, comes_back):
     )
     late_ns = np.tile(np.array(over).ravel()[order], 2)
     assert _comes_back(two_ranks, np.arange(2 * len(order)), late_ns) == comes_back
+
+
+@pytest.mark.parametrize(
+    ("took", "alike"),
+    [
+        ([[16, 17, 900], [20, 15, 16], [30, 31, 18]], True),  # a ring's neighbours, and what was once late
+        ([[16, 17, 16], [20, 15, 16], [40, 41, 38]], False),  # stages of a pipeline
+        ([[16, 17, 16], [20, 15, 16]], False),  # two say nothing of others
+    ],
+)
+def test_messages_that_take_as_long_everywhere_do_not_depend_on_their_place(took, alike):
+    assert _alike_everywhere(np.repeat(np.arange(len(took)), 3), np.array(took).ravel()) is alike

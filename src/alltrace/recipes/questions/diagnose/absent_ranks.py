@@ -41,6 +41,9 @@ _UNNUMBERED = frozenset({"order", "file name"})
 _STEADY = 0.5
 """This share of what operations take too long is at the same places of the steps, in half of the steps, if a rank is late."""
 
+_SEVERAL, _ALIKE_TIMES = 3, 2.0
+"""Messages of so many communicators, or more, that take as long but for this factor do not depend on the place in the program."""
+
 _DOUBTED = 0.6
 """The confidence of a wait for an absent rank that is not compared with others of its kind."""
 
@@ -249,8 +252,9 @@ def _alone(all_ranks: AllRankFacts, members: Members) -> NDArray[np.float64]:
     """(ranks, steps): waits in operations with absent ranks alone, beyond what the same ones take in complete communicators.
 
     When an absent rank arrives is not known, so what they take is from arrival to end, their usual waits included, at the median.
-    How long a stage of a pipeline waits for the next depends on the stage, so messages between two ranks are left out; and so are
-    operations of communicators of which all members have reports, or several ranks have operations that are matched with nothing.
+    How long a stage of a pipeline waits for the next depends on the stage, so messages between two ranks are left out unless they
+    take as long in all complete communicators, as exchanges around a ring do. Operations of communicators of which all members
+    have reports, or several ranks have operations that are matched with nothing, are left out too.
     """
     groups = {g.number: g for g in _groups(all_ranks)}
     complete = {n: g.size for n, g in groups.items() if g.size == len(g.ranks)}
@@ -270,11 +274,10 @@ def _alone(all_ranks: AllRankFacts, members: Members) -> NDArray[np.float64]:
         needed = np.empty(len(lone.op))
         for n, ident in enumerate(lone.op.tolist()):
             key = all_ranks.name(ident), int(lone.size[n]), int(lone.group_size[n])
-            if key[0] in _MESSAGES:
-                usual[key] = np.inf
             if key not in usual:
                 alike = (members.op == key[0]) & (members.size == key[1]) & (whole == key[2] if key[2] > 0 else whole > 0)
-                usual[key] = float(np.median(took[alike])) if alike.any() else np.inf
+                even = key[0] not in _MESSAGES or _alike_everywhere(members.communicator[alike], took[alike])
+                usual[key] = float(np.median(took[alike])) if alike.any() and even else np.inf
             needed[n] = usual[key] * lone.count[n] if absent[n] else np.inf
         # one occurrence is chance, such as a first step
         if np.median((lone.took_ns / needed)[absent]) >= _LONGER:
@@ -282,6 +285,12 @@ def _alone(all_ranks: AllRankFacts, members: Members) -> NDArray[np.float64]:
             over = np.clip(lone.took_ns - needed, 0, lone.waited_ns)
             np.add.at(found[row], np.searchsorted(all_ranks.steps, lone.step[known]), over[known])
     return found
+
+
+def _alike_everywhere(communicator: Int64, took: Int64) -> bool:
+    """Whether operations take as long in each of several communicators: none waits for its place in the program."""
+    middles = [float(np.median(took[rows])) for rows in rows_by(communicator).values()]
+    return len(middles) >= _SEVERAL and max(middles) <= _ALIKE_TIMES * min(middles)
 
 
 def _absent(groups: Iterable[Any], missing: Iterable[int]) -> tuple[int, ...]:
