@@ -30,13 +30,17 @@ _MIX = np.int64(0x9E3779B97F4A7C1)
 """An odd number; its multiples distinguish sets of names."""
 
 
+_EXTREMES = 10
+"""Of durations that vary, a tenth at each end is left out: what is left has nearly the mean of all, however skewed they are."""
+
+
 def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: NDArray[np.bool_], even: NDArray[np.bool_]) -> Int64:
     """The weights of the run's graph if kernels take as long in each step and on each rank as the same kernels do as a rule.
 
     Programs repeat themselves: the n-th segment of kernels of a step has the same kernels in other steps and on ranks alike.
     Segments with the same place in the step, the same number of kernels and the same names are the same; each then takes the mean
-    of their middle half, which a few long ones do not change. The kernels of a slow device are only compared with each other, so
-    that it stays slow.
+    of all but the extreme ones (`_EXTREMES`), as a few long ones are no rule. The kernels of a slow device are only compared with
+    each other, so that it stays slow.
 
     `ranks`: The ranks, ascending. `steps`: The judged steps, ascending.
     """
@@ -69,8 +73,9 @@ def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: NDArra
         begins = np.flatnonzero(np.concatenate(([True], np.diff(same[order]) != 0)))
         having = np.diff(np.append(begins, len(order)))
         whole = np.concatenate(([0.0], np.cumsum(took[order])))
-        middle = having - 2 * (having // 4)
-        usual = (whole[begins + having // 4 + middle] - whole[begins + having // 4]) / middle
+        cut = having // _EXTREMES
+        middle = having - 2 * cut
+        usual = (whole[begins + cut + middle] - whole[begins + cut]) / middle
         factor[node] = usual[same] / took
     return run.with_factors(factor)
 
