@@ -180,11 +180,11 @@ HOSTS = {0: "a", 1: "a", 2: "a", 3: "b", 4: "b"}
             {"cpu_moves_per_s": 40.0, "peers_cpu_moves_per_s": 0.1},
         ),
         (
-            {0: CpuPlaces(40.0), 1: CpuPlaces(42.0)},
+            {0: CpuPlaces(40.0), 1: CpuPlaces(42.0), 2: CpuPlaces(2.0)},
             [0, 1],
-            "The launching threads of ranks 0-1 came to another CPU 41.0 times per second on CPUs: bind each rank to cores of the "
-            "NUMA node of its GPU.",
-            {"cpu_moves_per_s": 41.0},
+            "The launching threads of ranks 0-1 came to another CPU 41.0 times per second on CPUs, those of the others 2.0 times: bind "
+            "each rank to cores of the NUMA node of its GPU.",
+            {"cpu_moves_per_s": 41.0, "peers_cpu_moves_per_s": 2.0},
         ),
         (
             {0: STAYS, 1: CpuPlaces(0.1, {"8": 0.6, "9": 0.4}), 2: CpuPlaces(0.1, {"3": 1.0})},
@@ -201,6 +201,7 @@ HOSTS = {0: "a", 1: "a", 2: "a", 3: "b", 4: "b"}
         ({0: STAYS, 3: STAYS}, [0], "", {}),  # CPUs of two hosts
         ({0: STAYS, 1: CpuPlaces(0.0, {"9": 1.0})}, [0], "", {}),
         ({0: CpuPlaces(40.0), 1: CpuPlaces(30.0)}, [0], "", {}),  # all wander
+        ({0: CpuPlaces(40.0), 1: CpuPlaces(30.0)}, [0, 1], "", {}),  # nothing is usual
         ({0: None, 1: STAYS}, [0], "", {}),
     ],
 )

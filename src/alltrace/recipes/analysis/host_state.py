@@ -227,13 +227,12 @@ def compared_places(states: Mapping[int, CpuPlaces | None], ranks: Sequence[int]
     moves, usual = (_median(by_rank[r].moves_per_s for r in group) for group in (own, by_rank.keys() - set(ranks)))
     evidence: dict[str, float] = {}
     parts = []
-    if moves is not None and moves >= max(_OFTEN, _MORE_OFTEN * (usual or 0.0)):
-        evidence |= {k: v for k, v in (("cpu_moves_per_s", moves), ("peers_cpu_moves_per_s", usual)) if v is not None}
+    if moves is not None and usual is not None and moves >= max(_OFTEN, _MORE_OFTEN * usual):
+        evidence |= {"cpu_moves_per_s": moves, "peers_cpu_moves_per_s": usual}
         whose = f"thread of rank {own[0]}" if len(own) == 1 else f"threads of ranks {number_ranges(own)}"
-        against = f", those of the others {usual:,.1f} times" if usual is not None else ""
         parts.append(
-            f"The launching {whose} came to another CPU {moves:,.1f} times per second on CPUs{against}: bind each rank to cores of "
-            "the NUMA node of its GPU."
+            f"The launching {whose} came to another CPU {moves:,.1f} times per second on CPUs, those of the others {usual:,.1f} times: "
+            "bind each rank to cores of the NUMA node of its GPU."
         )
     common = {
         (r, o): sum(min(share, by_rank[o].homes.get(cpu, 0.0)) for cpu, share in by_rank[r].homes.items())
