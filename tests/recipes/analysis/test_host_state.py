@@ -182,8 +182,8 @@ HOSTS = {0: "a", 1: "a", 2: "a", 3: "b", 4: "b"}
         (
             {0: CpuPlaces(40.0), 1: CpuPlaces(42.0), 2: CpuPlaces(2.0)},
             [0, 1],
-            "The launching threads of ranks 0-1 came to another CPU 41.0 times per second on CPUs, those of the others 2.0 times: bind "
-            "each rank to cores of the NUMA node of its GPU.",
+            "The launching threads of ranks 0-1 came to another CPU 41.0 times per second on CPUs, those of the others 2.0 times: "
+            "bind each rank to cores of the NUMA node of its GPU.",
             {"cpu_moves_per_s": 41.0, "peers_cpu_moves_per_s": 2.0},
         ),
         (

@@ -231,8 +231,8 @@ def compared_places(states: Mapping[int, CpuPlaces | None], ranks: Sequence[int]
         evidence |= {"cpu_moves_per_s": moves, "peers_cpu_moves_per_s": usual}
         whose = f"thread of rank {own[0]}" if len(own) == 1 else f"threads of ranks {number_ranges(own)}"
         parts.append(
-            f"The launching {whose} came to another CPU {moves:,.1f} times per second on CPUs, those of the others {usual:,.1f} times: "
-            "bind each rank to cores of the NUMA node of its GPU."
+            f"The launching {whose} came to another CPU {moves:,.1f} times per second on CPUs, those of the others {usual:,.1f} "
+            "times: bind each rank to cores of the NUMA node of its GPU."
         )
     common = {
         (r, o): sum(min(share, by_rank[o].homes.get(cpu, 0.0)) for cpu, share in by_rank[r].homes.items())
