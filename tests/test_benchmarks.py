@@ -40,7 +40,7 @@ def test_in_turn_needs_either_a_command_or_the_questions(monkeypatch, capsys, ar
     monkeypatch.setattr(sys, "argv", ["in_turn", str(Path(__file__).resolve().parents[1]), *arguments])
     with pytest.raises(SystemExit):
         in_turn.main()
-    assert "either arguments of alltrace or --questions" in capsys.readouterr().err
+    assert "expected arguments of alltrace, --questions or --imports" in capsys.readouterr().err
 
 
 def test_commands_in_turn_share_a_new_folder(monkeypatch, tmp_path):
@@ -48,6 +48,9 @@ def test_commands_in_turn_share_a_new_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(
         in_turn, "run_in_sequence", lambda commands, environment: asked.append((commands, environment)) or Taken(1, 1, 1)
     )
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "pyproject.toml").write_text('[project.scripts]\nalltrace = "m:f"\n')
     other, here = in_turn.compare((tmp_path / "a", tmp_path / "b"), [["x", "{new}"], ["y", "--cache-dir", "{new}"]], 2)
     assert (len(other), len(here), len(asked)) == (2, 2, 6)
     assert {e["PYTHONPATH"] for _, e in asked} == {str(tmp_path / "a" / "src"), str(tmp_path / "b" / "src")}

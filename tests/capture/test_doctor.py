@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import py_compile
+import sys
 
 import pytest
 
@@ -14,6 +16,7 @@ def machine(tmp_path, monkeypatch, bare_environment, fake_nsys):
     monkeypatch.setenv("ALLTRACE_NCU", "/no/such")
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setattr(doctor, "_adjtimex", lambda: (0, 0x2001, 1500))
+    monkeypatch.setattr(doctor, "cache_from_source", lambda _source: __file__)
 
     def examine(files, nvtx="0.2.10"):
         monkeypatch.setattr(doctor.metadata, "version", lambda _name: nvtx)
@@ -54,6 +57,7 @@ def test_a_machine_that_can_profile(machine):
         "clock": "ok",
         "TMPDIR": "ok",
         "nvtx": "ok",
+        "byte code": "ok",
     }
     assert found["clock"].found == "synchronised, at most 1.5 ms off"
     assert found["nsys"].found.startswith("nsys 2023.4.4 at ")
@@ -167,3 +171,23 @@ def test_a_lock_of_another_user(machine, monkeypatch, tmp_path):
     found = machine(GOOD)["ncu lock"]
     assert found.state == "limited"
     assert "its own TMPDIR" in found.fix
+
+
+def test_folders_without_byte_code(tmp_path, monkeypatch):
+    """A folder that cannot be written holds no byte code; a folder elsewhere may hold it."""
+    modules = [tmp_path / name / "module.py" for name in ("written", "read_only")]
+    for module in modules:
+        module.parent.mkdir()
+        module.write_text("value = 1\n")
+    py_compile.compile(str(modules[0]))
+    (one,) = doctor._byte_code(map(str, modules))
+    assert (one.state, one.found) == (
+        "limited",
+        f"Python keeps no byte code in {modules[1].parent}, so each command takes a second more",
+    )
+    assert f"compileall -q {modules[1].parent}," in one.fix
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "elsewhere"))
+    for module in modules:
+        py_compile.compile(str(module))
+    (one,) = doctor._byte_code(map(str, modules))
+    assert one.state == "ok"

@@ -35,7 +35,7 @@ def something_else(path, _whole):
 def text_for_a_number(path, whole):
     path.write_bytes(whole)
     with closing(sqlite3.connect(path)) as database, database:
-        database.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'soon' WHERE rowid = 7")
+        database.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'soon' WHERE rowid >= 7")
 
 
 def zeroed_page(path, whole):

@@ -111,7 +111,7 @@ def test_which_reports_lie_together_is_part_of_the_key(reports, tmp_path):
         for place in places:
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(reports / "tiny_rank0.sqlite", place)
-        keys.add(cache._key(cache._Hashes(tmp_path / "hashes.json"), places, None, {})[0])
+        keys.add(cache._key(cache._Hashes(tmp_path / "hashes.json"), places, None, {}, ())[0])
     assert len(keys) == 2
 
 

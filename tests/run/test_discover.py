@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import shutil
 
 import pytest
 
+from alltrace.readers.registry import open_report
 from alltrace.run.discover import find_reports, is_url, outdated
 from alltrace.trace.errors import InputError, UsageError
 
@@ -114,3 +117,18 @@ def test_urls(tmp_path, monkeypatch):
     make(tmp_path, "odd:/x.sqlite")
     assert not is_url("odd://x.sqlite")  # it is there, so it is a path
     assert [os.fspath(p) for p in find_reports(["odd://x.sqlite"])] == ["odd:/x.sqlite"]
+
+
+def test_a_file_that_holds_nothing_is_a_report_among_those_that_are_named_so(tmp_path):
+    names = ("rank0.json.gz", "rank1.json.gz", "rank2.json.gz", "notes.txt", "empty.json", "sub/rank3.json.gz")
+    (tmp_path / "sub").mkdir()
+    for name in names:
+        (tmp_path / name).touch()
+    trace = json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": []}).encode()
+    (tmp_path / "rank0.json.gz").write_bytes(gzip.compress(trace))
+    (tmp_path / "rank2.json.gz").write_bytes(bytes(5000))
+    reports = [p.name for p in find_reports([str(tmp_path)])]
+    assert reports == ["rank0.json.gz", "rank1.json.gz", "rank2.json.gz"]
+    for name, found in (("rank1.json.gz", "it is empty"), ("rank2.json.gz", "it begins with zeros")):
+        with pytest.raises(InputError, match=found):
+            open_report(tmp_path / name)

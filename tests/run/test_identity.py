@@ -271,6 +271,9 @@ def test_traces_of_one_process_are_joined_and_of_two_ranks_are_not(suffix):
             ["dp0_pp0_tp0_dcp0_ep0.17", "dp0_pp0_tp1_dcp0_ep1.18", "dp1_pp0_tp0_dcp0_ep2.19", "dp1_pp0_tp1_dcp0_ep3.20"],
             [0, 1, 2, 3],
         ),
+        (["tp=0,pp=0", "tp=1,pp=0", "tp=0,pp=1", "tp=1,pp=1"], [0, 1, 2, 3]),
+        (["dp_rank0_tp_rank0", "dp_rank0_tp_rank1", "dp_rank1_tp_rank0", "dp_rank1_tp_rank1"], [0, 1, 2, 3]),
+        (["cp0-tp0", "cp0-tp1", "cp1-tp0", "cp1-tp1"], [0, 1, 2, 3]),
     ],
 )
 def test_parallel_ranks_in_names_of_files_number_the_ranks(names, ranks):
@@ -322,6 +325,9 @@ def test_a_companion_goes_to_the_rank_of_its_number_or_is_one():
         (["job_1.sqlite", "other_2.sqlite"], [0, 1]),
         (["TP01-PP00.json", "TP00-PP00.json", "TP00-PP01.json", "TP01-PP01.json"], [1, 0, 2, 3]),
         (["http_1_load.json", "http_0_load.json"], [1, 0]),
+        (["0002.json", "0000.json", "0005.json"], [2, 0, 5]),
+        (["20240101.json", "20240102.json"], [0, 1]),
+        (["prof-2of3.json", "prof-1of3.json", "prof-3of3.json"], [1, 0, 2]),
     ],
 )
 def test_numbers_in_names_of_files(names, ranks):
@@ -346,6 +352,8 @@ def test_hosts_in_names_count_where_reports_have_none():
     assert [(r.rank, r.host, r.local_rank, len(r.sources)) for r in plan.ranks] == [
         (n, f"node{n // 4}", n % 4, 2) for n in range(8)
     ]
+    gpus = plan_ranks([report(f"node{n // 2}_gpu{n % 2}.json", host=None, pid=n) for n in range(4)])
+    assert [(r.host, r.local_rank) for r in gpus.ranks] == [("node0", 0), ("node0", 1), ("node1", 0), ("node1", 1)]
     told = plan_ranks([report(name, host="h", pid=100 + n // 2, utc_ns=n) for n, name in enumerate(names)])
     assert {r.host for r in told.ranks} == {"h"}
 
@@ -373,3 +381,41 @@ def test_what_a_report_cannot_be_of_is_said_with_its_path(change, note):
 
 def test_ranks_that_agree_have_no_note():
     assert plan_ranks([report(f"x_{n}.sqlite", pid=n, world_size=2, environment={"RANK": str(n)}) for n in range(2)]).notes == ()
+
+
+def recorded(name, first, last, *, pid=7, host="h", rank=None, folder="d", **more):
+    its = (ReportProcess(0, pid, gpu=True, rank_hint=rank, rank_hint_source=None if rank is None else "distributedInfo"),)
+    return report(f"{folder}/{name}.json", host=host, processes=its, **more)._replace(start_ns=first, last_ns=last, utc_ns=10)
+
+
+def sources_of(*reports):
+    return sorted([s.report for s in r.sources] for r in plan_ranks(reports).ranks)
+
+
+def test_windows_of_one_process_under_any_names():
+    """What one process recorded, one after the other, is of one rank."""
+    assert sources_of(recorded("end", 200, 300), recorded("begin", 0, 100), recorded("x", 0, 90, pid=8)) == [[1, 0], [2]]
+    # without the name of its host, in one folder
+    assert sources_of(recorded("b", 200, 300, host=None), recorded("a", 0, 100, host=None)) == [[1, 0]]
+    assert sources_of(recorded("b", 200, 300, host=None), recorded("a", 0, 100, host=None, folder="e")) == [[0], [1]]
+    # at once, as containers have one process id each, of other ranks, or without times
+    assert sources_of(recorded("b", 50, 300), recorded("a", 0, 100)) == [[0], [1]]
+    assert sources_of(recorded("b", 200, 300, rank=0), recorded("a", 0, 100, rank=1)) == [[0], [1]]
+    assert sources_of(recorded("b", 200, 300, environment={"RANK": "0"}), recorded("a", 0, 100, environment={"RANK": "1"})) == [
+        [0],
+        [1],
+    ]
+    assert sources_of(recorded("b", 200, None), recorded("a", 0, 100)) == [[0], [1]]
+
+
+def test_a_rank_in_the_name_that_is_not_the_stated_one_is_said():
+    plan = plan_ranks([stated("rank1.json", 0, pid=1), stated("rank0.json", 1, pid=2), stated("rank2.json", 2, pid=3)])
+    assert plan.notes == ("reports state another rank than their names: rank 1 in rank0.json, rank 0 in rank1.json",)
+    by_user = stated("rank1.json", 0, pid=1)
+    by_user = by_user._replace(processes=(by_user.processes[0]._replace(rank_hint_source="ranks.csv"),))
+    assert plan_ranks([by_user]).notes == ()
+
+
+def test_a_world_size_in_the_name_that_is_not_the_stated_one_is_said():
+    plan = plan_ranks([stated(f"trace-{n}-of-4.json", n, pid=n, world_size=2) for n in (0, 1)])
+    assert plan.notes[0] == ("the reports state different world sizes: 2 in 2 of them, 4 in trace-0-of-4.json, trace-1-of-4.json")

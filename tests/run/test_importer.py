@@ -26,6 +26,7 @@ from alltrace.run.identity import plan_ranks
 from alltrace.run.importer import import_reports
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import MANIFEST, ReportRecord, read_manifest
+from alltrace.run.same_recording import planned
 from alltrace.run.store import Run
 from alltrace.synth import write_run
 from alltrace.trace.errors import InputError, StrictError, UsageError
@@ -53,7 +54,7 @@ def copy_of(folder: Path, to: Path) -> Path:
 def spoil(report: Path) -> None:
     """Text where a number is declared, deep in the kernels."""
     with closing(sqlite3.connect(report)) as database, database:
-        database.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'soon' WHERE rowid = 40")
+        database.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'soon' WHERE rowid >= 40")
 
 
 def test_all_rows_of_the_reports_are_there(reports, tiny_run):
@@ -440,9 +441,7 @@ def test_thousands_of_ranks_are_put_into_tasks_at_once():
     probes = [importer._Probe(ReportRecord(r.path, 1, "x"), r, 100) for r in found]
     plan = plan_ranks(found)
     began = time.process_time()
-    tasks = importer._tasks(
-        Path("run"), plan, plan.ranks, probes, ("kernels",), {n: {} for n in range(count)}, built_in_rules(), ""
-    )
+    tasks = importer._tasks(Path("run"), plan, plan.ranks, probes, ("kernels",), {n: {} for n in range(count)}, built_in_rules())
     assert time.process_time() - began < 4  # was 17 s
     assert [[r.rank for r in t.ranks] for t in tasks] == [[n] for n in range(count)]
 
@@ -642,3 +641,39 @@ def test_as_many_processes_take_first_looks_as_are_kept_busy(tmp_path, monkeypat
     small.touch()
     reports = [*[large] * min(count, 4), *[small] * (count - min(count, 4))]
     assert importer._processes_for_looks(reports, jobs) == expected
+
+
+def test_what_was_made_to_open_a_report_stays_with_it_if_others_are_left_out():
+    reports = [Report(f"/x/rank{n}.nsys-rep", "test", "test", processes=(ReportProcess(0, n, gpu=True),)) for n in range(3)]
+    probes = [
+        importer._Probe(ReportRecord(r.path, 1, "same" if n < 2 else "x"), r, 100, scratch=f"/s/{n}") for n, r in enumerate(reports)
+    ]
+    probes[1] = probes[1]._replace(report=reports[1]._replace(path="/x/a-longer-copy.nsys-rep"))
+    taken, plan = planned([Path(p.record.path) for p in probes], probes, None)
+    assert taken == [0, 2]
+    ones = [probes[n] for n in taken]
+    tasks = importer._tasks(Path("run"), plan, plan.ranks, ones, ("kernels",), {r.rank: {} for r in plan.ranks}, built_in_rules())
+    assert {task.scratch[n]: task.reports[n].path for task in tasks for n in task.reports} == {
+        "/s/0": "/x/rank0.nsys-rep",
+        "/s/2": "/x/rank2.nsys-rep",
+    }
+
+
+@pytest.mark.parametrize("odd", ["'noon'", "x'00ff'", "1.5"])
+def test_a_row_whose_time_is_no_time_is_set_aside_alone(tmp_path, odd):
+    write_run("tiny", tmp_path / "reports", ideal=True)
+    path = sorted((tmp_path / "reports").glob("*.sqlite"))[1]
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = {odd} WHERE rowid = 3")
+        db.execute("UPDATE ANALYSIS_DETAILS SET duration = -5")
+        db.execute("UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = 0")
+    manifest = import_reports([str(path)], tmp_path / "run", jobs=1)
+    (rank,) = manifest.ranks
+    text = "rows of `kernels` with a time more than 36 years away or a duration of more than a year: 1"
+    assert text in [str(w) for w in rank.row_warnings["0"]]
+    # nor is a session that ends before it begins, or that began in 1970, believed
+    assert (manifest.reports[0].session_ns, manifest.reports[0].utc_ns) == (None, None)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = {odd}")
+    with pytest.raises(InputError, match="column 'start' holds"):
+        import_reports([str(path)], tmp_path / "again", jobs=1)

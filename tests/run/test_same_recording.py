@@ -100,6 +100,38 @@ REFUSED = {
         "d/rank0-n1.json d/rank1-n4.json",
     ),
     "sets of hosts by folder": (over_hosts("b", "n1 n3", 0) + over_hosts("a", "n2 n4", 9), "hosts", "a", "b"),
+    "attempts on hosts of which one was replaced": (
+        over_hosts("a", "n1 n2", 0) + over_hosts("b", "n2 n3", 9, utc_ns=HOUR // 2),
+        "time",
+        "a",
+        "b",
+    ),
+    "hosts twice by time": (job("a") + job("b", first_pid=9, utc_ns=11 * 10**9), "time", "a", "b"),
+    "hosts twice by folder": (job("a") + job("b", first_pid=9), "folders", "a", "b"),
+    "a host twice by process": (
+        [r._replace(path=f"d/{r.processes[0].pid}.json") for r in job("a") + job("b", first_pid=9)],
+        "process ids",
+        "d/0.json d/1.json",
+        "d/9.json d/10.json",
+    ),
+    "without host names": (
+        job("a", host=None, first_pid=1) + job("b", host=None, first_pid=9, utc_ns=11 * 10**9),
+        "time",
+        "a",
+        "b",
+    ),
+    "without a size, one after the other": (
+        [r._replace(world_size=None, start_ns=0, last_ns=10**9) for r in job("a") + job("b", first_pid=9, utc_ns=HOUR // 2)],
+        "time",
+        "a",
+        "b",
+    ),
+    "two windows each": (
+        [r for n in range(4) for r in job("ab"[n % 2], first_pid=9 * (n % 2), utc_ns=(n // 2) * 20 * 10**9)],
+        "folders",
+        "a",
+        "b",
+    ),
     "sets of hosts by name": (
         over_hosts("d", "n1 n2", 0) + over_hosts("d", "n10 n11", 9),
         "hosts",
@@ -123,7 +155,21 @@ ONE_JOB = {
     "replicas of a service on two hosts": [
         trace(f"{h}/r{r}.json", n, host=h, rank=r, size=None) for n, (h, r) in enumerate((h, r) for h in "ab" for r in range(2))
     ],
-    "hosts that two sets share": over_hosts("a", "n1 n2", 0) + over_hosts("b", "n2 n3", 9, utc_ns=HOUR // 2),
+    "a host twice in one folder, with ids that mix": [
+        r._replace(path=f"d/{p}.json", processes=(r.processes[0]._replace(pid=p),))
+        for r, p in zip(job("a") + job("b"), (10, 12, 11, 13), strict=True)
+    ],
+    "without a size, at once": [
+        r._replace(world_size=None, start_ns=0, last_ns=10**9) for r in job("a") + job("b", first_pid=9, utc_ns=10**8)
+    ],
+    "without a size, on other hosts": [
+        r._replace(world_size=None, start_ns=0, last_ns=10**9) for r in job("a") + job("b", first_pid=9, host="g", utc_ns=HOUR // 2)
+    ],
+    "a rank that the wrapper started again": [
+        r._replace(path=f"d/{name}_rank{n}_on_h.json")
+        for name, its in (("j", job("a", 1)), ("j-restart1", job("b", 1, first_pid=9, utc_ns=HOUR // 2)))
+        for n, r in enumerate(its)
+    ],
     "sets of hosts that nothing tells apart": over_hosts("a", "n1 n3", 0) + over_hosts("a", "n2 n4", 9),
     "a set of hosts and part of another": over_hosts("a", "n1 n2", 0) + over_hosts("b", "n3 n4", 9)[:1],
     "no size": [r._replace(world_size=None) for r in job("a") + job("b", host="g")],
@@ -198,3 +244,28 @@ def test_windows_of_a_process_that_begin_within_a_second_are_no_copies(tmp_path)
     manifest = import_reports([str(tmp_path)], tmp_path / "run", jobs=1)
     assert not any("left out, it is" in n for n in manifest.notes)
     assert sum(r.rows["kernels"] for r in manifest.ranks) == 16
+
+
+def test_a_report_that_the_user_states_is_the_one_that_is_taken():
+    by_user = trace("x (1).json", 7, rank=3)
+    by_user = by_user._replace(processes=(by_user.processes[0]._replace(rank_hint_source="ranks.csv"),))
+    same = [(1, "a"), (1, "a")]
+    assert of([trace("x.json", 7), by_user], same) == {0: (1, "the same content as")}
+    # what names say does not count beside it, and two that are stated as two ranks are two
+    assert of([by_user._replace(path="rank0.json"), by_user._replace(path="rank1.json")], same) == {1: (0, "the same content as")}
+    other = by_user._replace(processes=(by_user.processes[0]._replace(rank_hint=4),))
+    assert of([by_user, other], same) == {}
+
+
+def test_one_process_records_one_trace_at_a_time():
+    """A trace that was changed or exported again begins with another event."""
+
+    def of_times(*spans, ranks=(0, 0), pids=(7, 7)):
+        its = zip(spans, ranks, pids, strict=True)
+        return of([trace(f"t{n}.json", p, rank=r, start=a)._replace(last_ns=b) for n, ((a, b), r, p) in enumerate(its)])
+
+    assert of_times((0, 100), (10, 100)) == {1: (0, "of the same rank, process and time as")}
+    assert of_times((0, 100), (90, 200)) == {}  # windows, as exact as their ends are known
+    assert of_times((0, 100), (10, 100), ranks=(0, 1)) == {}  # containers may all number the process alike
+    assert of_times((0, 100), (10, 100), ranks=(None, None)) == {}
+    assert of_times((0, 100), (10, 100), pids=(7, 8)) == {}

@@ -9,6 +9,8 @@ from alltrace.trace.kernel_rules import built_in_rules
 
 AMD = {
     "gemm": (
+        "wvSplitK_hf_sml_",
+        "void wvSplitKQ_hf_<__hip_bfloat16, 64, 2, 16, 16, 2, 1>(int)",
         "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT32x32x256_MI16x16x1_SN_LDSB1",
         "Cijk_Ailk_Bljk_SB_MT64x64x8_SE_APM1_AF0EM1",
         "Cijk_Ailk_Bjlk_HHS_BH_MT128x128x32_MI32x32x8x1_SN_GSU4",
@@ -60,6 +62,7 @@ AMD = {
         "gridwise_convolution_implicit_gemm_v4r4_xdlops_nchw_kcyx_nkhw",
     ),
     "reduction": (
+        "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int, float)",
         "MIOpenBatchNormFwdTrainSpatial",
         "MIOpenBatchNormBwdSpatialFinalDX",
         "void at::native::batch_norm_collect_statistics_kernel<at::native::Var, c10::BFloat16, c10::BFloat16, float, int>(int)",
@@ -110,6 +113,8 @@ def test_what_has_a_family_is_compute():
     [
         "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)",
         "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "_Z23ncclDevKernel_Generic_124ncclDevKernelArgsStorageILm4096EE",
+        "_Z17rcclGenericKernelIhEvv",
         "void mscclKernel_Sum_half_Simple_false(mscclKernelArgs)",
         "void vllm::cross_device_reduce_2stage<__hip_bfloat16, 8>(vllm::RankData*)",
         "void aiter::cross_device_reduce_1stage<__half, 8>(aiter::RankData*)",

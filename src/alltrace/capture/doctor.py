@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 from typing import ClassVar
 
@@ -51,6 +53,7 @@ def examine(root: Path = Path("/")) -> list[Finding]:
         *_temporary(root),
         *_locks(),
         *_nvtx(),
+        *_byte_code(),
     ]
 
 
@@ -251,6 +254,23 @@ def _nvtx() -> Iterator[Finding]:
         yield Finding("nvtx", "bad", found, "pip install 'nvtx<=0.2.11', or use a newer nsys")
     else:
         yield Finding("nvtx", "ok", f"nvtx {version}")
+
+
+def _byte_code(sources: Iterable[str] | None = None) -> Iterator[Finding]:
+    """Whether Python keeps what it compiles: where it cannot, every command compiles its modules again.
+
+    `sources`: a module of each folder of packages; default: Python's own, this package, and NumPy.
+    """
+    numpy = find_spec("numpy")
+    sources = sources or [argparse.__file__, __file__, *([numpy.origin] if numpy and numpy.origin else [])]
+    uncompiled = {str(Path(source).parent) for source in sources if not Path(cache_from_source(source)).exists()}
+    if uncompiled:
+        folders = " ".join(sorted(uncompiled))
+        fix = f"python -m compileall -q {folders}, or set PYTHONPYCACHEPREFIX to a folder that you may write"
+        found = f"Python keeps no byte code in {folders}, so each command takes a second more"
+        yield Finding("byte code", "limited", found, fix)
+    else:
+        yield Finding("byte code", "ok", "Python keeps byte code of its packages")
 
 
 def _read(path: Path) -> str | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from alltrace.charts.text_table import terminal_width
 from alltrace.cli.output import emit, write_picture
 from alltrace.recipes.questions.diagnose.cards import told
+from alltrace.trace.amounts import shortened
 from alltrace.trace.errors import printable
 
 if TYPE_CHECKING:
@@ -94,10 +95,11 @@ def _card(number: int, card: Card, width: int, run: str, color: bool) -> Iterato
         ("where", card.where),
         ("evidence", card.evidence),
         ("advice", card.advice),
-        ("command", "" if card.proof is None else card.proof.command(run)),
     ):
         if text:
             yield from _wrapped(text, width, f"{'':<{_INDENT}}{label:<{_LABEL}}", " " * (_INDENT + _LABEL))
+    if card.proof is not None:
+        yield f"{'':<{_INDENT}}{'command':<{_LABEL}}{card.proof.command(run)}"
 
 
 def _bars(times: StepTimes, width: int) -> Iterator[str]:
@@ -118,17 +120,25 @@ def _bars(times: StepTimes, width: int) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    """Text in lines of at most `width` columns: a number stays with its unit, and only a name longer than a line is cut."""
-    together = _NUMBER.sub("\\1\u00a0", printable(text))
+    """Text in lines of at most `width` columns: a number stays with its unit, and a name longer than a line loses its middle.
+
+    A command in backquotes can be copied from its lines: they end as a shell continues them, and its words are whole.
+    """
+    pieces = _NUMBER.sub("\\1\u00a0", printable(text)).split("`")
+    room = width - max(len(first), len(rest))
+    pieces[::2] = [" ".join(shortened(word, room) for word in piece.split(" ")) for piece in pieces[::2]]
     lines = []
+    in_command = False
     for line in textwrap.wrap(
-        together, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+        "`".join(pieces),
+        width - 2 * (len(pieces) > 1),  # space for what continues a command
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
     ):
-        left = line.replace("\u00a0", " ")
-        while len(left) > width:
-            lines.append(left[:width])
-            left = rest + left[width:]
-        lines.append(left)
+        in_command ^= line.count("`") % 2 == 1
+        lines.append(line.replace("\u00a0", " ") + " \\" * in_command)
     return lines
 
 

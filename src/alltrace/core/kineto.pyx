@@ -371,19 +371,23 @@ cdef class EventScanner:
     ) except -1 nogil:
         """Write the value in `[at, end)`, which is not empty, as its kind says."""
         cdef bint quoted = buf[at] == c'"'
+        cdef int64_t value
         if quoted and kind != RAW:  # then the closing quote is the last byte
             at += 1
             end -= 1
         if kind == TEXT and not quoted and buf[at] == c"n":  # null
             return 0
         if kind == TEXT or kind == RAW:
-            self.rows[target, row] = self.intern(buf, at, end)
+            value = self.intern(buf, at, end)
         elif kind != TRIPLE:
-            self.rows[target, row] = number(buf, at, end, 3 if kind == TIME else 0)
-            if kind == IDENTITY and quoted and self.rows[target, row] == INT64_MIN:
-                self.rows[target, row] = TEXTS_BELOW - self.intern(buf, at, end)
-        elif not quoted and buf[at] == c"[":
-            self.triple(buf, at + 1, end, target, row)
+            value = number(buf, at, end, 3 if kind == TIME else 0)
+            if kind == IDENTITY and quoted and value == INT64_MIN:
+                value = TEXTS_BELOW - self.intern(buf, at, end)
+        else:
+            if not quoted and buf[at] == c"[":
+                self.triple(buf, at + 1, end, target, row)
+            return 0
+        self.rows[target, row] = value
         return 0
 
     cdef int triple(self, const uint8_t *buf, Py_ssize_t at, Py_ssize_t end, Py_ssize_t target, Py_ssize_t row) except -1 nogil:

@@ -15,7 +15,7 @@ cdef enum:
 def plain_data(const uint8_t[::1] data not None):
     """The value of a pickle of protocol 2 to 5 that holds dicts, lists, tuples, texts, numbers, truth values and None.
 
-    Returns a tuple of the value alone, or None if it has any other instruction, a number of more than 8 bytes, a key that is neither a
+    Returns the value and where the pickle ends in the bytes, or None if it has any other instruction, a number of more than 8 bytes, a key that is neither a
     text nor a number, is damaged, or is nested deeper than dumps are: nothing is known of it then.
     """
     cdef int collects = PyGC_Disable()  # the many new values are no garbage, and nothing else runs meanwhile
@@ -187,7 +187,7 @@ cdef object _decoded(const uint8_t[::1] data):
                 del stack[begin:]
                 stack.append(tuple(items) if op == b"t" else items)
         elif op == b".":
-            return (stack[len(stack) - 1],) if len(stack) and not depth else None
+            return (stack[len(stack) - 1], at) if len(stack) and not depth else None
         else:
             return None
     return None

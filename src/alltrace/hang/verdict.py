@@ -428,6 +428,7 @@ class _Case:
         cut = [r for r, recording in evidence.recordings.items() if recording.damage and not self.by_watchdogs]
         if cut:
             notes.append(f"dumps of {who(cut).lower()} are damaged or end early; what came before was read")
+        notes += [f"{path_text(r.path)}: {r.goes_on}" for r in evidence.recordings.values() if r.goes_on]
         lost = [r for r in self.all_ranks if r not in evidence.recordings]
         if lost and evidence.recordings:
             notes.append(f"no dump of {who(lost).lower()} can be read")

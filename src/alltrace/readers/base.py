@@ -92,6 +92,7 @@ class Report(NamedTuple):
             exactly, where their UTC stamps are off by milliseconds.
         start_ns: When the capture started, in the report's own time; None if unknown.
         stop_ns: When it stopped.
+        last_ns: When the last events that opening it showed began, in its own time; None if unknown.
         processes: The processes with events, with the evidence of their rank.
         environment: The allow-listed variables of the profiled command.
         environment_removed: How many other variables the report holds; none of them enters a run.
@@ -110,6 +111,7 @@ class Report(NamedTuple):
     system_clock_ns: int | None = None
     start_ns: int | None = None
     stop_ns: int | None = None
+    last_ns: int | None = None
     processes: tuple[ReportProcess, ...] = ()
     environment: Mapping[str, str] = {}
     environment_removed: int = 0

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+_BLANK_BYTES = 4096
+
 
 def head_of(path: Path, size: int) -> bytes:
     """The first `size` bytes of a regular file; none of one that cannot be read."""
@@ -18,3 +20,12 @@ def head_of(path: Path, size: int) -> bytes:
             return file.read(size)
     except OSError:
         return b""
+
+
+def is_blank(path: Path) -> bool:
+    """Whether a regular file is empty or begins with zeros, as one does whose writer was killed."""
+    head = head_of(path, _BLANK_BYTES)
+    try:
+        return not head.strip(b"\0") and (bool(head) or path.stat().st_size == 0)
+    except OSError:
+        return False

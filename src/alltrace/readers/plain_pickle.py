@@ -19,6 +19,8 @@ from alltrace.core.pickles import plain_data
 _LONGEST_NUMBER_BITS = 512
 _KEYS = (str, int, float, type(None))
 _MARK = object()
+FILLING = b"\0 \r\n\t"
+"""What may fill the end of a file."""
 
 
 class PickleRefusedError(ValueError):
@@ -36,17 +38,25 @@ class PickleDamagedError(PickleRefusedError):
 def decode(data: bytes) -> Any:
     """The plain data in a pickle.
 
-    Raises `PickleRefusedError`: it holds anything but plain data. Raises `PickleDamagedError`: it is damaged or ends
-    early.
+    Raises `PickleRefusedError`: it holds anything but plain data, or more follows it. Raises `PickleDamagedError`: it is damaged or
+    ends early.
     """
+    value, end = decode_first(data)
+    if end < len(data) and data[end:].strip(FILLING):
+        raise PickleRefusedError(f"more follows the end of its pickle at byte {end}")
+    return value
+
+
+def decode_first(data: bytes) -> tuple[Any, int]:
+    """The plain data in the pickle that data begins with, and where that ends; for errors see `decode`."""
     plain = plain_data(data)
     if plain is not None:
-        return plain[0]
+        return plain
     machine = _Machine()  # it says what is wrong, and keeps what comes before that
     try:
         with warnings.catch_warnings():  # `pickletools` warns of a text with an escape that Python does not know
             warnings.simplefilter("ignore", DeprecationWarning)
-            return machine.run(data)
+            return machine.run(data), machine.at + 1
     except (IndexError, struct.error, KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         if isinstance(error, PickleRefusedError):
             raise

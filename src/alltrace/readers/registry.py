@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from alltrace.readers.base import ReportProcess, ReportReader
+from alltrace.readers.heads import is_blank
 from alltrace.trace.errors import AlltraceError, InputError
 
 READERS = (
@@ -63,6 +64,8 @@ def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path |
             return reader
     if not path.exists():
         raise InputError(path, found="there is no such file or folder")
+    if path.is_file() and is_blank(path):
+        raise InputError(path, found="it begins with zeros" if path.stat().st_size else "it is empty", expected=KNOWN)
     raise InputError(path, found="the format is not supported", expected=KNOWN)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, final
@@ -11,6 +13,7 @@ from alltrace.trace.errors import InputError
 
 BLOCK_BYTES = 4 << 20
 LONGEST_LINE = 1 << 20
+_BLANK = re.compile(r"[ \t\r\n]*")
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
@@ -103,3 +106,16 @@ def _opened(path: Path) -> Any:
         return pa.OSFile(str(path), "rb")
     except UnicodeEncodeError:  # Arrow does not open paths that are not UTF-8
         return pa.PythonFile(path.open("rb"), mode="r")
+
+
+def json_documents(data: bytes) -> Iterator[Any]:
+    """The documents of a text of JSON, of which several may follow each other.
+
+    Raises `ValueError`: it is damaged, ends early, or has none.
+    """
+    text = data.decode("utf-8-sig", "surrogatepass").rstrip("\0 \t\r\n")
+    decode, at = json.JSONDecoder(strict=False).raw_decode, 0
+    while at < len(text) or not at:
+        blank = _BLANK.match(text, at)
+        value, at = decode(text, at if blank is None else blank.end())
+        yield value

@@ -80,7 +80,7 @@ def _imported_once(
     reports = find_reports(inputs, lambda urls: fetch_all(urls, folder))
     try:
         (own_folder(folder) / _RUNS).mkdir(exist_ok=True)
-        key, contents = _key(_Hashes(folder / _HASHES), reports, rules, stated_ranks(reports, rank_from))
+        key, contents = _key(_Hashes(folder / _HASHES), reports, rules, *stated_ranks(reports, rank_from))
         with locked(_lock(folder / _RUNS, key)):
             run, manifest = _place(folder / _RUNS, key)
             if manifest is not None:
@@ -203,7 +203,7 @@ def _download(system: Any, remote: str, place: Path, *, whole_folder: bool) -> N
 
 
 def _key(
-    hashes: _Hashes, reports: Sequence[Path], rules: KernelRules | None, stated: Mapping[Path, StatedRank]
+    hashes: _Hashes, reports: Sequence[Path], rules: KernelRules | None, stated: Mapping[Path, StatedRank], notes: Sequence[str]
 ) -> tuple[str, dict[str, Content]]:
     """The name of the run made from `reports`: names and contents count, because names can identify ranks; and the contents."""
     from alltrace import __version__
@@ -222,6 +222,7 @@ def _key(
             digest.update(repr(stated[report]).encode() + b"\0")
         if report in old:  # the run warns of it
             digest.update(b"old\0")
+    digest.update("".join(notes).encode("utf-8", "surrogateescape"))
     hashes.save()
     return digest.hexdigest(), {str(r): known for r in reports if (known := hashes.known(r)) is not None}
 

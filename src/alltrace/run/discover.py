@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from alltrace.engine.tasks import run_tasks
+from alltrace.readers.heads import is_blank
 from alltrace.readers.registry import KNOWN, is_report
 from alltrace.run.host_paths import HostPath, exists, host_path, naming_host, on_host, reachable
-from alltrace.run.identity import natural_key
+from alltrace.run.identity import natural_key, report_stem
 from alltrace.run.manifest import is_run
 from alltrace.trace.errors import InputError, UsageError, printable
 
@@ -148,6 +149,7 @@ def _reports_at(path: Path) -> list[Path]:
 
 def _walk(folder: Path) -> list[Path]:
     reports: list[Path] = []
+    blank: list[Path] = []
     for entry in sorted(folder.iterdir(), key=lambda p: natural_key(p.name)):
         if entry.name.startswith(".") or is_run(entry) or not (entry.is_file() or entry.is_dir()):
             continue
@@ -155,7 +157,15 @@ def _walk(folder: Path) -> list[Path]:
             reports.append(entry)
         elif entry.is_dir() and not entry.is_symlink():
             reports.extend(_walk(entry))
-    return reports
+        elif entry.is_file() and is_blank(entry):
+            blank.append(entry)
+    # among reports, a file with the end of their names that holds nothing is one that was not written to its end
+    ends = {_end(path) for path in reports if path.parent == folder} - {""}
+    return [*reports, *(path for path in blank if _end(path) in ends)]
+
+
+def _end(path: Path) -> str:
+    return path.name[len(report_stem(path.name)) :].lower()
 
 
 def _without_twins(paths: list[Path]) -> list[Path]:

@@ -14,13 +14,17 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import prod
 from pathlib import PurePath
 from typing import NamedTuple
 
 from alltrace.readers.base import Report, ReportProcess
-from alltrace.run.stated_ranks import STATED
 from alltrace.trace.side_file_words import ROLE
+
+BY_OPTION, BY_FILE = "--rank-from", "ranks.csv"
+STATED = (BY_OPTION, BY_FILE)
+"""How a number was found that a user stated."""
 
 _RANK_VARIABLES = (
     "RANK",
@@ -55,12 +59,12 @@ _WORLD_SIZE_VARIABLES = (
     "SLURM_NTASKS",
     "SLURM_NPROCS",
 )
-_FILE_RANK = re.compile(r"rank[-_.]?(\d+)", re.IGNORECASE)
-_OF_ALL = re.compile(r"(?<!\d)(?P<rank>\d{1,7})[-_]of[-_](?P<ranks>\d{1,7})(?!\d)", re.IGNORECASE)
-_LAST_NUMBER = re.compile(r"^(?P<name>.*[^\d])?(?P<number>\d{1,7})$")
-_NSYS_NAME = re.compile(r"(?:.*[-_.])?report", re.IGNORECASE)
+_FILE_RANK = re.compile(r"(?<!^[tpdec]p[-_])(?<![^a-z][tpdec]p[-_])rank[-_.]?(\d+)", re.IGNORECASE)
+_OF_ALL = re.compile(r"(?<!\d)(?P<rank>\d{1,7})[-_]?of[-_]?(?P<ranks>\d{1,7})(?!\d)", re.IGNORECASE)
+_LAST_NUMBER = r"^(?P<name>.*[^\d])?(?P<number>\d{1,7})$"
+_NSYS_NAME = r"(?i)(?:.*[-_.])?report"
 """What nsys calls a report before its number, which counts the runs of the program."""
-_HOST_IN_NAME = re.compile(r"^(?P<host>[A-Za-z0-9.-]*[A-Za-z][A-Za-z0-9.-]*?)[-_.]rank[-_.]?\d+", re.IGNORECASE)
+_HOST_IN_NAME = r"(?i)^(?P<host>[A-Za-z0-9.-]*[A-Za-z][A-Za-z0-9.-]*?)[-_.](?:rank|gpu)[-_.]?\d+"
 _CAPTURE_SUFFIX = re.compile(
     r"\.(\d+)$|-(?:EXTEND|DECODE)(?:\.trace)?$|[-_.](?:iter|iteration|step|cycle|window)[-_.]?\d+$", re.IGNORECASE
 )
@@ -69,10 +73,10 @@ _STEP_FOLDER = re.compile(r"(?:iter|iteration|step|cycle|window)[-_.]?\d+", re.I
 """A folder of the reports of one window, as in iteration_10/rank0_trace.json (TorchTitan, torchtitan/tools/profiling.py)."""
 _RESTART = re.compile(r"(-restart\d+)+(?=_)")
 """The wrapper's suffix to the name of a job with a restarted process: all processes of one name are one rank."""
-_PARALLEL = re.compile(r"(?<![A-Za-z])(?P<axis>tp|dp|pp|ep)[-_]?(?:rank)?[-_]?(?P<rank>\d{1,6})(?!\d)", re.IGNORECASE)
+_PARALLEL = re.compile(r"(?<![A-Za-z])(?P<axis>tp|dp|pp|ep|cp)[-_=]?(?:rank)?[-_=]?(?P<rank>\d{1,6})(?!\d)", re.IGNORECASE)
 """A rank by kind of parallelism in a file's name: PROFILE-TP-1-DP-0-PP-0-EP-1 (SGLang, python/sglang/srt/utils/profile_utils.py),
 dp0_pp0_tp1_dcp0_ep1 (vLLM, vllm/distributed/utils.py), TP00-PP01."""
-_AXES = (("pp", "tp"), ("dp", "pp", "tp"), ("dp", "pp", "tp", "ep"))
+_AXES = (("pp", "tp"), ("dp", "pp", "tp"), ("dp", "pp", "cp", "tp"), ("dp", "pp", "cp", "tp", "ep"))
 _SUFFIXES = (
     ".pickle",
     ".pkl",
@@ -192,7 +196,7 @@ def plan_ranks(reports: Sequence[Report | None]) -> Plan:
     ranks.sort(key=lambda r: r.rank)
     stating = _world_sizes(reports)
     missing = _missing([r.rank for r in ranks], next(iter(stating)) if len(stating) == 1 else None, claimed.values())
-    notes += _contradictions(stating, reports)
+    notes += _contradictions(stating, reports, [(*claim, candidates[i]) for i, claim in sorted(claimed.items())])
     if missing:
         notes.append(_missing_note(missing))
     return Plan(tuple(ranks), missing, tuple(notes))
@@ -256,19 +260,73 @@ def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
             known.leads += [lead] if lead else []
             known.sources.append(Source(index, mine))
             known.reports.append(report)
-    candidates = [c for same in by_place.values() for c in same]
+    candidates = _of_one_process([c for same in by_place.values() for c in same])
     for candidate in candidates:
         together = sorted(
-            zip(candidate.reports, candidate.sources, strict=True), key=lambda p: (p[0].utc_ns or 0, natural_key(p[0].path))
+            zip(candidate.reports, candidate.sources, strict=True), key=lambda p: (begin_ns(p[0]), natural_key(p[0].path))
         )
         candidate.reports = [r for r, _ in together]
         candidate.sources = [s for _, s in together]
     return candidates
 
 
+def _of_one_process(candidates: Sequence[_Candidate]) -> list[_Candidate]:
+    """The candidates, those as one whose reports are of one process, one after the other, whatever their names are."""
+    of_process: dict[tuple[object, ...], list[_Candidate]] = defaultdict(list)
+    for number, c in enumerate(candidates):
+        first, lead = c.reports[0], c.leads[0] if c.alone and c.leads else None
+        whose: tuple[object, ...] = (number,)
+        if lead is not None and lead.pid > 0 and not c.companion:
+            place = first.host or PurePath(first.path).parent
+            whose = (first.format, place, lead.pid, c.hint, c.mpi_rank)
+        of_process[whose].append(c)
+    joined = []
+    for its in of_process.values():
+        host = its[0].host
+        first_one, *others = sorted(its, key=lambda c: begin_ns(c.reports[0]))
+        spans = [span_of(r) for c in its for r in c.reports]
+        in_turn = all(first_one.may_be(c.reports[0], c.leads[0]) for c in others) and not at_once(spans)
+        joined.append(first_one)
+        for c in others:
+            if in_turn:
+                first_one.host = host
+                first_one.leads += c.leads
+                first_one.sources += c.sources
+                first_one.reports += c.reports
+            else:
+                joined.append(c)
+    return joined
+
+
+def begin_ns(report: Report) -> int:
+    """When a report begins, UTC, ns."""
+    return (report.utc_ns or 0) + (report.start_ns or 0)
+
+
+def span_of(report: Report) -> tuple[int, int] | None:
+    """From when to when a report was recorded, UTC, ns; None if that is not known."""
+    last_ns = report.last_ns if report.stop_ns is None else report.stop_ns
+    if report.utc_ns is None or report.start_ns is None or last_ns is None:
+        return None
+    return report.utc_ns + report.start_ns, report.utc_ns + last_ns
+
+
+def at_once(spans: Sequence[tuple[int, int] | None]) -> bool:
+    """Whether some spans overlap, or one is not known."""
+    known = sorted(span for span in spans if span is not None)
+    return len(known) < len(spans) or any(before[1] > behind[0] for before, behind in pairwise(known))
+
+
+def was_restarted(report: Report) -> bool:
+    """Whether the wrapper started its process again, by its name."""
+    return _RESTART.search(_base(report)) is not None
+
+
 def _hosts_in_names(reports: Sequence[Report]) -> dict[str, str]:
-    """The host in names such as `node7-rank3`, of reports that do not state it; there must be several, and several ranks of one."""
-    hosts = {r.path: m["host"] for r in reports if r.host is None and (m := _HOST_IN_NAME.match(report_stem(r.path))) is not None}
+    """The host in names such as `node7-rank3`, of reports without one; there are several, and several ranks of one."""
+    hosts = {
+        r.path: m["host"] for r in reports if r.host is None and (m := re.match(_HOST_IN_NAME, report_stem(r.path))) is not None
+    }
     return hosts if 1 < len(set(hosts.values())) < len({_base(r) for r in reports if r.path in hosts}) else {}
 
 
@@ -388,12 +446,14 @@ def _from_last_number(candidates: Sequence[_Candidate]) -> Callable[[_Candidate]
 
     It can be a rank if it is not a process id and not much larger than there are reports.
     """
-    matches = [(c, _LAST_NUMBER.match(c.stem)) for c in candidates]
-    texts = {None if m is None else m["name"] for _, m in matches}
+    if len(candidates) < _FEWEST_NUMBERED:
+        return lambda _: None
+    matches = [(c, re.match(_LAST_NUMBER, c.stem)) for c in candidates]
+    texts = {None if m is None else m["name"] or "" for _, m in matches}
     numbers = {id(c): int(m["number"]) for c, m in matches if m is not None}
     of_process = any(lead.pid == numbers.get(id(c)) for c, _ in matches for lead in c.leads)
     text = texts.pop() if len(texts) == 1 else None
-    if text is None or len(numbers) < _FEWEST_NUMBERED or _NSYS_NAME.fullmatch(text) or of_process:
+    if text is None or len(numbers) < _FEWEST_NUMBERED or re.fullmatch(_NSYS_NAME, text) or of_process:
         return lambda _: None
     if sorted(numbers.values()) == list(range(1, len(numbers) + 1)):
         return lambda candidate: numbers.get(id(candidate), 0) - 1  # counted from 1
@@ -486,13 +546,15 @@ def _world_sizes(reports: Iterable[Report | None]) -> dict[int, list[Report]]:
             continue
         numbers = (_number(report.environment, v) for v in _WORLD_SIZE_VARIABLES)
         of_all = _OF_ALL.search(report_stem(report.path))
-        size = report.world_size or next((n for n in numbers if n), None) or (int(of_all["ranks"]) if of_all else None)
-        if size and size <= _RANKS_BELOW:
-            stating.setdefault(size, []).append(report)
+        for size in {report.world_size or next((n for n in numbers if n), None), int(of_all["ranks"]) if of_all else None}:
+            if size and size <= _RANKS_BELOW:
+                stating.setdefault(size, []).append(report)
     return dict(sorted(stating.items(), key=lambda item: -len(item[1])))
 
 
-def _contradictions(stating: Mapping[int, Sequence[Report]], reports: Iterable[Report | None]) -> list[str]:
+def _contradictions(
+    stating: Mapping[int, Sequence[Report]], reports: Iterable[Report | None], ranks: Iterable[tuple[int, str, _Candidate]]
+) -> list[str]:
     """What reports state of their rank and its world that cannot be true, with their paths."""
     notes = []
     if len(stating) > 1 and not any(ROLE in r.environment for its in stating.values() for r in its):
@@ -503,6 +565,17 @@ def _contradictions(stating: Mapping[int, Sequence[Report]], reports: Iterable[R
         (rank, size, r) for size, its in stating.items() for r in its if (rank := stated_rank(r)) is not None and rank >= size
     ]
     notes += [f"rank {rank} is beyond its world size of {size} in {report.path}" for rank, size, report in beyond[:_MISSING_LISTED]]
+    other_names = [
+        (report.path, rank)
+        for rank, source, candidate in ranks
+        if candidate.alone and candidate.hint == (rank, source) and source not in STATED
+        for report in candidate.reports
+        if rank_in_name(report.path) not in (rank, None)
+    ]
+    if other_names:
+        named = ", ".join(f"rank {rank} in {path}" for path, rank in other_names[:_MISSING_LISTED])
+        more = f" and {len(other_names) - _MISSING_LISTED} more" if len(other_names) > _MISSING_LISTED else ""
+        notes.append(f"reports state another rank than their names: {named}{more}")
     negative = [
         r
         for r in reports

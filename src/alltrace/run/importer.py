@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.readers.base import Report, ReportReader, ReportWarning
 from alltrace.readers.registry import open_report
+from alltrace.run.bounds import MOST_TIME_NS
 from alltrace.run.checksums import CheckedFiles, checksum, files_of, write_rank_record
 from alltrace.run.derived import draft_of
 from alltrace.run.discover import TO_EXPORT, Fetch, find_reports, outdated
@@ -50,7 +51,7 @@ from alltrace.run.parquet import write_parquet
 from alltrace.run.parts import PARTS, Part, part_of, read_parts, write_part
 from alltrace.run.rank_import import RankTask, import_ranks
 from alltrace.run.report_hash import Content, content_hash, file_stamps, is_as_it_was
-from alltrace.run.same_recording import one_of_each, plan_of
+from alltrace.run.same_recording import planned
 from alltrace.run.shared_place import shared_place, shared_reports
 from alltrace.run.side_files import side_file_of
 from alltrace.run.verify import remove_damaged_folders
@@ -90,6 +91,7 @@ class _Probe(NamedTuple):
     report: Report | None
     rows: int
     reader: ReportReader | None = None
+    scratch: str = ""  # its folder for reusable intermediate files; empty for none
 
 
 class _Look(NamedTuple):
@@ -158,15 +160,15 @@ def import_reports(
             if probe.reader is not None:
                 opened.callback(probe.reader.close)
         _check_readable(probes, strict)
-        reports, probes, double_notes = one_of_each(reports, probes)
-        plan = plan_of(reports, probes, rank_from, double_notes)
+        taken, plan = planned(reports, probes, rank_from)
+        probes = [probes[n] for n in taken]
         manifest = _facts(plan, probes, None if tables is None else wanted, rules, labels or Labels())
         try:
             _prepare(output)
             with _alone(output):
                 _clear(output, seen)
                 remove_damaged_folders(output)
-                imported = _import_planned(output, manifest, plan, probes, wanted, jobs, strict, rules, watcher, scratch)
+                imported = _import_planned(output, manifest, plan, probes, wanted, jobs, strict, rules, watcher)
                 logs = nccl_logs, training_logs, gpu_logs, gpu_log_offset_ns, training_patterns, inspector_logs
                 return _with_logs(output, imported, logs, jobs)
         except OSError as error:
@@ -209,11 +211,12 @@ def import_part(
                 if probe.reader is not None:
                     opened.callback(probe.reader.close)
             _check_readable(probes, strict=True)
-            plan = plan_of(reports, probes, rank_from)
+            taken, plan = planned(reports, probes, rank_from)
+            probes, stamps = [probes[n] for n in taken], [stamps[n] for n in taken]
             signatures = {r.rank: _signature(r, probes, wanted, rules) for r in plan.ranks}
             _prepare(output)
             with _alone(output, among_parts=True):
-                tasks = _tasks(output, plan, list(plan.ranks), probes, wanted, signatures, rules, scratch)
+                tasks = _tasks(output, plan, list(plan.ranks), probes, wanted, signatures, rules)
                 watcher.planned(len(plan.ranks), sum(p.rows for p in probes))
                 jobs = _processes_worth(sum(p.rows for p in probes)) if jobs is None else jobs
                 ranks = [r for o in run_tasks(import_ranks, tasks, jobs=jobs, progress=watcher.advance) for r in o.get()]
@@ -257,7 +260,6 @@ def _import_planned(
     strict: bool,
     rules: KernelRules,
     watcher: Watcher,
-    scratch: str,
 ) -> Manifest:
     is_new = not (output / MANIFEST).exists()
     signatures = {r.rank: _signature(r, probes, wanted, rules) for r in plan.ranks}
@@ -265,7 +267,7 @@ def _import_planned(
     todo = [r for r in plan.ranks if r.rank not in unchanged]
     if jobs is None and not remote():
         jobs = _processes_worth(sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}))
-    tasks = _tasks(output, plan, todo, probes, wanted, signatures, rules, scratch)
+    tasks = _tasks(output, plan, todo, probes, wanted, signatures, rules)
     watcher.planned(len(todo), sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}))
     write_manifest(output, manifest.with_ranks(unchanged.values()))
     done = dict(unchanged)
@@ -397,12 +399,19 @@ def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
         host=report.host,
         utc_ns=report.utc_ns,
         system_clock_ns=report.system_clock_ns,
-        session_ns=None if report.start_ns is None or report.stop_ns is None else report.stop_ns - report.start_ns,
+        session_ns=_session_ns(report),
         environment=dict(report.environment),
         environment_removed=report.environment_removed,
         warnings=(*report.warnings, *side_file.left_out),
     )
-    return _Probe(record, report, rows, reader if look.stays else None)
+    return _Probe(record, report, rows, reader if look.stays else None, look.scratch)
+
+
+def _session_ns(report: Report) -> int | None:
+    """How long its session took; None if that is not known, or cannot be."""
+    if report.start_ns is None or report.stop_ns is None or not 0 <= report.stop_ns - report.start_ns <= MOST_TIME_NS:
+        return None
+    return report.stop_ns - report.start_ns
 
 
 @contextmanager
@@ -585,7 +594,6 @@ def _tasks(
     wanted: tuple[str, ...],
     signatures: dict[int, dict[str, Any]],
     rules: KernelRules,
-    scratch: str,
 ) -> list[RankTask]:
     """One task for each set of ranks that share reports, so that a report is read once; the largest first."""
     owners: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
@@ -615,7 +623,7 @@ def _tasks(
             rules=tuple(rules.rules),
             processes={i: r.processes for i in sorted(reports) if (r := probes[i].report) is not None},
             owners={i: tuple(owners[i]) for i in sorted(reports)},
-            scratch=scratch,
+            scratch={i: probes[i].scratch for i in sorted(reports)},
             rows={i: probes[i].rows for i in sorted(reports)},
             reader=probes[next(iter(reports))].reader,
         )

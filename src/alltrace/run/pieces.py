@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -48,6 +47,7 @@ class Piece:
         self.folder = folder
         self.rows: dict[str, int] = dict(rows or {})
         self._held: dict[str, pa.Table] = {}
+        self._held_bytes: dict[str, int] = {}
         self._room_bytes = _HELD_BYTES
         self.crossing = False  # whether ranges of a thread cross
         self.start_ns: int | None = None
@@ -89,13 +89,16 @@ class Piece:
                 table = table.set_column(at, field.name, table.column(at).cast(pa.string()))
         return table
 
-    def named(self, name: str, pattern: re.Pattern[str]) -> dict[int, str]:
-        """The names of the rows of a table that match a pattern, by id."""
+    def named(self, name: str, pattern: str) -> dict[int, str]:
+        """The names of the rows of a table that begin as a regular expression says, by id."""
         if not self.rows.get(name):
             return {}
-        ids = pc.unique(self.read(name, ["name"]).column("name")).drop_null()
-        texts = self.names.texts(ids).to_pylist()
-        return {i: text for i, text in zip(ids.to_pylist(), texts, strict=True) if text and pattern.match(text)}
+        names = self.names.table()
+        like = names.filter(pc.match_substring_regex(names.column("value"), f"^(?:{pattern})"))
+        if not like.num_rows:  # as in most reports; then the table need not be looked at
+            return {}
+        used = pc.is_in(like.column("id"), value_set=pc.unique(self.read(name, ["name"]).column("name")))
+        return dict(zip(*like.filter(used).to_pydict().values(), strict=True))
 
     def nulls(self, name: str, column: str) -> int:
         """How many rows of a table have no value in a column; it is not read if its file says that it has none."""
@@ -109,12 +112,14 @@ class Piece:
     def hold(self, name: str, table: pa.Table | None) -> None:
         """Keep a table that was written in memory, if it is small; None releases one that was written again."""
         self._held.pop(name, None)
-        if table is not None and table.nbytes + sum(t.nbytes for t in self._held.values()) <= self._room_bytes:
-            self._held[name] = table
+        self._held_bytes.pop(name, None)
+        if table is not None and (size := table.nbytes) + sum(self._held_bytes.values()) <= self._room_bytes:
+            self._held[name], self._held_bytes[name] = table, size
 
     def release(self) -> None:
         """Release all tables in memory, and hold none from now on."""
         self._held.clear()
+        self._held_bytes.clear()
         self._room_bytes = 0
 
     def write_dictionary(self, name: str, table: Any) -> None:

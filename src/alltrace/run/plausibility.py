@@ -28,7 +28,6 @@ A rank whose clock steps back, whose launches are not joined, or of which a part
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -62,7 +61,7 @@ _OVERRUN_NS = 1_000
 _LATER = 3
 _LONG_NS = 10_000_000
 """Copies that take less than this are not compared with kernels, nor kernels with copies."""
-_DEVICE_WAIT = re.compile(r"(?:cuda|hip)DeviceSynchronize|cuCtxSynchronize")
+_DEVICE_WAIT = "(?:cuda|hip)DeviceSynchronize|cuCtxSynchronize"
 _NOT_SERIAL_SHARE = 0.05
 _BITS = 40
 """Where the process begins in a process and correlation id as one number."""
@@ -102,7 +101,7 @@ _SHORTEST_CALL_NS, _SHORT_KERNEL_NS = 25, 1000
 """No CUDA call takes less under a profiler, as a median of many; in us, and so 1 ms, many kernels take less than 1000."""
 _MANY = 50
 
-PROFILER_STEP = re.compile(r"ProfilerStep#(\d{1,15})$")
+PROFILER_STEP = "ProfilerStep#[0-9]{1,15}$"
 """A step of PyTorch's profiler: it ends where the program calls `step`, which may be within a range."""
 
 _CROSSING_SHARE = 0.01

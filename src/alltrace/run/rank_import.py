@@ -52,8 +52,7 @@ class RankTask(NamedTuple):
     processes: Mapping[int, tuple[ReportProcess, ...]] = {}  # the processes of each report, as opening it found them
     # for each report, the ranks made from it, including those that need no import, and their processes
     owners: Mapping[int, tuple[tuple[int, tuple[int, ...]], ...]] = {}
-    # a folder with a folder for each report by its row, with the files made to open it; empty if none
-    scratch: str = ""
+    scratch: Mapping[int, str] = {}  # for each report the folder with the files made to open it; empty if none
     rows: Mapping[int, int] = {}  # approximate number of rows of each report
     # the one report, if it is already open and the task runs in this process; the opener closes it
     reader: ReportReader | None = None
@@ -90,7 +89,7 @@ def _read_report(
     if task.reader is not None:
         yield from _split(task.reader, report, mine, task, folder, advance)
         return
-    scratch = Path(task.scratch) / str(report) if task.scratch else None
+    scratch = Path(task.scratch[report]) if task.scratch.get(report) else None
     at = host_path(task.reports[report].path)
     with naming_host(at.host):
         reader = open_report(at.path, task.processes.get(report, ()), scratch)

@@ -14,15 +14,26 @@ import shlex
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain, combinations, pairwise
 from operator import lt
 from pathlib import Path, PurePath
 from typing import Any, Protocol, TypeVar
 
 from alltrace.readers.base import Report
-from alltrace.run.identity import Plan, natural_key, plan_ranks, rank_in_name, stated_rank
+from alltrace.run.identity import (
+    STATED,
+    Plan,
+    at_once,
+    begin_ns,
+    natural_key,
+    plan_ranks,
+    rank_in_name,
+    span_of,
+    stated_rank,
+    was_restarted,
+)
 from alltrace.run.manifest import ReportRecord
-from alltrace.run.stated_ranks import STATED, with_stated_ranks
+from alltrace.run.stated_ranks import with_stated_ranks
 from alltrace.trace.errors import UsageError, path_text, printable
 from alltrace.trace.number_text import counted
 from alltrace.trace.side_file_words import ROLE
@@ -51,24 +62,46 @@ class _Looked(Protocol):
 _Probe = TypeVar("_Probe", bound=_Looked)
 
 
-def one_of_each(paths: Sequence[Path], probes: Sequence[_Probe]) -> tuple[list[Path], list[_Probe], tuple[str, ...]]:
-    """The reports without those that another one is instead of, and what is said of these."""
-    reports = [p.report for p in probes]
-    instead = doubles(reports, [(p.record.size_bytes, p.record.content_hash) for p in probes])
-    first = [n for n in range(len(probes)) if n not in instead]
-    return [paths[n] for n in first], [probes[n] for n in first], doubles_notes(reports, instead)
+def planned(paths: Sequence[Path], probes: Sequence[_Probe], rank_from: str | None) -> tuple[list[int], Plan]:
+    """The reports, by number, without those that another one is instead of, and the ranks in them.
 
-
-def plan_of(paths: Sequence[Path], probes: Sequence[_Probe], rank_from: str | None, notes: Sequence[str] = ()) -> Plan:
-    """The ranks in reports, by what the user states of them and by what they say of themselves; `notes` come before others.
-
-    Raises `UsageError`: the reports are of several jobs, or `rank_from` cannot be used. Raises `InputError`: a
-    `ranks.csv` cannot be used.
+    The ranks are by what the user states of the reports and by what these say of themselves. Raises `UsageError`: the
+    reports are of several jobs, the user states one rank of processes that ran at once, or `rank_from` cannot be used. Raises
+    `InputError`: a `ranks.csv` cannot be used.
     """
-    reports = with_stated_ranks([p.report for p in probes], paths, rank_from)
-    check_one_job(reports)
-    plan = plan_ranks(reports)
-    return plan._replace(notes=(*notes, *plan.notes))
+    reports, stated_notes = with_stated_ranks([p.report for p in probes], paths, rank_from)
+    instead = doubles(reports, [(p.record.size_bytes, p.record.content_hash) for p in probes])
+    taken = [n for n in range(len(probes)) if n not in instead]
+    ones = [reports[n] for n in taken]
+    _check_stated(ones)
+    check_one_job(ones)
+    plan = plan_ranks(ones)
+    return taken, plan._replace(notes=(*stated_notes, *doubles_notes(reports, instead), *plan.notes))
+
+
+def _check_stated(reports: Sequence[Report | None]) -> None:
+    """Refuse a rank that the user states of processes of several hosts, or of several that ran at once."""
+    by_rank: dict[tuple[str, int], list[tuple[Report, int]]] = defaultdict(list)
+    for report in reports:
+        lead = report.processes[0] if report is not None and report.processes else None
+        if report is not None and lead is not None and lead.rank_hint_source in STATED and lead.pid > 0:
+            by_rank[lead.rank_hint_source, lead.rank_hint or 0].append((report, lead.pid))
+    for (source, rank), its in by_rank.items():
+        for (one, pid), (other, other_pid) in combinations(its, 2):
+            elsewhere = None not in (one.host, other.host) and one.host != other.host
+            if elsewhere or (pid != other_pid and _overlap(one, other)):
+                raise UsageError(
+                    f"{source} states rank {rank} of two processes {'on two hosts' if elsewhere else 'that ran at once'}, "
+                    f"{path_text(one.path)} and {path_text(other.path)}; expected another rank for one of them"
+                )
+
+
+def _overlap(one: Report, other: Report) -> bool:
+    """Whether two reports were recorded at once for at least half of the shorter one."""
+    mine, its = span_of(one), span_of(other)
+    if mine is None or its is None:
+        return False
+    return 2 * (min(mine[1], its[1]) - max(mine[0], its[0])) > min(mine[1] - mine[0], its[1] - its[0])
 
 
 def doubles(reports: Sequence[Report | None], contents: Sequence[tuple[int, str]]) -> dict[int, tuple[int, str]]:
@@ -78,13 +111,14 @@ def doubles(reports: Sequence[Report | None], contents: Sequence[tuple[int, str]
     """
     instead: dict[int, tuple[int, str]] = {}
     order = sorted((n for n, r in enumerate(reports) if r is not None), key=lambda n: _preference(reports[n]))
-    keys: tuple[tuple[str, Callable[[int, Report], Hashable | None]], ...] = (
-        ("the same content as", lambda n, _report: contents[n] if contents[n][1] else None),
-        ("the same trace as", lambda _n, report: _trace(report)),
-        ("the same session as", lambda _n, report: _session(report)),
-        ("the same process as", lambda _n, report: _process_on_device(report)),
+    keys: tuple[tuple[str, Callable[[int, Report], Hashable | None], Callable[[Report, Report], bool]], ...] = (
+        ("the same content as", lambda n, _report: contents[n] if contents[n][1] else None, _always),
+        ("the same trace as", lambda _n, report: _trace(report), _always),
+        ("the same session as", lambda _n, report: _session(report), _always),
+        ("of the same rank, process and time as", lambda _n, report: _ranked_process(report), _overlap),
+        ("the same process as", lambda _n, report: _process_on_device(report), _of_two_profilers),
     )
-    for how, key_of in keys:
+    for how, key_of, are_one in keys:
         first: dict[Hashable, int] = {}
         for n in order:
             report = reports[n]
@@ -93,11 +127,13 @@ def doubles(reports: Sequence[Report | None], contents: Sequence[tuple[int, str]
                 continue
             taken = first.setdefault(key, n)
             other = reports[taken]
-            if taken == n or other is None or not _may_be_one(report, other):
-                continue
-            if how != "the same process as" or _of_two_profilers(report, other):
+            if taken != n and other is not None and _may_be_one(report, other) and are_one(report, other):
                 instead[n] = taken, how
     return instead
+
+
+def _always(_one: Report, _other: Report) -> bool:
+    return True
 
 
 def doubles_notes(reports: Sequence[Report | None], instead: dict[int, tuple[int, str]]) -> tuple[str, ...]:
@@ -115,12 +151,15 @@ def _preference(report: Report | None) -> tuple[Any, ...]:
     if report is None:
         return ()
     cut = any("cut short" in warning.text for warning in report.warnings)
-    return not report.format.startswith("nsys"), cut, len(report.path), natural_key(report.path)
+    by_user = any(p.rank_hint_source in STATED for p in report.processes)
+    return not by_user, not report.format.startswith("nsys"), cut, len(report.path), natural_key(report.path)
 
 
 def _may_be_one(one: Report, other: Report) -> bool:
     """Whether they do not say that they are two: who copies a report as those of several ranks or roles calls it so."""
-    numbers = [(rank_in_name(r.path), next((p.rank_hint for p in r.processes), None)) for r in (one, other)]
+    leads = [next(iter(r.processes), None) for r in (one, other)]
+    by_user = any(p is not None and p.rank_hint_source in STATED for p in leads)
+    numbers = [(None if by_user else rank_in_name(r.path), p and p.rank_hint) for r, p in zip((one, other), leads, strict=True)]
     alike = all(a is None or b is None or a == b for a, b in zip(*numbers, strict=True))
     return alike and one.environment.get(ROLE) == other.environment.get(ROLE)
 
@@ -130,6 +169,14 @@ def _trace(report: Report) -> Hashable | None:
     if report.format != "kineto" or report.start_ns is None or report.companion:
         return None
     return report.host, report.utc_ns, report.start_ns, tuple(p.pid for p in report.processes)
+
+
+def _ranked_process(report: Report) -> Hashable | None:
+    """The same for traces of PyTorch of one process that state its rank: only one can be recorded at a time."""
+    if report.format != "kineto" or report.companion or len(report.processes) != 1:
+        return None
+    its = report.processes[0]
+    return None if its.pid <= 0 or its.rank_hint is None else (report.host, its.pid, its.rank_hint, its.rank_hint_source)
 
 
 def _session(report: Report) -> Hashable | None:
@@ -157,9 +204,18 @@ def check_one_job(reports: Sequence[Report | None]) -> None:
     present = [r for r in reports if r is not None and not r.companion]
     if any(p.rank_hint_source in STATED for r in present for p in r.processes):
         return
-    for what, groups in (_by_launcher(present), _by_size(present), _by_time(present), _by_hosts(present)):
+    for what, groups in (_by_launcher(present), _by_size(present), _by_time(present), _by_processes(present)):
         if len(groups) > 1:
             raise UsageError(_refusal(what, groups))
+
+
+_ORDERS: tuple[tuple[str, Callable[[Report], Any], Callable[[Any, Any], bool]], ...] = (
+    ("time", begin_ns, lambda last, first: first - last > _BEGUN_APART_NS),
+    ("folders", lambda r: natural_key(str(PurePath(r.path).parent)), lt),
+    ("hosts", lambda r: natural_key(str(r.host)), lt),
+    ("process ids", lambda r: r.processes[0].pid, lt),
+)
+"""What distinguishes jobs: each is before the next one."""
 
 
 _Groups = tuple[str, list[tuple[str, list["Report"]]]]
@@ -194,31 +250,42 @@ def _by_time(reports: Sequence[Report]) -> _Groups:
     return "time", [(f"begun {_utc(its[0].utc_ns or 0)}", its) for _, its in groups]
 
 
-def _by_hosts(reports: Sequence[Report]) -> _Groups:
-    """Sets of hosts that each have all ranks, with a world size that says that these are all."""
+def _by_processes(reports: Sequence[Report]) -> _Groups:
+    """Jobs of which each has a process for each rank, where it is certain that they are several and which process is of which."""
     sizes = {r.world_size for r in reports}
     size = sizes.pop() if len(sizes) == 1 else None
-    by_rank = _grouped(reports, stated_rank)
-    if size is None or [rank for rank, _ in by_rank] != list(range(size)) or any(r.host is None for r in reports):
+    of_rank: dict[int, dict[tuple[str | None, int], list[Report]]] = defaultdict(lambda: defaultdict(list))
+    for report in reports:
+        rank = stated_rank(report)
+        if rank is None or not report.processes or ROLE in report.environment or was_restarted(report):
+            return "", []
+        of_rank[rank][report.host, report.processes[0].pid].append(report)
+    if len({len(its) for its in of_rank.values()}) != 1 or (size is not None and sorted(of_rank) != list(range(size))):
         return "", []
-    # the ranks of a job begin at one time, or their reports are in one folder, or their hosts have one name or names in a row
-    orders: list[tuple[Callable[[Report], Any], Callable[[Any, Any], bool]]] = [
-        (lambda r: r.utc_ns or 0, lambda last, first: first - last > _BEGUN_APART_NS),
-        (lambda r: natural_key(str(PurePath(r.path).parent)), lt),
-        (lambda r: natural_key(str(r.host)), lt),
-    ]
-    for key_of, before in orders:
-        jobs = list(zip(*(sorted(its, key=key_of) for _, its in by_rank), strict=False))
-        hosts = [sorted({str(r.host) for r in its}, key=natural_key) for its in jobs]
-        bounds = [(min(map(key_of, its)), max(map(key_of, its))) for its in jobs]
-        if (
-            len(jobs) * size == len(reports)
-            and len(set(chain(*hosts))) == sum(map(len, hosts))
-            and all(before(last, first) for (_, last), (first, _) in pairwise(bounds))
-            and _clash([(n, list(its)) for n, its in enumerate(jobs)])
+    for what, key_of, before in _ORDERS:
+        by_rank = [sorted(its.values(), key=lambda of_process: key_of(of_process[0])) for its in of_rank.values()]
+        jobs = [list(chain(*its)) for its in zip(*by_rank, strict=True)]
+        keys = [[key_of(r) for r in its] for its in jobs]
+        hosts = [{r.host for r in its} for its in jobs]
+        every = set(chain(*hosts))
+        alike = None not in every and all(its == every for its in hosts)
+        if not all(before(max(one), min(other)) for one, other in pairwise(keys)) or (
+            size is None and (not alike or at_once([_span(its) for its in jobs]))
         ):
-            return "hosts", [(f"on {_few(names)}", list(its)) for names, its in zip(hosts, jobs, strict=True)]
+            continue
+        if what == "process ids" and (not alike or len(every) > 1):
+            continue
+        if None not in every and len(every) == sum(map(len, hosts)):
+            return "hosts", [(f"on {_few(sorted(map(str, its), key=natural_key))}", j) for its, j in zip(hosts, jobs, strict=True)]
+        if what == "time":
+            return what, [(f"begun {_utc(min(begin_ns(r) for r in its))}", its) for its in jobs]
+        return what, [(f"processes {_few([str(r.processes[0].pid) for r in its])}", its) for its in jobs]
     return "", []
+
+
+def _span(reports: Sequence[Report]) -> tuple[int, int] | None:
+    spans = [span for r in reports if (span := span_of(r)) is not None]
+    return (min(a for a, _ in spans), max(b for _, b in spans)) if len(spans) == len(reports) else None
 
 
 def _few(names: Sequence[str]) -> str:

@@ -8,7 +8,6 @@ has its host and its id, but counts its launches from the start and does its ste
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -20,10 +19,9 @@ import pyarrow.compute as pc
 from alltrace.run.pieces import Piece
 from alltrace.run.plausibility import PROFILER_STEP, times_of
 from alltrace.trace.arrays import Int64, integers
-from alltrace.trace.intervals import clip, gaps, merge, union
 
-_SWITCH = re.compile(r"(?:cuda|cu|hip)Profiler(?:Start|Stop)")
-_OFF = re.compile(r"(?:cuda|cu|hip)ProfilerStop")
+_SWITCH = "(?:cuda|cu|hip)Profiler(?:Start|Stop)"
+_OFF = "ProfilerStop"
 _LEAST_NS = 1_000_000
 
 Spans = tuple[tuple[int, int], ...]
@@ -55,6 +53,8 @@ def windows_of(piece: Piece) -> Spans:
     off = [*_off_between_steps(piece), *_off_between_calls(piece)]
     if not off or piece.start_ns is None or piece.end_ns is None:
         return ()
+    from alltrace.trace.intervals import clip, gaps, merge, union
+
     tables = [times for name in piece.rows if (times := times_of(piece, name)) is not None]
     pauses = []
     for start, end, least_ns in off:
@@ -96,7 +96,7 @@ def _correlations(piece: Piece) -> _Counted | None:
 
 
 def _steps(piece: Piece) -> _Counted | None:
-    numbers = [int(m[1]) for text in piece.named("ranges", PROFILER_STEP).values() if (m := PROFILER_STEP.match(text))]
+    numbers = [int(text.partition("#")[2]) for text in piece.named("ranges", PROFILER_STEP).values()]
     return _Counted(min(numbers), max(numbers)) if numbers else None
 
 
@@ -112,6 +112,8 @@ def _off_between_steps(piece: Piece) -> Iterator[tuple[int, int, int]]:
     """The times between steps, and how long nothing has to be in each; steps follow each other at once."""
     names = piece.named("ranges", PROFILER_STEP)
     if len(names) > 1:
+        from alltrace.trace.intervals import gaps, merge
+
         starts, ends = _times_named(piece, "ranges", names)
         least_ns = max(_LEAST_NS, int(np.median(ends - starts)))
         apart = gaps(merge(starts, ends))
@@ -121,7 +123,7 @@ def _off_between_steps(piece: Piece) -> Iterator[tuple[int, int, int]]:
 def _off_between_calls(piece: Piece) -> Iterator[tuple[int, int, int]]:
     """The times between the program's calls to stop the profiler and to start it, likewise."""
     names = piece.named("api", _SWITCH)
-    stop = [i for i, name in names.items() if _OFF.match(name)]
+    stop = [i for i, name in names.items() if _OFF in name]
     if stop:
         _, stopped = _times_named(piece, "api", stop)
         started, _ = _times_named(piece, "api", names.keys() - stop)

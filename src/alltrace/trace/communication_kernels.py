@@ -27,13 +27,13 @@ class KernelRule(NamedTuple):
 
 
 COMMUNICATION_KERNELS: tuple[KernelRule, ...] = (
-    KernelRule(r"^(void )?nccl(Dev)?Kernel_?(_|)?(SendRecv|Send|Recv)", P2P, "NVIDIA/nccl src/device/generate.py"),
-    KernelRule(r"^(void )?nccl(Dev)?Kernel", COLLECTIVE, "NVIDIA/nccl src/device/generate.py"),
+    KernelRule(r"^(void |_Z\d+)?nccl(Dev)?Kernel_?(_|)?(SendRecv|Send|Recv)", P2P, "NVIDIA/nccl src/device/generate.py"),
+    KernelRule(r"^(void |_Z\d+)?nccl(Dev)?Kernel", COLLECTIVE, "NVIDIA/nccl src/device/generate.py"),
     # kernels on symmetric memory: 2.27 named them ncclSymDevKernel, later versions ncclSymkDevKernel
-    KernelRule(r"^(void )?ncclSymk?DevKernel", COLLECTIVE, "NVIDIA/nccl src/device/symmetric/generate.py"),
+    KernelRule(r"^(void |_Z\d+)?ncclSymk?DevKernel", COLLECTIVE, "NVIDIA/nccl src/device/symmetric/generate.py"),
     KernelRule(r"^(void )?nccl[A-Z]\w*(RING|TREE|COLLNET|NVLS|Ring|Tree|CollNet|Nvls)", COLLECTIVE, "NVIDIA/nccl before 2.9"),
     KernelRule(r"oneRankReduce|onerankreduce", COLLECTIVE, "NVIDIA/nccl src/device/onerank.cu"),
-    KernelRule(r"^(void )?rccl\w*Kernel", COLLECTIVE, "ROCm/rccl src/device/generate.py"),
+    KernelRule(r"^(void |_Z\d+)?rccl\w*Kernel", COLLECTIVE, "ROCm/rccl src/device/generate.py"),
     KernelRule(r"^(void )?mscclKernel|^(void )?msccl(pp)?::", COLLECTIVE, "ROCm/rccl src/include/msccl/msccl_kernel.h"),
     KernelRule(r"nvshmem\w*(put|get|p2p|signal|wait|rma)", P2P, "NVIDIA/nvshmem src/host/proxy, src/host/stream"),
     KernelRule(r"nvshmem", COLLECTIVE, "NVIDIA/nvshmem src/host/coll"),

@@ -39,7 +39,8 @@ FAMILIES: tuple[tuple[str, str], ...] = (
     (ELEMENTWISE, r"elementwise_kernel|CatArrayBatchedCopy|fused_dropout_kernel|vectorized_gather_kernel|index_elementwise"),
     (
         REDUCTION,
-        r"at::native::(?:\S*::)?(?:reduce_kernel|\w*(?:layer|batch|group|rms)_?norm\w*|GammaBeta\w*|RowwiseMoments\w*)|"
+        r"at::native::(?:(?:\(anonymous namespace\)|\S*)::)?"
+        r"(?:reduce_kernel|\w*(?:layer|batch|group|rms)_?norm\w*|GammaBeta\w*|RowwiseMoments\w*)|"
         r"MIOpenBatchNorm|cudnn::bn_|(?:aiter|vllm|flashinfer)::(?:\w+::)*\w*(?:rms|layer)_?norm|(?i:(?:rms|layer)norm2d)|^_?(?:rms|layer)_?norm|"
         r"(?:max|avg|average|adaptive)_?pool|^_topk_forward|topk_softmax|moe_sum|_moe_reduce|^reduce_segments|^_finalize_matmul",
     ),
@@ -47,7 +48,7 @@ FAMILIES: tuple[tuple[str, str], ...] = (
     (
         GEMM,
         r"(?<!fb)gemm|gemv|nvjet|Cijk_|^triton_(?:mm|bmm|tem_fused\w*_mm)|Gemm|matmul_ogs|_matmul_kernel|^_?matmul_|"
-        r"^bmm_|fused_moe_kernel|\bfmoe_|aiter(?:::|\d+)fmoe|moe_stage[12]",
+        r"^bmm_|wvSplitKQ?_|fused_moe_kernel|\bfmoe_|aiter(?:::|\d+)fmoe|moe_stage[12]",
     ),
     (
         ELEMENTWISE,

@@ -51,8 +51,8 @@ _COMPUTE_WORDS = """
 
 BUILT_IN: tuple[KernelRule, ...] = (
     *COMMUNICATION_KERNELS,
-    *(KernelRule(pattern, COMPUTE) for _family, pattern in FAMILIES),
     KernelRule("(?i)" + "|".join(_COMPUTE_WORDS.split()), COMPUTE),
+    *(KernelRule(pattern, COMPUTE) for _family, pattern in FAMILIES),
 )
 
 

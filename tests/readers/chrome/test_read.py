@@ -29,6 +29,8 @@ SAME = {  # the questions whose answers are the same from a run and from its tra
     # samples of metrics are not in a trace: they say how far a GPU's clock fell, and show that the host's ranks began earlier
     "ddp-slow-rank": "kernels breakdown overlap collectives steps stragglers gaps critical-path whatif launches operators idle",
     "host": "kernels breakdown overlap collectives steps diagnose stragglers critical-path launches operators idle",
+    # nor are samples of metrics, which are evidence of findings, and records of rank 0 are missing, so that nothing is replayed
+    "sharded-slow-host": "kernels breakdown overlap collectives steps gaps launches operators idle",
     # how MPI's communicators are connected with hosts is not in it, so that its confidence differs
     "mpi": "kernels breakdown overlap collectives gaps critical-path launches operators idle",
 }
@@ -63,6 +65,17 @@ def test_a_trace_answers_as_its_run(tmp_path, name):
         ]
         assert answers[0] == answers[1], question
     assert any("read back" in note for note in again.recipe("kernels").notes)
+
+
+def test_a_trace_has_the_findings_of_its_run_but_for_what_the_profiler_said(tmp_path):
+    """That events were dropped is a message of the profiler about a rank: a trace for viewers has events alone."""
+    run = opened("sharded-slow-host", tmp_path / "copy")
+    again = alltrace.open(traced(run, tmp_path / "out.json.gz"), cache_dir=tmp_path / "cache")
+    columns = ("kind", "severity", "lost_ns", "ranks", "hosts", "where", "confidence")
+    findings, those_again = ([[row[c] for c in columns] for row in r.recipe("diagnose").to_pylist()] for r in (run, again))
+    left_out = [f for f in findings if f not in those_again]
+    assert left_out == [["capture-fault", "medium", 0, [0], ["node001"], "dropped events", 1.0]]
+    assert [f for f in findings if f in those_again] == those_again
 
 
 LOST = {

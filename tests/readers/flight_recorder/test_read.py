@@ -16,7 +16,7 @@ from tests.thorough import cases
 from tests.together import together
 
 from alltrace.readers.flight_recorder.read import read_recording
-from alltrace.readers.plain_pickle import PickleRefusedError, decode
+from alltrace.readers.plain_pickle import PickleRefusedError, decode, decode_first
 from alltrace.recipes.logs.flight_recorder import answer
 from alltrace.trace.errors import InputError
 
@@ -91,6 +91,30 @@ def test_damaged_pickles_are_refused_in_a_sentence():
             decode(bytes(broken))
         except PickleRefusedError:
             continue
+
+
+@together("protocol", range(6))
+@together("behind", [b"\0\0", b"\n", b"", pickle.dumps(1), b"x"])
+def test_what_follows_a_pickle_is_not_passed_over(protocol, behind):
+    pickled = pickle.dumps(PLAIN, protocol)
+    assert decode_first(pickled + behind) == (PLAIN, len(pickled))
+    if behind.strip(b"\0\n"):
+        with pytest.raises(PickleRefusedError, match=f"^more follows the end of its pickle at byte {len(pickled)}$"):
+            decode(pickled + behind)
+    else:
+        assert decode(pickled + behind) == PLAIN
+
+
+@pytest.mark.parametrize("write", [pickle.dumps, lambda content: json.dumps(content).encode() + b"\n"], ids=["pickle", "json"])
+def test_a_second_dump_in_a_file_is_said(tmp_path, write):
+    path = tmp_path / "nccl_trace_rank_3"
+    path.write_bytes(write(dump([entry(1), entry(2)])) + write(dump([entry(9)])))
+    recording = read_recording(str(path))
+    assert ([e.sequence for e in recording.entries], recording.damage) == ([1, 2], None)
+    note = f"{path}: the file goes on after the end of its first dump; what follows is not read"
+    assert note in answer([recording], "hangs").notes
+    path.write_bytes(write(dump([entry(1), entry(2)])) + b"\0\0\n")
+    assert read_recording(str(path)).goes_on is None
 
 
 def test_a_self_containing_list_ends():

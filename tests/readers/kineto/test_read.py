@@ -572,6 +572,7 @@ def merged(label, count=12):
     ("events", "shown"),
     [
         (merged(lambda rank: 1000 + rank), "2 processes .process 1000, process 1001."),
+        (merged(lambda rank: f"[host{rank}] 1000"), r"2 processes .process \[host0\] 1000, process \[host1\] 1000."),
         ([*merged(lambda rank: f"rank{rank} 17"), *merged(lambda _: 5)], "2 processes .rank 0, rank 1."),
         ([*merged(lambda rank: f"rank{rank} 17"), gpu("kernel", "k", 1_000_000, 3, 5)], "2 processes .rank 0, rank 1."),
     ],

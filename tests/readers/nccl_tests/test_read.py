@@ -127,6 +127,9 @@ def test_json(tmp_path):
     }
     found = read(tmp_path, json.dumps(data))
     assert (found.runs[0].program, found.runs[0].rows[0].out_of_place.busbw) == ("all_gather", 1.5)
+    again = {**data, "config": {"test": "all_reduce_perf"}}
+    runs = read(tmp_path, json.dumps(data) + "\n" + json.dumps(again)).runs
+    assert [(run.number, run.program, len(run.rows)) for run in runs] == [(0, "all_gather", 1), (1, "all_reduce", 1)]
     with pytest.raises(InputError, match="its JSON is not from nccl-tests"):
         read(tmp_path, '{"results": [{"out_of_place": 5}]}')
 
@@ -199,6 +202,53 @@ def test_tables_in_other_forms(tmp_path, gap, comma, quote, first, prefix):
     text = "".join(prefix + gap.join(f"{quote}{cell}{quote}".replace(".", comma) for cell in line) + "\n" for line in lines)
     (run,) = read(tmp_path, text).runs
     assert values(run) == WANTED
+
+
+MARKDOWN = (
+    "| size | count | type | redop | root | time | algbw | busbw | #wrong |\n|---:|---|:-:|---|---|---|---|---|---|\n"
+    "| 1048576 | 262144 | float | sum | -1 | 1050.00 | 20.97 | 31.5 | 0 |\n"
+)
+SPACES = "# size count type redop root time algbw busbw #wrong\n 1048576 262144 float sum -1 1050.00 20.97 31.5 0\n"
+QUOTED = 'size,count,type,redop,root,time,algbw,busbw,#wrong\n"1,048,576","262,144",float,sum,-1,"1,050.00",20.97,31.5,0\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# Results\n\n" + MARKDOWN,
+        "".join(f"{line.strip('| ')}\n" for line in MARKDOWN.splitlines()),
+        MARKDOWN.replace("| 1048576 | 262144", "| 1.048.576 | 262.144").replace(
+            "1050.00 | 20.97 | 31.5", "1.050,00 | 20,97 | 31,5"
+        ),
+        MARKDOWN.replace("| 1048576", "0: | 1048576"),
+        SPACES,
+        SPACES.upper().replace("FLOAT SUM", "float sum"),
+        SPACES.replace("size count", "Size Count").replace("time algbw busbw", "Time AlgBw BusBw"),
+        SPACES.replace("1050.00", "1,050.00"),
+        SPACES.replace("1048576 262144", "1,048,576 262,144"),
+        SPACES.replace("1050.00 20.97 31.5", "1.050,00 20,97 31,5"),
+        SPACES.replace("1048576 262144", "1.048.576 262.144").replace("1050.00 20.97 31.5", "1.050 20,97 31,5"),
+        SPACES.replace("1050.00 20.97 31.5", "1050,000 20,970 31,500"),
+        SPACES.replace("1050.00 20.97 31.5", "1050.000 20.970 31.500"),
+        QUOTED,
+        QUOTED.replace(",", ";")
+        .replace('"1;048;576";"262;144"', "1.048.576;262.144")
+        .replace('"1;050.00";20.97;31.5', "1.050,00;20,97;31,5"),
+    ],
+)
+def test_tables_in_markdown_capitals_and_with_signs_between_thousands(tmp_path, text):
+    found = read(tmp_path, text)
+    (row,) = found.runs[0].rows
+    assert (row.size, row.count, row.root, found.not_understood) == (1048576, 262144, -1, 0)
+    assert (row.out_of_place.time_us, row.out_of_place.algbw, row.out_of_place.busbw) == (1050, 20.97, 31.5)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "time"), [("1.050 20.970 31.500", 1.05), ("1,050 20,970 31,500", 1.05), ("0,123 20,970 31,500", 0.123)]
+)
+def test_three_digits_behind_every_sign_are_decimals(tmp_path, numbers, time):
+    (row,) = read(tmp_path, SPACES.replace("1050.00 20.97 31.5", numbers)).runs[0].rows
+    assert (row.out_of_place.time_us, row.out_of_place.algbw, row.out_of_place.busbw) == (time, 20.97, 31.5)
 
 
 def test_halves_are_in_the_order_of_the_header(tmp_path):

@@ -216,3 +216,15 @@ def test_values_of_another_form_leave_out_their_row_or_themselves(tmp_path):
             rows = rows_of(written(tmp_path / "x.json", content), "kernels")
             assert rows[-1]["end"] - rows[-1]["start"] == 100
             rows_of(tmp_path / "x.json", "api")
+
+
+@pytest.mark.parametrize("between", ["", "\n", " \n\0"])
+def test_documents_one_behind_the_other_are_all_read(tmp_path, between):
+    path = written(tmp_path / "results.json", document(77), document(78))
+    together = [(p.pid, p.gpu) for p in report_of(path).processes]
+    texts = [json.dumps({"rocprofiler-sdk-tool": [document(pid)]}) for pid in (77, 78)]
+    path.write_text(between.rstrip("\0").join(texts) + between)
+    assert [(p.pid, p.gpu) for p in report_of(path).processes] == together == [(77, True), (78, True)]
+    path.write_text(texts[0] + texts[1][:-9])
+    with pytest.raises(InputError, match="it is damaged or ends early"):
+        report_of(path)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from alltrace.readers.nccl_inspector.records import looks_like
-from alltrace.readers.plain_pickle import PickleDamagedError, PickleRefusedError, decode
+from alltrace.readers.plain_pickle import FILLING, PickleDamagedError, PickleRefusedError, decode_first
 from alltrace.readers.text import TextLog
 from alltrace.trace.errors import InputError
 
@@ -26,6 +26,7 @@ _CLOSE = re.compile(r"\s*\]")
 _DIGITS = re.compile(r"\d{1,9}")
 _NUMBERS = re.compile(r"[\[\], 0-9]{0,500}")
 _FEW = 8
+_GOES_ON = "the file goes on after the end of its first dump; what follows is not read"
 _EXPECTED = "a PyTorch flight recorder dump (pickle or JSON)"
 TYPE_BYTES = {
     "Float": 4,
@@ -85,6 +86,7 @@ class Recording:
     progress: dict[str, tuple[int, int]] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)  # the operations
     unread: int = 0  # entries that are not understood
+    goes_on: str | None = None  # what is said of a file in which more follows the first dump, or None
     damage: str | None = None  # what is wrong with the rest of a file that is damaged or ends early, or None
 
 
@@ -104,30 +106,30 @@ def read_recording(path: str, advance: Callable[[int], None] = lambda _n: None, 
             advance(len(block))
         damage = log.damage
     data = b"".join(pieces)
-    if not data.strip(b"\0 \r\n\t"):
+    if not data.strip(FILLING):
         raise InputError(path, found="it is empty" if not data else "it holds only zeros", expected=_EXPECTED)
     if data[:1] == b"\x80" or (data[:1] in (b"(", b"}") and data[-1:] == b"."):
-        root, its_damage = _pickled(path, data)
+        root, end, its_damage = _pickled(path, data)
     elif data.lstrip()[:1] == b"{":
         if looks_like(data[:_HEAD_BYTES]):
             advice = "run `alltrace logs inspector` on it"
             raise InputError(path, found="it is an NCCL Inspector file", expected=_EXPECTED, advice=advice)
-        root, its_damage = _json(data)
+        root, end, its_damage = _json(data)
     else:
         raise InputError(path, found="it is neither a pickle nor JSON", expected=_EXPECTED)
     damage = damage or its_damage
     if not isinstance(root, dict) or not isinstance(root.get("entries"), list):
         problem = f"{damage}, before its first operation" if damage else "it has no list of entries"
         raise InputError(path, found=problem, expected=_EXPECTED)
-    return _recorder(path, root, damage, last)
+    return _recorder(path, root, damage, last, _GOES_ON if data[end:].strip(FILLING) else None)
 
 
-def _pickled(path: str, data: bytes) -> tuple[Any, str | None]:
-    """What the pickle holds, and what is wrong with its rest."""
+def _pickled(path: str, data: bytes) -> tuple[Any, int, str | None]:
+    """What the pickle holds, where it ends, and what is wrong with its rest."""
     try:
-        return decode(data), None
+        return *decode_first(data), None
     except PickleDamagedError as error:
-        return error.before, str(error)
+        return error.before, len(data), str(error)
     except PickleRefusedError as error:
         raise InputError(
             path,
@@ -137,14 +139,15 @@ def _pickled(path: str, data: bytes) -> tuple[Any, str | None]:
         ) from error
 
 
-def _json(data: bytes) -> tuple[Any, str | None]:
-    """What the JSON holds, and what is wrong with its rest: of text that ends early, the members and entries before that."""
+def _json(data: bytes) -> tuple[Any, int, str | None]:
+    """What the JSON holds, where it ends, and what is wrong with its rest: of text that ends early, what comes before that."""
     text = data.decode("utf-8", "replace")
+    decode_at = json.JSONDecoder().raw_decode
     try:
-        return json.loads(text), None
+        value, end = decode_at(text, text.index("{"))
+        return value, len(data) - len(text[end:].encode()), None
     except (ValueError, RecursionError):
         pass
-    decode_at = json.JSONDecoder().raw_decode
     root: dict[str, Any] = {}
     at = text.index("{") + 1
     try:
@@ -164,14 +167,14 @@ def _json(data: bytes) -> tuple[Any, str | None]:
             at = closing.end()
     except (ValueError, RecursionError):
         pass
-    return root, f"its JSON is damaged or ends early after character {at}"
+    return root, len(data), f"its JSON is damaged or ends early after character {at}"
 
 
-def _recorder(path: str, root: dict[str, Any], damage: str | None, last: int | None) -> Recording:
+def _recorder(path: str, root: dict[str, Any], damage: str | None, last: int | None, goes_on: str | None) -> Recording:
     rank = root.get("rank")
     if not _is_rank(rank):
         rank = rank_in_name(path) or 0
-    recording = Recording(path, _text(root.get("version", "")), (rank,), damage=damage)
+    recording = Recording(path, _text(root.get("version", "")), (rank,), goes_on=goes_on, damage=damage)
     groups = root.get("pg_config")
     for name, config in groups.items() if isinstance(groups, dict) else ():
         if isinstance(config, dict):

@@ -12,6 +12,7 @@ import pyarrow as pa
 from alltrace.core.kineto import NOTHING
 from alltrace.readers.kineto.events import Block
 from alltrace.readers.kineto.names import Names
+from alltrace.trace.distinct import distinct
 from alltrace.trace.schema import TABLES
 
 _MOST_ORDINALS = 1 << 20
@@ -97,10 +98,10 @@ def _metadata(name: str) -> int:
 
 
 def _rows(numbered: dict[int, int], free: Iterator[int], values: Any, missing: Any) -> Any:
-    kinds, places = np.unique(values, return_inverse=True)
+    kinds, places = distinct(values)
     seen = set(values[~missing].tolist()) if missing.any() else None
     rows = [_row(numbered, v, free) if seen is None or v in seen else 0 for v in kinds.tolist()]
-    return np.array(rows, np.int32)[places.ravel()]
+    return np.array(rows, np.int32)[places]
 
 
 def _row(numbered: dict[int, int], value: int, free: Iterator[int]) -> int:

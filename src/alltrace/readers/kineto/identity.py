@@ -60,12 +60,14 @@ class Facts:
         group_ranks: Ranks in the group of all ranks that communication calls state, by how often.
         zero_ns: What the trace's clock shows at time 0 of the report: a whole second, not after the first event read.
         first_ns: What it shows at the first event of the file that has a time.
+        last_ns: What it shows when all but a hundredth of the last events read have begun.
         whole: Whether the trace ends as it should.
         events: Events read.
         correlated: Kernels with a correlation.
         external: Kernels without one, but with the id of the call that launched them.
         gpu_pids: Process ids of events on a GPU, by how often.
         labels: For process ids of a trace that may be merged the rank that their events name, such as `rank 3` or `TP00-DP01`.
+        called: What such processes are called.
         own_pids: For such ids the one that the process had itself; `NOTHING` if it is not a number.
     """
 
@@ -76,12 +78,14 @@ class Facts:
     group_ranks: Counter[int] = field(default_factory=Counter)
     zero_ns: int = 0
     first_ns: int | None = None
+    last_ns: int | None = None
     whole: bool = False
     events: int = 0
     correlated: int = 0
     external: int = 0
     gpu_pids: Counter[int] = field(default_factory=Counter)
     labels: dict[int, str] = field(default_factory=dict)
+    called: dict[int, str] = field(default_factory=dict)
     own_pids: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -233,8 +237,12 @@ def _take(facts: Facts, reader: Scanner, *, first: bool) -> None:
         stated = block["rank"][known.classes("all", lambda text: int(text in _ALL_RANKS), block["group"]) == 1]
         facts.group_ranks.update(stated[stated >= 0].tolist())
         times = block["ts"][(block["ts"] != NOTHING) & (role != categories.OTHER)]
+        times = times[times > 0] if (times > 0).any() else times  # events that lost their time have 0, or 0 less the base
+        if len(times):
+            most = len(times) * 99 // 100
+            last_ns = int(np.partition(times, most)[most])
+            facts.last_ns = last_ns if facts.last_ns is None else max(facts.last_ns, last_ns)
         if first and len(times):
-            times = times[times > 0] if (times > 0).any() else times  # events that lost their time have 0, or 0 less the base
             facts.zero_ns = int(times.min()) // _SECOND_NS * _SECOND_NS
             facts.first_ns = int(times[0])
             first = False
@@ -248,13 +256,14 @@ def is_of_capture(path: Path) -> bool:
 
 def _note_labels(facts: Facts, block: Block, known: Names) -> None:
     """Take the ranks that events name: in a text as process id, in the name of their process, or as an argument."""
-    pids, labels = block["pid"], block["label"]
-    named = (known.classes("process_name", lambda text: int(text == "process_name"), block["name"]) == 1) & (labels != NOTHING)
-    called = {pid: known.text(label) for pid, label in zip(pids[named].tolist(), labels[named].tolist(), strict=True)}
+    pids = block["pid"]
+    with_label = (block["label"] != NOTHING) & (block["name"] != NOTHING)
+    labelled = (block[f][with_label].tolist() for f in ("name", "pid", "label"))
+    called = {pid: known.text(label) for name, pid, label in zip(*labelled, strict=True) if known.text(name) == "process_name"}
     for pid in np.unique(pids[(pids <= IDENTITIES) & (pids != NOTHING)]).tolist():
         text = known.text(IDENTITIES - pid)
         behind = _PROCESS_BEHIND.search(text)
-        facts.own_pids[pid] = int(behind[1]) if behind else NOTHING
+        facts.own_pids[pid], facts.called[pid] = int(behind[1]) if behind else NOTHING, text
         called[pid] = text[: behind.start()] if behind and _RANKED.search(text[: behind.start()]) else text
     facts.labels |= {pid: label for pid, text in called.items() if (label := _rank_named(text))}
     merged = block["merged_pid"] != NOTHING
@@ -282,7 +291,9 @@ def processes_of(path: Path, facts: Facts) -> list[Process]:
     if working <= facts.labels.keys():
         labels = {facts.labels[pid] for pid in working}
         return [_labelled(facts, label) for label in sorted(labels, key=lambda label: [int(n) for n in re.findall(r"\d+", label)])]
-    named = sorted(set(facts.labels.values())) or [f"process {pid}" for pid in sorted(facts.launching)]
+    named = sorted(set(facts.labels.values())) or [
+        f"process {facts.called.get(pid, pid)}" for pid in sorted(facts.launching, key=abs)
+    ]
     shown = ", ".join(map(printable, named[:_LABELS_SHOWN])) + (", ..." if len(named) > _LABELS_SHOWN else "")
     raise InputError(
         path,
@@ -341,6 +352,7 @@ def report_of(path: Path, facts: Facts) -> Report:
         host=host,
         utc_ns=utc_ns if absolute else None,
         start_ns=None if facts.first_ns is None else facts.first_ns - facts.zero_ns,
+        last_ns=None if facts.last_ns is None else facts.last_ns - facts.zero_ns,
         processes=tuple(
             ReportProcess(
                 process=number,

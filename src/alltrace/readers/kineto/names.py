@@ -53,10 +53,10 @@ class Names:
             self._used = np.concatenate((self._used, np.zeros(fresh, np.bool_)))
         missing = codes == NOTHING
         known = codes[~missing] if missing.any() else codes
-        new = np.unique(known[~self._used[known]])
-        for code in new.tolist():
+        before = self._used.copy()
+        self._used[known] = True
+        for code in np.flatnonzero(self._used & ~before).tolist():
             self._ids[code] = name_id(self.text(code))
-        self._used[new] = True
         values = np.zeros(len(codes), np.int64)
         values[~missing] = self._ids[known]
         return pa.array(values, mask=missing if missing.any() else None)
@@ -87,7 +87,9 @@ class Names:
             known = self._words[about] = np.concatenate((old, unasked))
             known[-1] = otherwise
         places = np.where(codes == NOTHING, len(known) - 1, codes)
-        for code in np.unique(places[known[places] == -1]).tolist():
+        wanted = np.zeros(len(known), np.bool_)
+        wanted[places] = True
+        for code in np.flatnonzero(wanted & (known == -1)).tolist():
             known[code] = ask(self.text(code))
         return known[places]
 

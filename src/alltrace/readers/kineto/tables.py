@@ -13,6 +13,7 @@ from alltrace.core.kineto import NOTHING
 from alltrace.readers.kineto import categories, names
 from alltrace.readers.kineto.entities import Entities
 from alltrace.readers.kineto.events import Block
+from alltrace.trace.distinct import distinct_rows
 
 _VALUED = ("conv", "attention", "attn")
 """Parts of names of operators for which arguments other than tensors are kept: strides, groups, whether a mask is causal."""
@@ -232,12 +233,12 @@ class Tables:
 
     def _payload(self, events: Picked) -> Any:
         """What operators were called with, as JSON: shapes, types, strides of inputs, other arguments of some, module and stack."""
-        given = np.stack([events[field] for field, _, _ in _PAYLOAD])
-        if (given == NOTHING).all():
+        given = [events[field] for field, _, _ in _PAYLOAD]
+        if all((values == NOTHING).all() for values in given):
             return pa.nulls(events.count, pa.string())
         valued = self._names.classes("valued", lambda t: int(any(w in t for w in _VALUED)), events["name"]) == 1
         given[2] = np.where(valued, given[2], NOTHING)
-        kinds, places = np.unique(given, axis=1, return_inverse=True)
+        kinds, places = distinct_rows(*given)
         texts: list[str | None] = []
         for kind in kinds.T.tolist():
             key = tuple(kind)
@@ -246,7 +247,7 @@ class Tables:
                 written = ", ".join(m for m in members if m)
                 self._payloads[key] = f"{{{written}}}" if written else None
             texts.append(self._payloads[key])
-        return pa.array(texts, pa.string()).take(pa.array(places.ravel()))
+        return pa.array(texts, pa.string()).take(pa.array(places))
 
     def _member(self, _field: str, name: str, quoted: bool, code: int) -> str:
         """One member of a payload; empty if the event has none."""

@@ -50,7 +50,11 @@ class InspectorReader:
             ("records that NCCL Inspector's buffers lost", lost),
             ("operations without times, left out", untimed),
             ("lines that are not records, left out", file.unread),
+            ("records of other processes than the first of the file, left out", file.mixed),
         )
+        warnings = [ReportWarning(text, (_TABLE,), number) for text, number in counts if number]
+        if file.damage:
+            warnings.append(ReportWarning(file.damage, (_TABLE,)))
         self.report = Report(
             path=str(path),
             format="nccl-inspector",
@@ -61,7 +65,7 @@ class InspectorReader:
             processes=(process,),
             world_size=world.size or None,
             tables=(_TABLE,),
-            warnings=tuple(ReportWarning(text, (_TABLE,), number) for text, number in counts if number),
+            warnings=tuple(warnings),
         )
 
     def stream(self, tables: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -6,7 +6,7 @@ src/common.cu, from 2.0 to 2.19.
 
 from __future__ import annotations
 
-import json
+import csv
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -14,11 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from alltrace.readers.text import TextLog
+from alltrace.readers.text import TextLog, json_documents
 
 _UNIT = re.compile(rb"\s*\([^)\n]*\)")
-_HEADER = re.compile(rb"(?:^|[\s#\"\xbf])(size\"?(?P<gap>[\s,;\"]+)count\b[^\n]*?\b(?:cpu)?time[\s,;\"]+algbw[\s,;\"]+busbw.*)")
-_PLACES = re.compile(rb"(?P<out>out-of-place)(?:\s+in-place)?\s*$|in-place(?:\s+out-of-place)?\s*$")
+_HEADER = re.compile(
+    rb"(?:^|[\s#\"\xbf|])(size\"?(?P<gap>[\s,;|\"]+)count\b[^\n]*?\b(?:cpu)?time[\s,;|\"]+algbw[\s,;|\"]+busbw.*)", re.IGNORECASE
+)
+_PLACES = re.compile(rb"(?P<out>out-of-place)(?:\s+in-place)?\s*$|in-place(?:\s+out-of-place)?\s*$", re.IGNORECASE)
 _START = re.compile(
     rb"#\s*(?:nccl-tests version (?P<version>\S+)|Collective test starting: (?P<program>\w+)|nThread \d+ (?P<options>nGpus .*))"
 )
@@ -44,7 +46,15 @@ _LAUNCHER_FAILURE = re.compile(
 )
 _WHOLE = re.compile(r"[0-9]{1,18}")
 _NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_DECIMAL_COMMA = re.compile(r"(-?[0-9]+),([0-9]+)(?=$|[eE])")
+_DECIMALS = {
+    sign: re.compile(
+        rf"-?(?:(?:0|[0-9]{{4,}})[{sign}][0-9]+|[0-9{other}]+[{sign}](?:[0-9]{{1,2}}|[0-9]{{4,}}))(?:[eE][+-]?[0-9]+)?"
+    )
+    for sign, other in (".,", ",.")
+}
+"""A number with such a decimal sign; three digits behind a sign may be thousands."""
+_GROUPED = {sign: re.compile(rf"-?[1-9][0-9]{{0,2}}(?:[{sign}][0-9]{{3}})+(?:[{other}][0-9]+)?") for sign, other in (".,", ",.")}
+"""A number with such a sign between thousands."""
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _MOST_SAMPLES = 50
 _MOST_FAILURES = 1000
@@ -122,9 +132,10 @@ def read_tests(path: str, advance: Callable[[int], None] = lambda _n: None) -> T
     """
     with TextLog(Path(path)) as log:
         reading = _Reading(path)
-        for block, _whole in log.blocks():
+        blocks = log.blocks()
+        for block, _whole in blocks:
             if reading.file.lines == 0 and block.lstrip()[:1] == b"{" and b'"out_of_place"' in block:
-                rest = b"".join([block, *(b for b, _w in log.blocks())])
+                rest = b"".join([block, *(b for b, _w in blocks)])
                 return _from_json(path, rest)
             for line in block.splitlines():
                 reading.line(line)
@@ -218,8 +229,8 @@ class _Reading:
 
     def _header(self, text: bytes, gap: bytes) -> None:
         run = self._run(new=bool(self.file.runs) and bool(self.file.runs[-1].rows))
-        self._gap = next((sign for sign in ",;" if sign.encode() in gap), None)
-        self._columns = [name.strip(' "#') for name in text.decode("utf-8", "replace").split(self._gap)]
+        self._gap = next((sign for sign in "|,;" if sign.encode() in gap), None)
+        self._columns = [name.strip(' "#') for name in text.decode("utf-8", "replace").lower().rstrip("| \r").split(self._gap)]
         run.cpu_time = "cputime" in self._columns
         self._open = False
         self._heads += 1
@@ -285,11 +296,12 @@ class _Reading:
         return False
 
     def _row(self, text: str, number: int) -> None:
-        words = [word.strip(' "') for word in text.split(self._gap)]
+        quoted = self._gap is not None and '"' in text
+        cells = next(csv.reader([text], delimiter=self._gap or " ")) if quoted else text.rstrip("| \r").split(self._gap)
+        words = [word.strip(' "') for word in cells]
         if self._gap is not None:
             words[:1] = words[0].replace('"', " ").split()
-        if self._gap != ",":
-            words = [_DECIMAL_COMMA.sub(r"\1.\2", word) for word in words]
+        words = _with_points(words)
         # a launcher's prefix is one or two words before the size
         for skip in range(min(4, len(words))):
             row = _row_of(words[skip:], self._columns, number, in_place_first=self._in_place_first)
@@ -303,6 +315,18 @@ class _Reading:
                 self.file.samples.append((number, text[:300]))
         else:
             self.file.foreign += 1
+
+
+def _with_points(words: list[str]) -> list[str]:
+    """The words of a row, numbers among them with a decimal point and no sign between thousands."""
+    signs = [
+        *(sign for sign in ".," if any(_DECIMALS[sign].fullmatch(w) for w in words)),
+        *(other for sign, other in (",.", ".,") if any(w.count(sign) > 1 and _GROUPED[sign].fullmatch(w) for w in words)),
+        "," if any("," in w for w in words) else ".",
+    ]
+    decimal, other = signs[0], "," if signs[0] == "." else "."
+    plain = [w.replace(other, "") if _GROUPED[other].fullmatch(w) else w for w in words]
+    return [w.replace(",", ".") if decimal == "," and _NUMBER.fullmatch(w.replace(",", ".", 1)) else w for w in plain]
 
 
 def _row_of(words: list[str], columns: list[str], line: int, *, in_place_first: bool) -> Row | None:
@@ -350,45 +374,51 @@ def _word(value: bytes | None) -> str | None:
 
 
 def _from_json(path: str, data: bytes) -> TestsFile:
-    from alltrace.trace.errors import InputError, path_text
+    from alltrace.trace.errors import InputError
 
     try:
-        root: Any = json.loads(data)
-        run = TestRun(path, 0, program=_program_of(_text(root.get("config", {}).get("test", "")) or path_text(Path(path).name)))
-        run.version = None if (version := root.get("nccl_tests_version")) is None else _text(version)
-        for n, device in enumerate(root.get("devices") or []):
-            run.ranks.append(
-                (
-                    _whole(device.get("rank", n)),
-                    _whole(device.get("group", 0)),
-                    _text(device.get("host", "")),
-                    n,
-                    _text(device.get("name", "")),
-                )
-            )
-        for n, row in enumerate(root["results"]):
-            halves = [
-                None if (h := row.get(place)) is None else Half(float(h["time"]), float(h["alg_bw"]), float(h["bus_bw"]), _wrong(h))
-                for place in ("out_of_place", "in_place")
-            ]
-            root_rank = row.get("root")
-            run.rows.append(
-                Row(
-                    _whole(row["size"]),
-                    _whole(row.get("count", 0)),
-                    _text(row.get("type", "")),
-                    None if (redop := row.get("redop")) is None else _text(redop),
-                    None if root_rank is None else _whole(root_rank),
-                    halves[0],
-                    halves[1],
-                    n,
-                )
-            )
+        runs = [_json_run(path, number, root) for number, root in enumerate(json_documents(data))]
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise InputError(
             path, found=f"its JSON is not from nccl-tests ({error!r})", expected="the file written with option -J"
         ) from error
-    return TestsFile(path, [run], lines=1, table_rows=len(run.rows))
+    return TestsFile(path, runs, lines=1, table_rows=sum(len(run.rows) for run in runs))
+
+
+def _json_run(path: str, number: int, root: Any) -> TestRun:
+    from alltrace.trace.errors import path_text
+
+    run = TestRun(path, number, program=_program_of(_text(root.get("config", {}).get("test", "")) or path_text(Path(path).name)))
+    run.version = None if (version := root.get("nccl_tests_version")) is None else _text(version)
+    for n, device in enumerate(root.get("devices") or []):
+        run.ranks.append(
+            (
+                _whole(device.get("rank", n)),
+                _whole(device.get("group", 0)),
+                _text(device.get("host", "")),
+                n,
+                _text(device.get("name", "")),
+            )
+        )
+    for n, row in enumerate(root["results"]):
+        halves = [
+            None if (h := row.get(place)) is None else Half(float(h["time"]), float(h["alg_bw"]), float(h["bus_bw"]), _wrong(h))
+            for place in ("out_of_place", "in_place")
+        ]
+        root_rank = row.get("root")
+        run.rows.append(
+            Row(
+                _whole(row["size"]),
+                _whole(row.get("count", 0)),
+                _text(row.get("type", "")),
+                None if (redop := row.get("redop")) is None else _text(redop),
+                None if root_rank is None else _whole(root_rank),
+                halves[0],
+                halves[1],
+                n,
+            )
+        )
+    return run
 
 
 def _whole(value: Any) -> int:

@@ -192,10 +192,10 @@ def without_payloads(source: RawSource, *, exported: bool) -> str:
     about = metadata(source)
     lacking = "NCCL's ranges have no payload, which names sizes and communicators"
     if all(about.get(f"EXPORT_PARAM_INCLUDE_{what}") == "true" for what in ("BLOBS", "JSON")):
-        return f"{lacking}: neither NCCL nor the profiler recorded it; NCCL's logs have both (import --nccl-log)"
+        return f"{lacking}: neither NCCL nor the profiler recorded it; NCCL's logs have both (import --nccl-log); such ranges"
     if exported:
-        return f"{lacking}: the nsys used here cannot export it; set ALLTRACE_NSYS to a newer one"
-    return f"{lacking}: nsys leaves it out by default; import the .nsys-rep itself, or export it again with `{EXPORT}`"
+        return f"{lacking}: the nsys used here cannot export it; set ALLTRACE_NSYS to a newer one; such ranges"
+    return f"{lacking}: nsys leaves it out by default; import the .nsys-rep itself, or export it again with `{EXPORT}`; such ranges"
 
 
 def warnings(source: RawSource, tables: Iterable[str], schema_version: str | None) -> tuple[ReportWarning, ...]:

@@ -167,7 +167,7 @@ class NsysReader:
 
 def _session_start(source: RawSource, column: str) -> int | None:
     start = next((whole(value) for (value,) in small_rows(source, "TARGET_INFO_SESSION_START_TIME", column)), None)
-    return start if start is not None and 0 <= start < _LATEST_NS else None
+    return start if start is not None and 0 < start < _LATEST_NS else None
 
 
 def _is_event_table(table: str) -> bool:

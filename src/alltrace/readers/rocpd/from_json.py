@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from alltrace.readers.text import json_documents
 from alltrace.trace.errors import InputError
 
 KEY = "rocprofiler-sdk-tool"
@@ -44,7 +45,7 @@ _TABLES = {
 
 
 def write_database(source: Path, target: Path) -> None:
-    """Write the content of a document as a database; one set of tables for each of its processes.
+    """Write the content of a document, or of several in one file, as a database; one set of tables for each process.
 
     Raises `InputError`: it is too large, is not JSON, or has no process.
     """
@@ -57,11 +58,11 @@ def write_database(source: Path, target: Path) -> None:
             advice="record with `rocprofv3 --output-format rocpd`",
         )
     try:
-        document = json.loads(source.read_bytes(), strict=False)
+        documents = list(json_documents(source.read_bytes()))
     except (ValueError, RecursionError) as error:
         raise InputError(source, found=f"it is damaged or ends early ({error})", expected=EXPECTED) from error
-    tool = document.get(KEY) if isinstance(document, dict) else None
-    processes = [p for p in (tool if isinstance(tool, list) else [tool]) if isinstance(p, dict)]
+    tools = [document.get(KEY) for document in documents if isinstance(document, dict)]
+    processes = [p for tool in tools for p in (tool if isinstance(tool, list) else [tool]) if isinstance(p, dict)]
     if not processes:
         raise InputError(source, found=f"it has no process in {KEY!r}", expected=EXPECTED)
     with closing(sqlite3.connect(target)) as db, db:

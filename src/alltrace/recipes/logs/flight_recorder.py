@@ -97,6 +97,7 @@ def answer(recordings: Sequence[Any], view: str, captured: Mapping[int, Captured
         for r in recordings[:20]
     ]
     notes += [f"{path_text(r.path)}: {r.damage}; what came before was read" for r in recordings if r.damage]
+    notes += [f"{path_text(r.path)}: {r.goes_on}" for r in recordings if r.goes_on]
     if len(recordings) > 20:
         rest = recordings[20:]
         notes.append(

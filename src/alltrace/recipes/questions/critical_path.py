@@ -78,9 +78,36 @@ def _answer(replay: Replay, members: Any, run: RunFacts, options: Options) -> An
         notes += other_culprit(
             replay, peers_in(replay, run), run, first, "most of the path is on it, which does not make it the culprit"
         )
+    notes += _launches_on_path(replay, pieces)
     columns = _columns(options)
     rows = _segments(replay, pieces, members, run) if options["segments"] else _shares(replay, pieces)
     return Answer.of(rows, columns, tuple(notes))
+
+
+def _launches_on_path(replay: Replay, pieces: Pieces) -> list[str]:
+    """Why the path is the host's although devices compute for most of the time, as `breakdown` says."""
+    import numpy as np
+
+    from alltrace.replay.path import CLASSES
+    from alltrace.replay.rank_graph import COMPUTE
+
+    whole = pieces.makespan_ns
+    if not whole:
+        return []
+    on_path = np.bincount(pieces.kind, pieces.duration, minlength=len(CLASSES)) / whole
+    launching = float(on_path[CLASSES.index("host")] + on_path[CLASSES.index("gap")])
+    work_ns = np.zeros(replay.graph.nodes, np.int64)
+    np.maximum.at(work_ns, replay.graph.target, replay.work_ns)  # every arc to a node has all of its work
+    kernels = (replay.kind == COMPUTE) & (replay.rank >= 0)
+    computing_ns = np.bincount(replay.rank[kernels], work_ns[kernels])
+    computing = min(float(np.median(computing_ns[computing_ns > 0])) / whole, 1.0) if computing_ns.any() else 0.0
+    if launching < 0.5 or computing < launching / 2:
+        return []
+    return [
+        f"host and gap are {100 * launching:.3g} % of the path, although a rank's kernels take {100 * computing:.3g} % of the "
+        "time: a kernel that waits for its launch, not for the kernel before it, is off the path; faster kernels make such a "
+        "run no shorter, earlier or fewer launches do"
+    ]
 
 
 def _shares(replay: Replay, pieces: Pieces) -> list[dict[str, Any]]:
