@@ -125,8 +125,9 @@ def slow_adapters(states: Mapping[str, NetworkState]) -> SlowAdapters | None:
     names, hosts = (tuple(sorted(set(values))) for values in ([one.name for _, one in slow], [host for host, _ in slow]))
     peers = [one.sending_gb_per_s for of in alike if of not in slow for one in of[1:]]
     same_names = [of for of in alike if of[1].name in names]
-    rates = (float(np.median(values)) for values in ([one.sending_gb_per_s for _, one in slow], peers))
-    return SlowAdapters(names, hosts, *rates, rail=len(hosts) > 1 and len(same_names) == len(slow))
+    own_rate = float(np.median([one.sending_gb_per_s for _, one in slow]))
+    rail = len(hosts) > 1 and len(same_names) == len(slow)
+    return SlowAdapters(names, hosts, own_rate, float(np.median(peers)), rail)
 
 
 def networks_of(states: Mapping[int, NetworkState | None], hosts: Mapping[int, str]) -> dict[str, NetworkState]:

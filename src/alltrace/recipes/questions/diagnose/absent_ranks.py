@@ -42,7 +42,7 @@ _STEADY = 0.5
 """This share of what operations take too long is at the same places of the steps, in half of the steps, if a rank is late."""
 
 _SEVERAL, _ALIKE_TIMES = 3, 2.0
-"""Messages of so many communicators, or more, that take as long but for this factor do not depend on the place in the program."""
+"""Messages of this many communicators or more that take as long, but for this factor, do not depend on their place in it."""
 
 _DOUBTED = 0.6
 """The confidence of a wait for an absent rank that is not compared with others of its kind."""
