@@ -13,8 +13,9 @@ from tools import make_docs
 from alltrace.cli.registry import CAPTURE_VERBS, VERBS
 from alltrace.cli.verbs.check import _budget as read_budget
 from alltrace.recipes.questions.check import read_limits
-from alltrace.recipes.questions.diagnose.finding import EVIDENCE, KINDS
+from alltrace.recipes.questions.diagnose.finding import EVIDENCE
 from alltrace.recipes.registry import NVIDIA_RECIPES, RECIPES, REPORTS, find, find_report
+from alltrace.recipes.terms import KIND_MEANINGS
 from alltrace.synth import SCENARIOS, write_run
 from alltrace.trace.errors import EXIT_BREACH, EXIT_DONE, EXIT_INPUT, EXIT_STRICT, EXIT_USAGE
 from alltrace.trace.schema import TABLES
@@ -122,7 +123,7 @@ def test_every_exit_code_scenario_and_variable_is_described():
 
 def test_every_kind_of_finding_is_described_with_its_evidence():
     own = section(text_of("diagnose.md"), "## Kinds")
-    assert all(f"| `{kind}`" in own or f", `{kind}`" in own for kind in KINDS)
+    assert all(f"| `{kind}`" in own or f", `{kind}`" in own for kind in KIND_MEANINGS)
     # what the evidence of a capture-fault counts follows from its place
     counted = {
         "lost_records",

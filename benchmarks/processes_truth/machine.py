@@ -21,11 +21,8 @@ FAR_RANK = 3
 """The rank behind the link."""
 
 _ATTEMPTS = 50
-_SHARES = "65536"
-# a process group that is scheduled before other work, on a machine that has more to do
 # torchrun replaces two dollar signs by one, so the shell reads its number
 _ENTER = 'read -r number rest < /proc/self/stat; echo $number > "$TRUTH_GROUP/cgroup.procs"'
-_FIRST = "echo -15 > /proc/self/autogroup 2>/dev/null"
 
 
 def lacking(needs: str | None) -> str | None:
@@ -100,14 +97,12 @@ def prepared(needs: str | None) -> Iterator[dict[str, str]]:
             yield {**names, "TRUTH_ON": shlex.join(_rate("400mbit")), "TRUTH_OFF": f"tc qdisc del dev {LINK} root"}
     else:
         with groups(needs) as folder:
-            if needs == "cpu":  # a group is scheduled by its own shares, not with the process group
-                (folder / "cpu.shares").write_text(_SHARES)
             yield {"TRUTH_GROUP": str(folder)}
 
 
 def placed(rank_variable: str, culprit: int | None, needs: str | None) -> list[str]:
-    """The beginning of a rank's command: it is scheduled first, and the culprit is in the group or behind the link."""
-    text = f"{_FIRST}; "
+    """The beginning of a rank's command: the culprit is in the group or behind the link."""
+    text = ""
     if needs == "link":
         space = f'export GLOO_SOCKET_IFNAME="$TRUTH_FAR_IFNAME"; exec ip netns exec {_SPACE} "$@"'
         text += f'if [ "${rank_variable}" = {FAR_RANK} ]; then {space}; fi; '

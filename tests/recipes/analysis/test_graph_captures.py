@@ -91,6 +91,18 @@ def test_what_may_be_of_another_graph_stays_with_the_replay(tmp_path, kernels, a
     assert sums(answer)["replay"][0] > 0
 
 
+def test_what_fills_and_copies_on_rocm_is_no_launch_of_the_capture(tmp_path):
+    def hip(row):
+        return {**row, "name": row["name"].replace("cuda", "hip")}
+
+    api = [hip(row) for row in (*LAUNCHES, *REPLAYS)]
+    blits = [("__amd_rocclr_fillBufferAligned.kd", 50, 1098, 1100), ("__amd_rocclr_copyBuffer", 51, 2136, 2140)]
+    run = make_run(tmp_path, {0: tables([*FIRST, *SECOND, *blits], api)})
+    answer = run.recipe("operators")
+    assert {name: took for name, (took, _) in sums(answer).items()} == {"aten::mm": 40, "aten::sum": 9, "aten::add": 3, "replay": 6}
+    assert share("100.0 %") in answer.notes
+
+
 def test_without_a_capture_nothing_is_said(tmp_path):
     answer = make_run(tmp_path, {0: tables(FIRST, [REPLAYS[0], LAUNCHES[-1]])}).recipe("operators")
     assert sums(answer) == {"replay": (14, None), "aten::add": (3, None)}

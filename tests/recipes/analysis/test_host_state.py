@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alltrace.api import OpenRun
-from alltrace.recipes.analysis.host_state import COLLECT, HostState, compared_hosts, host_state
+from alltrace.recipes.analysis.host_state import (
+    COLLECT,
+    CpuPlaces,
+    HostState,
+    compared_hosts,
+    compared_places,
+    cpu_places,
+    host_state,
+)
 from alltrace.run.importer import import_reports
 from alltrace.trace.intervals import Merged
 
@@ -30,7 +38,7 @@ class Rank:
         ids = [None if name is None else names.index(name) for _, _, name in samples]
         columns = {
             "sched": ("time thread cpu scheduled_in", [*zip(*events, strict=True)]),
-            "samples": ("time thread symbol", [*[*zip(*samples, strict=True)][:2], ids] if samples else []),
+            "samples": ("time thread cpu symbol", [*[*zip(*samples, strict=True)][:2], [7] * len(ids), ids] if samples else []),
         }
         types = {"scheduled_in": pa.bool_()}
         self._tables = {
@@ -144,6 +152,62 @@ def test_numbers():
         "peers_running_threads": 3.5,
     }
     assert "cpu_taken_share" not in compared_hosts({1: HostState(0.8, 1.0, 1.0)}, [1]).evidence  # there is hardly a rest
+
+
+def test_moves_and_homes_are_those_of_launching_threads():
+    # on CPU 4 for 30 ns, on CPU 36 for 10, and back for 10; the other thread wanders too
+    events = [(0, 0, 4, True), (30, 0, 4, False), (30, 0, 36, True), (40, 0, 36, False), (40, 0, 4, True), (50, 0, 4, False)]
+    events += [(t, 1, t, bool(t % 2)) for t in range(50)]
+    places = cpu_places(Rank(events), MAIN)
+    assert places == CpuPlaces(pytest.approx(2 / 50e-9), {"4": pytest.approx(0.8)})
+    assert cpu_places(Rank([], [(t, 0, "f") for t in range(9)]), MAIN) == CpuPlaces(None, {"7": 1.0})
+    assert cpu_places(Rank([], [(t, 1, "f") for t in range(9)]), MAIN) is None
+    assert cpu_places(Rank([]), MAIN) is None
+
+
+STAYS = CpuPlaces(0.1, {"8": 1.0})
+HOSTS = {0: "a", 1: "a", 2: "a", 3: "b", 4: "b"}
+
+
+@pytest.mark.parametrize(
+    ("states", "ranks", "sentence", "evidence"),
+    [
+        (
+            {0: CpuPlaces(40.0), 1: STAYS, 3: STAYS},
+            [0],
+            "The launching thread of rank 0 came to another CPU 40.0 times per second on CPUs, those of the others 0.1 times: bind "
+            "each rank to cores of the NUMA node of its GPU.",
+            {"cpu_moves_per_s": 40.0, "peers_cpu_moves_per_s": 0.1},
+        ),
+        (
+            {0: CpuPlaces(40.0), 1: CpuPlaces(42.0), 2: CpuPlaces(2.0)},
+            [0, 1],
+            "The launching threads of ranks 0-1 came to another CPU 41.0 times per second on CPUs, those of the others 2.0 times: "
+            "bind each rank to cores of the NUMA node of its GPU.",
+            {"cpu_moves_per_s": 41.0, "peers_cpu_moves_per_s": 2.0},
+        ),
+        (
+            {0: STAYS, 1: CpuPlaces(0.1, {"8": 0.6, "9": 0.4}), 2: CpuPlaces(0.1, {"3": 1.0})},
+            [0],
+            "Ranks 0-1 both launch from CPU 8: bind each to its own cores of the NUMA node of its GPU.",
+            {"shared_cpu_share": 0.6},
+        ),
+        (
+            {3: CpuPlaces(0.0, {"2": 0.5, "5": 0.5}), 4: CpuPlaces(0.0, {"2": 0.5, "5": 0.5})},
+            [4],
+            "Ranks 3-4 both launch from CPUs 2, 5: bind each to its own cores of the NUMA node of its GPU.",
+            {"shared_cpu_share": 1.0},
+        ),
+        ({0: STAYS, 3: STAYS}, [0], "", {}),  # CPUs of two hosts
+        ({0: STAYS, 1: CpuPlaces(0.0, {"9": 1.0})}, [0], "", {}),
+        ({0: CpuPlaces(40.0), 1: CpuPlaces(30.0)}, [0], "", {}),  # all wander
+        ({0: CpuPlaces(40.0), 1: CpuPlaces(30.0)}, [0, 1], "", {}),  # nothing is usual
+        ({0: None, 1: STAYS}, [0], "", {}),
+    ],
+)
+def test_unusual_places_are_told(states, ranks, sentence, evidence):
+    said = compared_places(states, ranks, HOSTS)
+    assert (said.sentence, said.evidence, said.slower) == (sentence, evidence, bool(sentence))
 
 
 @pytest.mark.corpus

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.making import make_run
 
-from alltrace.recipes.analysis.network_state import COLLECT, NetworkState, compared_networks, network_state
+from alltrace.recipes.analysis.network_state import COLLECT, Adapter, NetworkState, compared_networks, network_state, slow_adapters
 from alltrace.trace.intervals import Merged
 
 SPANS = Merged(np.array([100, 300], np.int64), np.array([200, 400], np.int64))
@@ -57,6 +57,48 @@ def test_waits_are_of_the_adapter_and_the_switch_that_wait_most(tmp_path):
         [sample(0, 150, "IB: Send waits", 70, guid=99), sample(0, 150, "IB: Send waits", 80, guid=98)],
     )
     assert state == NetworkState(None, 5.0, 900.0, "mlx5_3", 80.0)
+
+
+def test_an_adapter_is_told_by_what_it_sends_while_it_sends(tmp_path):
+    # 24 GB/s for 25 ns, 12 GB/s for 50 ns, and one that sends nothing; what is sent behind the judged time does not count
+    rows = [sample(100, 125, "IB: Bytes sent", 24e6), sample(125, 200, "IB: Bytes sent", 1e6)]
+    rows += [sample(100, 150, "IB: Bytes sent", 12e6, "mlx5_1", 2), sample(150, 200, "IB: Bytes sent", 1e6, "mlx5_1", 2)]
+    rows += [sample(100, 200, "IB: Bytes sent", 0, "mlx5_9", 9), sample(200, 300, "IB: Bytes sent", 90e6)]
+    one, other = state_of(tmp_path / "run", rows).adapters
+    assert (one.name, one.sending_gb_per_s, one.gb_per_s) == ("mlx5_0", 24.0, pytest.approx(6.75))
+    assert (other.name, other.sending_gb_per_s, other.gb_per_s) == ("mlx5_1", 12.0, pytest.approx(6.5))
+
+
+def adapters(**rates):
+    """A host's adapters: each carries 4 GB/s in the mean, at its own rate."""
+    return NetworkState(adapters=tuple(Adapter(name, 4.0, rate) for name, rate in rates.items()))
+
+
+@pytest.mark.parametrize(
+    ("states", "names", "hosts", "rail"),
+    [
+        ({"a": adapters(m0=24, m1=24), "b": adapters(m0=24, m1=12)}, ("m1",), ("b",), False),
+        ({"a": adapters(m0=24, m1=12, m2=24), "b": adapters(m0=24, m1=12, m2=24)}, ("m1",), ("a", "b"), True),
+        ({"a": adapters(m0=24, m1=12, m2=10, m3=24, m4=24)}, ("m1", "m2"), ("a",), False),
+    ],
+)
+def test_slow_adapters_are_named_and_so_is_a_rail(states, names, hosts, rail):
+    slow = slow_adapters(states)
+    assert (slow.names, slow.hosts, slow.rail, slow.peers_gb_per_s) == (names, hosts, rail, 24.0)
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        {},
+        {"a": adapters(m0=24, m1=12)},  # two say nothing of what is usual
+        {"a": adapters(m0=24, m1=24, m2=20)},  # as links differ
+        # one that carries less is used less
+        {"a": NetworkState(adapters=(*adapters(m0=24, m1=24, m2=24).adapters, Adapter("m3", 1.0, 12.0)))},
+    ],
+)
+def test_adapters_that_are_used_otherwise_or_too_few_are_not_slow(states):
+    assert slow_adapters(states) is None
 
 
 def test_a_report_without_counters_tells_nothing(tmp_path):

@@ -29,6 +29,9 @@ _ROLES = (
     (_REPLAY, re.compile(r"(cuda|cu|hip)GraphLaunch")),
     (_LAUNCH, re.compile(r"(cuda|cu|hip)\w*Launch\w*Kernel")),
 )
+_BLIT = re.compile(r"__amd_rocclr_(copy|fill)")
+"""Kernels by which ROCm fills and copies: a capture has calls that fill and copy in their place, and no launch."""
+
 _PLACE = ("start", "end", "thread", "process")
 _LEAST_PIECES = 4
 """A model that is captured in pieces has at least this many graphs; with fewer, the order may be one of batch sizes."""
@@ -72,6 +75,9 @@ def _replays_of(rank: Rank, work: GpuWork) -> Replays:
     captures = _captures(work, role, launched)
     rows = np.flatnonzero((work.kind == KERNEL) & (work.call >= 0))
     rows = rows[role[work.call[rows]] == _REPLAY]
+    names, named = distinct(work.name[rows])
+    blit = np.array([bool(text and _BLIT.match(text)) for text in rank.texts(pa.array(names, pa.int64())).to_pylist()], np.bool_)
+    rows = rows[~blit[named]] if len(rows) else rows
     replays = _in_order(rank, work, rows)
     sizes = [len(c) for c in captures]
     begun = integers(work.calls.column("start"), -1)

@@ -1,4 +1,4 @@
-"""Whether the threads that launch kernels had a CPU while they delayed a device, and what they ran there.
+"""Whether the threads that launch kernels had a CPU while they delayed a device, what they ran there, and which CPUs it were.
 
 Both come from what nsys records of CPUs: scheduling events of threads (`sched`) and CPU samples (`samples`).
 """
@@ -6,8 +6,8 @@ Both come from what nsys records of CPUs: scheduling events of threads (`sched`)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.intervals import Merged, containing, difference, intersection, merge, merge_by_track, overlap_ns, union
 from alltrace.trace.number_text import number_ranges
 
-READS = {"sched": ("time", "thread", "cpu", "scheduled_in"), "samples": ("time", "thread", "symbol")}
+READS = {"sched": ("time", "thread", "cpu", "scheduled_in"), "samples": ("time", "thread", "cpu", "symbol")}
 COLLECT = (
     "To see whether the launching thread had a CPU and what it ran, profile with `nsys profile --sample=process-tree "
     "--cpuctxsw=process-tree` (`alltrace capture exec --sample`)."
@@ -34,6 +34,15 @@ _MOSTLY = 0.3
 
 _BUSY, _IDLE = 0.8, 0.2
 """A thread that has a CPU for the first share of the time is busy; one that has it for less than the second waits or cannot run."""
+
+_SETTLED = 0.25
+"""A thread is at home on a CPU that has this share of its time: one that is bound to none is at home on none."""
+
+_OFTEN, _MORE_OFTEN = 1.0, 3.0
+"""A thread wanders if it comes to another CPU as often a second, and so many times as often as others' threads do."""
+
+_SHARED = 0.5
+"""Two ranks share their CPUs if they have this share of their time on the same ones."""
 
 _TAKEN = 0.2
 """Others took the CPU if they had it for this share of the time in which the thread had none."""
@@ -49,6 +58,40 @@ class HostState:
     running: float | None = None  # how many recorded threads were on CPUs at once, the mean
     symbol: str = ""  # the function at the top of most CPU samples of launching threads; empty if none dominates
     symbol_share: float = 0.0  # in which share of these samples
+
+
+@dataclass(frozen=True)
+class CpuPlaces:
+    """Where the launching threads of a rank ran over the whole recording."""
+
+    # how often one came to another CPU, per second on CPUs; None without scheduling events
+    moves_per_s: float | None = None
+    homes: Mapping[str, float] = field(default_factory=dict)  # shares of the time by number of the CPU, of `_SETTLED` or more
+
+
+def cpu_places(rank: Rank, threads: Int64) -> CpuPlaces | None:
+    """Where launching threads ran: by their scheduling events, else by their CPU samples; None without any.
+
+    `threads`: Rows of its `threads`: those that launch kernels.
+    """
+    if rank.has("sched"):
+        spells = _spells(rank)
+        runs = np.flatnonzero(spells.running & np.isin(spells.thread, threads))
+        runs = runs[np.lexsort((spells.begins[runs], spells.thread[runs]))]
+        thread, cpu, weight = spells.thread[runs], spells.cpu[runs], spells.ends[runs] - spells.begins[runs]
+    elif rank.has("samples"):
+        table = rank.table("samples", READS["samples"])
+        thread, cpu = (integers(table.column(c), -1) for c in ("thread", "cpu"))
+        mine = np.isin(thread, threads) & (cpu >= 0)
+        cpu, weight = cpu[mine], np.ones(mine.sum(), np.int64)
+    else:
+        return None
+    total = float(weight.sum())
+    if not total:
+        return None
+    moves = int(((thread[1:] == thread[:-1]) & (cpu[1:] != cpu[:-1])).sum()) / (total / 1e9) if rank.has("sched") else None
+    shares = np.bincount(np.maximum(cpu, 0), weight) / total
+    return CpuPlaces(moves, {str(n): float(shares[n]) for n in np.flatnonzero(shares >= _SETTLED).tolist()})
 
 
 def host_state(rank: Rank, threads: Int64, spans: Merged) -> HostState | None:
@@ -175,3 +218,39 @@ def _sentence(ranks: Sequence[int], evidence: Mapping[str, float], most: HostSta
     if most.symbol:
         parts.append(f"{100 * most.symbol_share:.0f} % of its CPU samples there are in `{most.symbol}`.")
     return " ".join(parts)
+
+
+def compared_places(states: Mapping[int, CpuPlaces | None], ranks: Sequence[int], hosts: Mapping[int, str]) -> Comparison:
+    """Whether launching threads of `ranks` wander between CPUs more than others, or share theirs with another rank of the host."""
+    by_rank = {r: s for r, s in states.items() if s is not None}
+    own = sorted(r for r in set(ranks) if r in by_rank)
+    moves, usual = (_median(by_rank[r].moves_per_s for r in group) for group in (own, by_rank.keys() - set(ranks)))
+    evidence: dict[str, float] = {}
+    parts = []
+    if moves is not None and usual is not None and moves >= max(_OFTEN, _MORE_OFTEN * usual):
+        evidence |= {"cpu_moves_per_s": moves, "peers_cpu_moves_per_s": usual}
+        whose = f"thread of rank {own[0]}" if len(own) == 1 else f"threads of ranks {number_ranges(own)}"
+        parts.append(
+            f"The launching {whose} came to another CPU {moves:,.1f} times per second on CPUs, those of the others {usual:,.1f} "
+            "times: bind each rank to cores of the NUMA node of its GPU."
+        )
+    common = {
+        (r, o): sum(min(share, by_rank[o].homes.get(cpu, 0.0)) for cpu, share in by_rank[r].homes.items())
+        for r in own
+        for o in by_rank
+        if o != r and hosts.get(o) == hosts.get(r)
+    }
+    most = max(common, key=lambda pair: common[pair], default=None)
+    if most is not None and common[most] >= _SHARED:
+        evidence["shared_cpu_share"] = common[most]
+        shared = number_ranges([int(c) for c in by_rank[most[0]].homes if c in by_rank[most[1]].homes])
+        cpus = f"CPU {shared}" if shared.isdigit() else f"CPUs {shared}"
+        parts.append(
+            f"Ranks {number_ranges(sorted(most))} both launch from {cpus}: bind each to its own cores of the NUMA node of its GPU."
+        )
+    return Comparison(" ".join(parts), evidence, bool(parts))
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return float(np.median(numbers)) if numbers else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,6 +31,31 @@ _LOWER, _MORE = 0.8, 2.0
 _FEW_TICKS = 1_000.0
 """Waits to send below this many ticks per millisecond are usual."""
 
+_AS_MUCH, _FEWEST_ADAPTERS = 0.1, 3
+"""Adapters are compared that carried the same, but for this share, if they are as many or more: a job uses them alike."""
+
+_SENDING = 0.5
+"""An adapter sends in the samples with this share of its highest rate."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """What one adapter sent in the judged steps."""
+
+    name: str
+    gb_per_s: float  # the mean over all that time
+    sending_gb_per_s: float  # the mean over the time in which it sends
+
+
+class SlowAdapters(NamedTuple):
+    """Adapters that carried as much as the others at a lower rate, and so for a longer time."""
+
+    names: tuple[str, ...]
+    hosts: tuple[str, ...]
+    gb_per_s: float  # their rate while they send, median
+    peers_gb_per_s: float  # that of the others
+    rail: bool  # whether they are all adapters of their names, on several hosts
+
 
 @dataclass(frozen=True)
 class NetworkState:
@@ -40,15 +66,17 @@ class NetworkState:
     wait_ticks_per_ms: float | None = None  # how long the adapter that waited most waited to send
     adapter: str = ""  # the name of that adapter
     switch_wait_ticks_per_ms: float | None = None  # the same of the switch that waited most
+    adapters: tuple[Adapter, ...] = ()  # each adapter that sent anything
 
 
 _VALUES = ("sent_gb_per_s", "received_gb_per_s", "wait_ticks_per_ms", "switch_wait_ticks_per_ms")
 
 
-def network_state(rank: Rank, spans: Merged) -> NetworkState | None:
+def network_state(rank: Rank, spans: Merged, judged: Merged | None = None) -> NetworkState | None:
     """What the adapters did that the rank's report has samples of.
 
-    `spans`: The time in question, ns. Returns none if no sample describes that time.
+    `spans`: The time in question, ns. `judged`: The time in which single adapters are described; None for `spans`. Returns
+    none if no sample describes the time in question.
     """
     if not (rank.has("nic_metrics") or rank.has("switch_metrics")):
         return None
@@ -60,7 +88,8 @@ def network_state(rank: Rank, spans: Merged) -> NetworkState | None:
     )
     waited, adapter = max(((mean, of.name) for of, mean in adapters if of.word == "Congestion"), default=(None, ""))
     switch = max((mean for of, mean in means if of.device == "Switch" and of.word == "Congestion"), default=None)
-    state = NetworkState(sent, received, waited, adapter, switch)
+    each = (_adapter(of, spans if judged is None else judged) for of in traffic(rank) if of.word == "Bytes Sent")
+    state = NetworkState(sent, received, waited, adapter, switch, tuple(one for one in each if one is not None))
     return state if any(getattr(state, name) is not None for name in _VALUES) else None
 
 
@@ -68,6 +97,46 @@ def _mean(of: Traffic, spans: Merged) -> float | None:
     """The mean of samples by how long each holds in `spans`."""
     length_ns = overlap_ns(of.starts, np.maximum(of.ends, of.starts), spans)
     return float((of.values * length_ns).sum() / length_ns.sum()) if length_ns.any() else None
+
+
+def _adapter(of: Traffic, judged: Merged) -> Adapter | None:
+    """What an adapter sent, by its samples; None if it sent nothing in that time."""
+    length_ns = overlap_ns(of.starts, np.maximum(of.ends, of.starts), judged)
+    sends = (length_ns > 0) & (of.values >= _SENDING * of.values[length_ns > 0].max(initial=0.0)) & (of.values > 0)
+    if of.device != "NIC" or not sends.any():
+        return None
+    means = (np.average(of.values[rows], weights=length_ns[rows]) for rows in (length_ns > 0, sends))
+    return Adapter(of.name, *(_GB * float(mean) for mean in means))
+
+
+def slow_adapters(states: Mapping[str, NetworkState]) -> SlowAdapters | None:
+    """The adapters that are slow by their own counters; None without any, or if too few carried as much to compare them.
+
+    What one adapter carries less than others is no sign of a slow one: a job may use it less. One that is slow carries the same
+    bytes for a longer time.
+    """
+    every = [(host, one) for host, state in states.items() for one in state.adapters]
+    usual = float(np.median([one.gb_per_s for _, one in every])) if every else 0.0
+    alike = [(host, one) for host, one in every if abs(one.gb_per_s - usual) <= _AS_MUCH * usual]
+    rate = float(np.median([one.sending_gb_per_s for _, one in alike])) if alike else 0.0
+    slow = [(host, one) for host, one in alike if one.sending_gb_per_s < _LOWER * rate]
+    if len(alike) < _FEWEST_ADAPTERS or not slow:
+        return None
+    names, hosts = (tuple(sorted(set(values))) for values in ([one.name for _, one in slow], [host for host, _ in slow]))
+    peers = [one.sending_gb_per_s for of in alike if of not in slow for one in of[1:]]
+    same_names = [of for of in alike if of[1].name in names]
+    own_rate = float(np.median([one.sending_gb_per_s for _, one in slow]))
+    rail = len(hosts) > 1 and len(same_names) == len(slow)
+    return SlowAdapters(names, hosts, own_rate, float(np.median(peers)), rail)
+
+
+def networks_of(states: Mapping[int, NetworkState | None], hosts: Mapping[int, str]) -> dict[str, NetworkState]:
+    """The state of each host's adapters: ranks of one host that sampled them have the same samples."""
+    by_host: dict[str, NetworkState] = {}
+    for rank, state in states.items():
+        if state is not None:
+            by_host.setdefault(hosts[rank], state)
+    return by_host
 
 
 def compared_networks(states: Mapping[str, NetworkState], hosts: Sequence[str]) -> Comparison:

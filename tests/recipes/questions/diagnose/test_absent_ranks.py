@@ -12,7 +12,9 @@ from tests.recipes.questions.diagnose.test_planted import diagnose
 from alltrace.align.schema import Group
 from alltrace.recipes.questions.diagnose.absent_ranks import (
     _absent,
+    _alike_everywhere,
     _alone,
+    _comes_back,
     _completed,
     _needed,
     _of_unknown_loss,
@@ -158,7 +160,8 @@ def facts_of(took, rank_source, size=4096):
     transfer = np.repeat(np.array(took, np.int64), 3)
     members = SimpleNamespace(
         rank=ranks, communicator=np.zeros(3 * count, np.int64), op=np.full(3 * count, "AllReduce", object),
-        size=np.full(3 * count, size), transfer=transfer, moved=transfer,
+        size=np.full(3 * count, size), transfer=transfer, moved=transfer, step=np.zeros(3 * count, np.int64),
+        start=np.repeat(np.arange(count), 3),
     )  # fmt: skip
     manifest = SimpleNamespace(missing_ranks=(), ranks=[SimpleNamespace(rank_source=rank_source)] * 3)
     alignment = SimpleNamespace(groups=(Group(0, "0", (0, 1, 2), 3),), run=SimpleNamespace(manifest=manifest))
@@ -228,3 +231,34 @@ def test_waits_in_operations_of_unknown_size_that_nothing_matches_have_no_loss(m
     rows = _of_unknown_loss(all_ranks, members)
     assert [row.ranks for row in rows] == found
     assert all(row.loss.unknown and row.told for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("over", "comes_back"),
+    [
+        ([[600, 0, 0], [500, 20, 0], [700, 0, 10], [600, 0, 0]], True),  # before the first operation of each step
+        ([[0, 600, 600], [600, 0, 0], [0, 0, 0], [20, 0, 600]], False),  # now here, now there
+        ([[600, 0, 0], [0, 0, 0], [0, 0, 0], [600, 0, 0]], False),  # in half of the steps
+    ],
+)
+def test_a_late_rank_is_late_at_the_same_places_of_each_step(over, comes_back):
+    steps, places = np.array(over).shape
+    step, place = np.divmod(np.arange(steps * places), places)
+    order = np.random.default_rng(3).permutation(steps * places)
+    two_ranks = SimpleNamespace(
+        rank=np.repeat([0, 4], len(order)), step=np.tile(step[order], 2), start=np.tile(1000 * step[order] + 10 * place[order], 2)
+    )
+    late_ns = np.tile(np.array(over).ravel()[order], 2)
+    assert _comes_back(two_ranks, np.arange(2 * len(order)), late_ns) == comes_back
+
+
+@pytest.mark.parametrize(
+    ("took", "alike"),
+    [
+        ([[16, 17, 900], [20, 15, 16], [30, 31, 18]], True),  # a ring's neighbours, and what was once late
+        ([[16, 17, 16], [20, 15, 16], [40, 41, 38]], False),  # stages of a pipeline
+        ([[16, 17, 16], [20, 15, 16]], False),  # two say nothing of others
+    ],
+)
+def test_messages_that_take_as_long_everywhere_do_not_depend_on_their_place(took, alike):
+    assert _alike_everywhere(np.repeat(np.arange(len(took)), 3), np.array(took).ravel()) is alike

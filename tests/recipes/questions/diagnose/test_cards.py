@@ -10,8 +10,9 @@ from tests.together import together
 from alltrace.recipes.base import Answer
 from alltrace.recipes.questions.diagnose import COLUMNS, _schema, cards, evidence_sentences, headlines
 from alltrace.recipes.questions.diagnose.evidence_sentences import evidence_sentence
-from alltrace.recipes.questions.diagnose.finding import EVIDENCE, KINDS
+from alltrace.recipes.questions.diagnose.finding import EVIDENCE
 from alltrace.recipes.registry import find
+from alltrace.recipes.terms import KIND_MEANINGS
 from alltrace.trace.columns import table_of
 
 HOSTS = {rank: f"node{rank // 8}" for rank in range(16)}
@@ -127,7 +128,7 @@ def test_a_loss_that_is_not_known_says_why():
     assert told(opportunity).cards[0].cost == "up to 20.0 % of the analyzed time can be saved"
 
 
-@together("kind", KINDS)
+@together("kind", KIND_MEANINGS)
 @together("ranks", [(), (11,), (3, 5), tuple(range(16))])
 def test_every_kind_has_a_sentence_a_measure_and_a_table(kind, ranks):
     found = told(row(kind, ranks, opportunity_share=0.3 if kind in cards._OPPORTUNITIES else None)).cards[0]
@@ -255,7 +256,7 @@ def test_a_change_in_time_has_a_picture_of_its_steps():
 @pytest.mark.parametrize("ranks", [(3,), (3, 5), tuple(range(16))])
 def test_every_kind_is_said_of_one_rank_and_of_several(ranks):
     verbs = "has|takes|computes|waits|pauses|allocates|launches|is"
-    for kind in KINDS:
+    for kind in KIND_MEANINGS:
         for known in ({}, dict.fromkeys(EVIDENCE, 2.0)):
             (card,) = told(row(kind, ranks, opportunity_share=0.1 if kind in OPPORTUNITIES else None, **known)).cards
             for text in (card.what, card.cost, card.evidence):
@@ -263,3 +264,22 @@ def test_every_kind_is_said_of_one_rank_and_of_several(ranks):
             plural = card.what.startswith("Ranks")
             wrong = rf"^Ranks [\d, -]+ ({verbs})\b" if plural else r"^Rank \d+ (have|take|compute|wait|pause|allocate|launch|are)\b"
             assert re.search(wrong, card.what) is None, card.what
+
+
+@pytest.mark.parametrize(
+    ("where", "adapters", "hosts", "what"),
+    [
+        ("adapter mlx5_2", 1, ["n1"], "Adapter mlx5_2 of n1 sends at 12.0 GB/s, the other adapters at 24.0 GB/s"),
+        (
+            "adapters mlx5_2, mlx5_3",
+            2,
+            ["n1", "n2"],
+            "Adapters mlx5_2, mlx5_3 of n1, n2 send at 12.0 GB/s, the other adapters at 24.0 GB/s",
+        ),
+    ],
+)
+def test_slow_adapters_are_said_with_their_hosts(where, adapters, hosts, what):
+    (card,) = told(
+        row("low-bandwidth", (4, 5), where=where, hosts=hosts, gb_per_s=12.0, peers_gb_per_s=24.0, adapters=adapters)
+    ).cards
+    assert card.what.rstrip(".") == what

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from alltrace.recipes.analysis.network_state import Adapter, NetworkState
 from alltrace.recipes.questions.diagnose import communication
 from alltrace.recipes.questions.diagnose import late_ranks as late
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
@@ -73,6 +74,27 @@ def test_gradients_are_of_communicators_and_operations_that_begin_late(seed):
             rows = (members.communicator == number) & (members.op == op)
             found[rows] = rows.any() and np.percentile(begins[rows], 5) >= communication._GRADIENTS_BEGIN
     assert communication._gradients(all_ranks, members).tolist() == found.tolist()
+
+
+@pytest.mark.parametrize("rates", [{"h0": 24.0, "h1": 12.0, "h2": 24.0}, {"h0": 24.0, "h1": 23.0, "h2": 24.0}])
+def test_communicators_over_a_host_wait_for_its_slow_adapter(rates):
+    all_ranks, members = made(0)
+    all_ranks.__dict__["networks"] = {h: NetworkState(adapters=(Adapter("mlx5_2", 4.0, rate),)) for h, rate in rates.items()}
+    excess, shares = np.zeros(len(members.rank), np.int64), {3: 0.25}
+    found = communication._slow_adapters(all_ranks, members, excess, shares)
+    if rates["h1"] == 23.0:
+        assert (found, shares, excess.any()) == ([], {3: 0.25}, False)
+        return
+    (one,) = found
+    # the communicator of ranks 1 and 2; that of ranks 3 and 4 has another cause, the others lie elsewhere
+    assert shares == {2: 0.5, 3: 0.25}
+    assert excess.tolist() == np.where(members.communicator == 2, members.moved // 2, 0).tolist()
+    assert (one.kind, one.ranks, one.hosts, one.where) == ("low-bandwidth", (2, 3), ("h1",), "adapter mlx5_2")
+    assert one.evidence == {"gb_per_s": 12.0, "peers_gb_per_s": 24.0, "adapters": 1.0}
+    assert one.advice == (
+        "Communication between hosts waits for adapter mlx5_2 of h1, which carries as much as the others at 50 % of their rate; "
+        "check its link and cable."
+    )
 
 
 @pytest.mark.parametrize(("begins", "late"), [(299, False), (300, True), (600, True)])

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from tests.making import collective, kernel, make_run
 from tests.recipes.work import module, operator
+
+from alltrace.recipes.analysis.variation import Variation
+from alltrace.recipes.questions.diagnose import compute
 
 US = 1000
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"
@@ -214,3 +219,32 @@ def test_a_run_without_steps_is_judged_in_pieces(tmp_path):
     # longer for a part of the run on each rank in turn is not a device, although one has more of it
     turns = run_without_steps(tmp_path / "turns", lambda r, p: 1.5 if (0, 1, 2, 3, 1, 1, None, None)[p // 20] == r else 1.0)
     assert "straggler" not in [kind for kind, _ in kinds(turns)]
+
+
+SLOW_HOST = np.array([[False] * 4] * 4 + [[True] * 4] * 4)
+
+
+@pytest.mark.parametrize(
+    ("slow", "per_host", "of_host"),
+    [
+        (SLOW_HOST, 4, True),
+        (SLOW_HOST[::-1], 4, True),
+        (np.roll(SLOW_HOST, 1, axis=0), 4, False),  # ranks of two hosts
+        (SLOW_HOST & (np.arange(4) != np.arange(8)[:, None] % 4), 4, True),  # each but in one step
+        (SLOW_HOST & (np.arange(4) == np.arange(8)[:, None] % 4), 4, False),  # each in another step
+        (np.repeat([False, True], [6, 2])[:, None] | np.zeros((8, 4), bool), 2, False),  # two of eight can be chance
+        (np.ones((8, 4), bool), 4, False),
+    ],
+)
+def test_slow_steps_of_all_ranks_of_a_host_are_the_hosts(slow, per_host, of_host):
+    hosts = {r: f"h{r // per_host}" for r in range(8)}
+    all_ranks = SimpleNamespace(
+        ranks=np.arange(8),
+        hosts=hosts,
+        hosts_of=lambda ranks: tuple({h for h in hosts.values() if {r for r in hosts if hosts[r] == h} <= set(ranks)}),
+    )
+    none = np.zeros(8, bool)
+    before = Variation(1 + 0.02 * slow, 1 + 0.02 * slow.mean(axis=1), 0.03, 0.001, none, none, slow, 0.9)
+    after = compute._of_whole_hosts(all_ranks, before, 0.005)
+    assert after.persistent.tolist() == (slow.any(axis=1) if of_host else none).tolist()
+    assert (after.least, after.rotates) == ((0.005, False) if of_host else (0.03, before.rotates))

@@ -13,7 +13,7 @@ import pytest
 from alltrace.api import OpenRun
 from alltrace.recipes.analysis.gpu_state import COLLECT, GpuState
 from alltrace.recipes.analysis.host_state import COLLECT as CPU_COLLECT
-from alltrace.recipes.analysis.host_state import HostState
+from alltrace.recipes.analysis.host_state import CpuPlaces, HostState
 from alltrace.recipes.analysis.network_state import COLLECT as NETWORK_COLLECT
 from alltrace.recipes.analysis.network_state import NetworkState
 from alltrace.recipes.execution.ask import ask
@@ -150,6 +150,14 @@ def test_cpus_are_stated_of_late_hosts(kind, ranks, cpus, said):
     assert found.advice.startswith(f"Look. {said}" if said else "Look.")
     assert (found.advice == "Look.") == (said is None)
     assert ("on_cpu_share" in found.evidence) == bool(said and cpus)
+
+
+@pytest.mark.parametrize("kind", ["straggler", "slow-host", "host-pause", "launch-bound", "data-stall", "low-bandwidth", "sync"])
+def test_cpus_that_a_rank_wanders_over_are_stated_of_what_they_can_cause(kind):
+    states = {rank: MachineState(places=CpuPlaces(50.0 if rank == 3 else 0.2)) for rank in range(4)}
+    (found,) = with_machine_evidence([finding(kind)], states, ONE_HOST)
+    assert ("The launching thread of rank 3 came to another CPU 50.0 times" in found.advice) == (kind != "sync")
+    assert found.evidence.get("cpu_moves_per_s") == (None if kind == "sync" else 50.0)
 
 
 def with_adapter(report, number, bytes_per_ms):

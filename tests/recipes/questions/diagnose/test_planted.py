@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from alltrace.api import OpenRun
-from alltrace.recipes.questions.diagnose.finding import EVIDENCE, KINDS
+from alltrace.recipes.questions.diagnose.finding import EVIDENCE
+from alltrace.recipes.terms import KIND_MEANINGS
 from alltrace.run.importer import import_reports
 from alltrace.synth import SCENARIOS, write_run
 
@@ -115,7 +116,7 @@ def test_rows_are_ranked_and_of_known_kinds(tmp_path):
     assert len(exposed) == 2
     assert lost == sorted(lost, reverse=True)
     assert exposed == sorted(exposed, reverse=True)
-    assert all(row["kind"] in KINDS and row["severity"] in ("high", "medium", "low") for row in rows)
+    assert all(row["kind"] in KIND_MEANINGS and row["severity"] in ("high", "medium", "low") for row in rows)
     assert all(set(row["evidence"]) == {"basis", *EVIDENCE} for row in rows)
     assert any("5 steps are judged" in note or "6 steps are judged" in note for note in answer.notes)
 

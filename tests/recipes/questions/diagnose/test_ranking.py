@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +16,7 @@ from tests.making import collective, kernel, make_run
 from tests.recipes.questions.diagnose.bounds import most_ns
 
 import alltrace
+from alltrace.recipes.questions.diagnose import _by_severity
 from alltrace.recipes.questions.diagnose.finding import Finding, Loss
 from alltrace.recipes.questions.diagnose.gaps import CLASSES
 from alltrace.recipes.questions.diagnose.ranking import ranked
@@ -196,3 +200,34 @@ def test_what_larger_losses_hold_is_reported_where_a_replay_gives_it_back():
         Finding("host-pause", Loss(3_000, "ceiling", ("data", "launch"), 0, 4_000), (0,), "", ""),
     ):
         assert [r.finding.kind for r in ranked([not_replayed, larger], SPAN_NS)] == ["recompilation"]
+
+
+@pytest.mark.parametrize(
+    ("evidence", "severity"),
+    [
+        ({"stalled_ns_per_step": 10.0, "longest_step_ns": 90.0, "steps": 10.0}, "medium"),
+        ({"stalled_ns_per_step": 10.0, "longest_step_ns": 49.0, "steps": 10.0}, "high"),
+        ({"stalled_ns_per_step": 10.0, "longest_step_ns": 80.0, "steps": 9.0}, "high"),  # of few steps one is many
+        ({}, "high"),
+    ],
+)
+def test_what_happened_once_in_many_steps_is_not_high(evidence, severity):
+    row = {"severity": "high", "confidence": 0.9, "opportunity_share": None, "evidence": evidence}
+    (told,) = _by_severity([row], SimpleNamespace(whole_run=False, steps=range(20)))
+    assert told["severity"] == severity
+
+
+@pytest.mark.parametrize(
+    ("steps", "claimed"),
+    [
+        (([10.0, 0.0], [1.0, 0.0]), [90, 60]),  # the other one's are other steps
+        (([0.0, 100.0], [0.0, 1.0]), [90, 10]),
+        (([50.0, 50.0], [0.5, 0.5]), [90, 50]),  # at most half of it is taken in the steps of the other
+        (None, [90, 10]),
+    ],
+)
+def test_a_loss_in_other_steps_takes_nothing_away(steps, claimed):
+    first, second = (Finding("straggler", Loss(n, "replay", ("compute",), 100, 100), (r,), "", "") for n, r in ((90, 0), (60, 1)))
+    first = replace(first, loss=replace(first.loss, steps=(np.array([0.0, 100.0]), np.array([0.0, 1.0]))))
+    second = replace(second, loss=replace(second.loss, steps=None if steps is None else tuple(map(np.array, steps))))
+    assert [r.claim_ns for r in ranked([first, second], SPAN_NS)] == claimed

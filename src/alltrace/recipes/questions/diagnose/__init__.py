@@ -28,6 +28,7 @@ from alltrace.recipes.questions.diagnose.finding import (
     FEWEST_PARTS,
     FEWEST_STEPS,
     HIGH_SHARE,
+    MANY_STEPS,
     MEDIUM_SHARE,
     PARTS,
     SEVERITIES,
@@ -121,8 +122,8 @@ def _reads(_options: Options) -> dict[str, tuple[str, ...]]:
 def _map(rank: Rank, _options: Options) -> Any:
     """The rank's facts and its graph; nothing without device work."""
     from alltrace.recipes.analysis.gpu_state import GpuState
-    from alltrace.recipes.analysis.host_state import HostState
-    from alltrace.recipes.analysis.network_state import NetworkState
+    from alltrace.recipes.analysis.host_state import CpuPlaces, HostState
+    from alltrace.recipes.analysis.network_state import Adapter, NetworkState
     from alltrace.recipes.analysis.run_replay import graph_of
     from alltrace.recipes.execution.shared_tables import kept_once
     from alltrace.recipes.questions.diagnose.host_time import Contribution, HostTime
@@ -134,7 +135,7 @@ def _map(rank: Rank, _options: Options) -> Any:
     from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
     from alltrace.recipes.questions.diagnose.time_slices import TimeSlices
 
-    machine = (MachineState, GpuState, HostState, NetworkState)
+    machine = (MachineState, GpuState, HostState, CpuPlaces, NetworkState, Adapter)
     classes = (Contribution, RankFacts, KernelWork, TimeSlices, Potential, SlowOperator, HostTime, LoneOperations, *machine)
     found = kept_once(rank, "contribution", classes, _contribution)
     return found if found.facts is None else replace(found, graph=graph_of(rank))
@@ -194,9 +195,15 @@ def _by_severity(rows: Sequence[dict[str, Any]], all_ranks: AllRankFacts) -> lis
     for row in rows:
         if row["confidence"] < DOUBTFUL:
             row["severity"] = "low"
-        elif row["severity"] == "high" and (few or (row["evidence"].get("parts_affected") or PARTS) < FEWEST_PARTS):
+        elif row["severity"] == "high" and (few or _once(row) or (row["evidence"].get("parts_affected") or PARTS) < FEWEST_PARTS):
             row["severity"] = "medium"
     return sorted(rows, key=lambda row: (row["opportunity_share"] is not None, SEVERITIES.index(row["severity"])))
+
+
+def _once(row: Mapping[str, Any]) -> bool:
+    """Whether most of what a cause takes is in one step of many: what happened once is not what the program does."""
+    stalled, longest, steps = (row["evidence"].get(name) or 0.0 for name in ("stalled_ns_per_step", "longest_step_ns", "steps"))
+    return bool(steps >= MANY_STEPS and longest > stalled * steps / 2)
 
 
 def _schema() -> Any:

@@ -18,6 +18,7 @@ from alltrace.recipes.questions.diagnose.finding import MEDIUM_SHARE, Finding, L
 from alltrace.recipes.questions.diagnose.links import usual_bus_gb_per_s
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 from alltrace.trace.arrays import Int64
+from alltrace.trace.distinct import rows_by
 from alltrace.trace.number_text import number_ranges
 
 _LONGER = 1.25
@@ -36,6 +37,12 @@ takes this many times the usual time of its links, none of them shows what they 
 
 _UNNUMBERED = frozenset({"order", "file name"})
 """Sources of ranks' numbers that do not show how many ranks the job has."""
+
+_STEADY = 0.5
+"""This share of what operations take too long is at the same places of the steps, in half of the steps, if a rank is late."""
+
+_SEVERAL, _ALIKE_TIMES = 3, 2.0
+"""Messages of this many communicators or more that take as long, but for this factor, do not depend on their place in it."""
 
 _DOUBTED = 0.6
 """The confidence of a wait for an absent rank that is not compared with others of its kind."""
@@ -81,12 +88,27 @@ def awaited(all_ranks: AllRankFacts, members: Members) -> Awaited:
         over = np.maximum(members.transfer[mine] - needed, 0)
         total = int(members.transfer[mine].sum())
         longer = _LONGER if number in short else _FAR_LONGER
-        if total - over.sum() > 0 and total >= longer * (total - int(over.sum())):
+        if total - over.sum() > 0 and total >= longer * (total - int(over.sum())) and _comes_back(members, mine, over):
             transfer[mine] = over
             shares[number] = float(over.sum()) / total
             if told:
                 compared.add(number)
     return Awaited(transfer, np.minimum(transfer, members.moved), shares, frozenset(compared))
+
+
+def _comes_back(members: Members, mine: NDArray[np.intp], over: Int64) -> bool:
+    """Whether what operations take too long comes at the same places of the steps, as a late rank's work does, and is not random.
+
+    `mine`: Rows of `members`. `over`: What each of them takes too long, ns.
+    """
+    order = np.lexsort((members.start[mine], members.step[mine], members.rank[mine]))
+    rank, step = members.rank[mine][order], members.step[mine][order]
+    begins = np.flatnonzero(np.concatenate(([True], (rank[1:] != rank[:-1]) | (step[1:] != step[:-1]))))
+    place = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
+    steady = 0.0
+    for rows in rows_by(rank * (int(place.max()) + 1) + place).values():
+        steady += len(rows) * float(np.percentile(over[order][rows], 50, method="lower"))
+    return steady >= _STEADY * float(over.sum())
 
 
 def _groups(all_ranks: AllRankFacts) -> list[Group]:
@@ -230,8 +252,9 @@ def _alone(all_ranks: AllRankFacts, members: Members) -> NDArray[np.float64]:
     """(ranks, steps): waits in operations with absent ranks alone, beyond what the same ones take in complete communicators.
 
     When an absent rank arrives is not known, so what they take is from arrival to end, their usual waits included, at the median.
-    How long a stage of a pipeline waits for the next depends on the stage, so messages between two ranks are left out; and so are
-    operations of communicators of which all members have reports, or several ranks have operations that are matched with nothing.
+    How long a stage of a pipeline waits for the next depends on the stage, so messages between two ranks are left out unless they
+    take as long in all complete communicators, as exchanges around a ring do. Operations of communicators of which all members
+    have reports, or several ranks have operations that are matched with nothing, are left out too.
     """
     groups = {g.number: g for g in _groups(all_ranks)}
     complete = {n: g.size for n, g in groups.items() if g.size == len(g.ranks)}
@@ -251,11 +274,10 @@ def _alone(all_ranks: AllRankFacts, members: Members) -> NDArray[np.float64]:
         needed = np.empty(len(lone.op))
         for n, ident in enumerate(lone.op.tolist()):
             key = all_ranks.name(ident), int(lone.size[n]), int(lone.group_size[n])
-            if key[0] in _MESSAGES:
-                usual[key] = np.inf
             if key not in usual:
                 alike = (members.op == key[0]) & (members.size == key[1]) & (whole == key[2] if key[2] > 0 else whole > 0)
-                usual[key] = float(np.median(took[alike])) if alike.any() else np.inf
+                even = key[0] not in _MESSAGES or _alike_everywhere(members.communicator[alike], took[alike])
+                usual[key] = float(np.median(took[alike])) if alike.any() and even else np.inf
             needed[n] = usual[key] * lone.count[n] if absent[n] else np.inf
         # one occurrence is chance, such as a first step
         if np.median((lone.took_ns / needed)[absent]) >= _LONGER:
@@ -263,6 +285,12 @@ def _alone(all_ranks: AllRankFacts, members: Members) -> NDArray[np.float64]:
             over = np.clip(lone.took_ns - needed, 0, lone.waited_ns)
             np.add.at(found[row], np.searchsorted(all_ranks.steps, lone.step[known]), over[known])
     return found
+
+
+def _alike_everywhere(communicator: Int64, took: Int64) -> bool:
+    """Whether operations take as long in each of several communicators: none waits for its place in the program."""
+    middles = [float(np.median(took[rows])) for rows in rows_by(communicator).values()]
+    return len(middles) >= _SEVERAL and max(middles) <= _ALIKE_TIMES * min(middles)
 
 
 def _absent(groups: Iterable[Any], missing: Iterable[int]) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from alltrace.recipes.analysis.network_state import NetworkState, networks_of
 from alltrace.recipes.questions.diagnose.finding import Loss
 from alltrace.recipes.questions.diagnose.gaps import CLASSES, HOST_CLASSES
 from alltrace.recipes.questions.diagnose.host_time import Contribution
@@ -216,24 +217,26 @@ class AllRankFacts:
         own time of each step minus that without `lost`.
         """
         rows, every = np.asarray((lost > 0).any(axis=1)), tuple(dict.fromkeys((*classes, *shared)))
-        own, bound = self.bound_ns(classes, rows), self.bound_ns(every, rows)
+        bounds, parts = self.bounds_ns(every, rows), lost.sum(axis=0) if lost.size else np.zeros(len(self.steps))
+        own, bound = int(self.bounds_ns(classes, rows).sum()), int(bounds.sum())
+        steps = (bounds, parts / parts.sum()) if parts.sum() > 0 else None
         if ceiling_ns is None:
             ceiling_ns = int(np.maximum(self.own.max(axis=0) - (self.own - lost).max(axis=0), 0).sum()) if lost.size else 0
         if self.doubt is not None:
             # each rank's own loss is lost independent of who waits for whom, but without a transfer a rank may wait for another
             alone = int(np.where(np.isnan(self.times[:, :, 0]), np.inf, lost).min(axis=0).sum()) if lost.size else 0
             alike = "communication" not in classes and alone >= _ALIKE * ceiling_ns and (alone > 0 or not rows.any())
-            return Loss(ceiling_ns, "ceiling", every, own, bound, None if alike else self.doubt, alone)
+            return Loss(ceiling_ns, "ceiling", every, own, bound, None if alike else self.doubt, alone, steps=steps)
         if change is None or self.recovery is None:
-            return Loss(ceiling_ns, "ceiling", every, own, bound)
+            return Loss(ceiling_ns, "ceiling", every, own, bound, steps=steps)
         without = cache(partial(change, self.recovery))
         changed = without() if ceiling_ns >= _WORTH_A_REPLAY * self.span_ns else None
         if changed is None:
-            return Loss(ceiling_ns, "ceiling", every, own, bound, without=without)
-        return Loss(self.recovery.saved_ns(changed), "replay", every, own, bound, without=without)
+            return Loss(ceiling_ns, "ceiling", every, own, bound, without=without, steps=steps)
+        return Loss(self.recovery.saved_ns(changed), "replay", every, own, bound, without=without, steps=steps)
 
-    def bound_ns(self, classes: Sequence[str], rows: NDArray[np.bool_]) -> int:
-        """The most that the job can get back of the time of some classes on some ranks.
+    def bounds_ns(self, classes: Sequence[str], rows: NDArray[np.bool_]) -> Float:
+        """(steps): the most that the job can get back of the time of some classes on some ranks, ns.
 
         For each step at most these ranks' total time in the classes, as one may wait for the other; and at most what
         the step takes beyond the rank with the most own time outside of them.
@@ -241,13 +244,14 @@ class AllRankFacts:
         `classes`: Some of `CLASSES`. `rows`: The ranks, bool array in the order of `ranks`.
         """
         if not self.times.size:
-            return 0
+            return np.zeros(len(self.steps))
         held = np.zeros((len(self.ranks), len(self.steps)))
         for name in classes:
             held += self.of(name) * rows[:, None]
         waited = self.of("communication") * rows[:, None] if "communication" in classes else 0.0
         rest = (self.own - (held - waited)).max(axis=0)
-        return int(np.clip(np.minimum(held.sum(axis=0), self.lengths - rest), 0, None).sum())
+        found: Float = np.clip(np.minimum(held.sum(axis=0), self.lengths - rest), 0, None)
+        return found
 
     def waiting_ns(self, lost: Float) -> int:
         """The ceiling of what all wait for: of each step the median of `lost` (ranks, steps) over the ranks that lose any, ns."""
@@ -316,6 +320,11 @@ class AllRankFacts:
         facts = list(self.facts.values())
         hidden = sum(facts[row].graph_ns for row in rows.tolist())
         return there * (1 - min(hidden / whole, 1.0)) if whole else there
+
+    @cached_property
+    def networks(self) -> dict[str, NetworkState]:
+        """What the network adapters of each host did, of hosts with a report that samples them."""
+        return networks_of({rank: given.machine.network for rank, given in self._given.items()}, self.hosts)
 
     @cached_property
     def clocks_unknown(self) -> bool:

@@ -20,52 +20,32 @@ _SLOWED = 1.05
 _NEWER = re.compile(r"newer", re.IGNORECASE)
 
 
+_WARNED = (
+    (_DROPPED, "dropped events", "The profiler dropped events; capture less at a time, or fewer kinds of events."),
+    (_DAMAGED, "damaged report", "Part of the report could not be read; capture it again, or use the rest."),
+    (_NEWER, "newer report", "The report is newer than this reader; update alltrace."),
+)
+"""What warnings of reports say, and what to do about it."""
+
+
 def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     """Every fault of the capture; none costs time."""
-    found = []
-    missing = tuple(sorted(run.manifest.missing_ranks))
-    if missing:
-        found.append(
-            _fault(
-                all_ranks,
-                missing,
-                "missing ranks",
-                "There is no report for these ranks; capture them too, or recover their reports.",
-                {"missing": len(missing)},
-            )
-        )
-    found += _short(all_ranks, run)
-    found += _missing_records(all_ranks, run)
-    found += _suspects(all_ranks, run)
-    found += _doubted(all_ranks, run)
-    found += _slowdown(all_ranks, run)
-    for pattern, where, advice in (
-        (_DROPPED, "dropped events", "The profiler dropped events; capture less at a time, or fewer kinds of events."),
-        (_DAMAGED, "damaged report", "Part of the report could not be read; capture it again, or use the rest."),
-        (_NEWER, "newer report", "The report is newer than this reader; update alltrace."),
-    ):
+    missing = sorted(run.manifest.missing_ranks)
+    advice = "There is no report for these ranks; capture them too, or recover their reports."
+    found = [_fault(all_ranks, missing, "missing ranks", advice, {"missing": len(missing)})]
+    for others in (_short, _missing_records, _suspects, _doubted, _slowdown):
+        found += others(all_ranks, run)
+    for pattern, where, advice in _WARNED:
         ranks = _warned(run, pattern)
-        if ranks:
-            found.append(_fault(all_ranks, ranks, where, advice, {"reports": len(ranks)}))
-    without = tuple(r for r, f in all_ranks.facts.items() if not f.ranges)
-    if without:
-        found.append(
-            _fault(
-                all_ranks,
-                without,
-                "no ranges",
-                "No ranges were captured, so steps and code cannot be named; trace NVTX.",
-                {"without_ranges": len(without)},
-                "low",
-            )
-        )
-    hidden = tuple(r for r, f in all_ranks.facts.items() if f.graphs)
-    if hidden:
-        count = sum(all_ranks.facts[r].graphs for r in hidden)
-        advice = "CUDA graphs were traced as a whole, so their kernels are hidden; capture with --cuda-graph-trace=node."
-        found.append(_fault(all_ranks, hidden, "graphs hide kernels", advice, {"graph_launches": count}, "low"))
-    found += _clocks(all_ranks, run)
-    return found
+        found.append(_fault(all_ranks, ranks, where, advice, {"reports": len(ranks)}))
+    without = [r for r, f in all_ranks.facts.items() if not f.ranges]
+    advice = "No ranges were captured, so steps and code cannot be named; trace NVTX."
+    found.append(_fault(all_ranks, without, "no ranges", advice, {"without_ranges": len(without)}, "low"))
+    hidden = [r for r, f in all_ranks.facts.items() if f.graphs]
+    count = sum(all_ranks.facts[r].graphs for r in hidden)
+    advice = "CUDA graphs were traced as a whole, so their kernels are hidden; capture with --cuda-graph-trace=node."
+    found.append(_fault(all_ranks, hidden, "graphs hide kernels", advice, {"graph_launches": count}, "low"))
+    return [fault for fault in found if fault.ranks] + _clocks(all_ranks, run)
 
 
 def _fault(

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from alltrace.recipes.analysis.network_state import slow_adapters
 from alltrace.recipes.questions.diagnose.absent_ranks import awaited
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
 from alltrace.recipes.questions.diagnose.finding import Finding
@@ -41,6 +42,7 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         certain=members.certain & ~np.isin(members.communicator, list(waits.shares)),
     )
     slow, excess, shares = _slow(all_ranks, members)
+    slow += _slow_adapters(all_ranks, members, excess, shares)
     queued, found = _serialized(all_ranks, members, shares)
     exposed = _exposed(all_ranks, members, excess, {**waits.shares, **shares}, queued)
     return [*slow, *found, *exposed, *_needed_at_once(all_ranks, members, excess, {**waits.shares, **shares}, queued)]
@@ -86,6 +88,43 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], NDA
             advice += f" Each is rank {rail} of its host, counted from 0, and so of one rail: check that adapter and its switch."
     loss = all_ranks.loss(("communication",), lost, lambda run: run.less_transfer(shares), ceiling_ns)
     return [Finding(kind, loss, tuple(ranks), where, advice, evidence, confidence, all_ranks.hosts_of(ranks))], excess, shares
+
+
+def _slow_adapters(all_ranks: AllRankFacts, members: Members, excess: NDArray[np.int64], shares: dict[int, float]) -> list[Finding]:
+    """Adapters that are slow by their counters: communicators over their hosts wait for them, where no other finding has that.
+
+    What they cost is added to `excess` and `shares`.
+    """
+    slow = slow_adapters(all_ranks.networks)
+    if slow is None:
+        return []
+    share = 1 - slow.gb_per_s / slow.peers_gb_per_s
+    ranks_of = {g.number: g.ranks for g in all_ranks.alignment.groups}
+    hosts_of = {number: {all_ranks.hosts.get(r) for r in ranks} for number, ranks in ranks_of.items()}
+    over = [n for n, hosts in hosts_of.items() if len(hosts) > 1 and hosts & set(slow.hosts) and n not in shares]
+    rows = np.isin(members.communicator, over)
+    amounts = np.where(rows, members.moved * share, 0).astype(np.int64)
+    if not amounts.any():
+        return []
+    ranks = tuple(r for r in all_ranks.ranks.tolist() if all_ranks.hosts[r] in slow.hosts)
+    one = len(slow.names) == 1
+    where = f"{'adapter' if one else 'adapters'} {', '.join(slow.names)}"
+    which = "that rail's switch and cables" if slow.rail else "its link and cable" if one else "their links and cables"
+    advice = (
+        f"Communication between hosts waits for {where} of {', '.join(slow.hosts)}, which {'carries' if one else 'carry'} as much "
+        f"as the others at {100 * slow.gb_per_s / slow.peers_gb_per_s:.0f} % of their rate; check {which}."
+    )
+    own = dict.fromkeys(over, share)
+    lost = all_ranks.spread(np.arange(len(amounts)), amounts)
+    loss = all_ranks.loss(("communication",), lost, lambda run: run.less_transfer(own), all_ranks.waiting_ns(lost))
+    excess += amounts
+    shares.update(own)
+    evidence = {
+        "gb_per_s": round(slow.gb_per_s, 2),
+        "peers_gb_per_s": round(slow.peers_gb_per_s, 2),
+        "adapters": float(len(slow.names)),
+    }
+    return [Finding("low-bandwidth", loss, ranks, where, advice, evidence, 0.8, slow.hosts)]
 
 
 def _rail(hosts: Mapping[int, str], ranks: Sequence[int]) -> int | None:

@@ -30,13 +30,17 @@ _MIX = np.int64(0x9E3779B97F4A7C1)
 """An odd number; its multiples distinguish sets of names."""
 
 
+_EXTREMES = 10
+"""Of durations that vary, a tenth at each end is left out: what is left has nearly the mean of all, however skewed they are."""
+
+
 def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: NDArray[np.bool_], even: NDArray[np.bool_]) -> Int64:
     """The weights of the run's graph if kernels take as long in each step and on each rank as the same kernels do as a rule.
 
     Programs repeat themselves: the n-th segment of kernels of a step has the same kernels in other steps and on ranks alike.
     Segments with the same place in the step, the same number of kernels and the same names are the same; each then takes the mean
-    of their middle half, which a few long ones do not change. The kernels of a slow device are only compared with each other, so
-    that it stays slow.
+    of all but the extreme ones (`_EXTREMES`), as a few long ones are no rule. The kernels of a slow device are only compared with
+    each other, so that it stays slow.
 
     `ranks`: The ranks, ascending. `steps`: The judged steps, ascending.
     """
@@ -69,8 +73,9 @@ def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: NDArra
         begins = np.flatnonzero(np.concatenate(([True], np.diff(same[order]) != 0)))
         having = np.diff(np.append(begins, len(order)))
         whole = np.concatenate(([0.0], np.cumsum(took[order])))
-        middle = having - 2 * (having // 4)
-        usual = (whole[begins + having // 4 + middle] - whole[begins + having // 4]) / middle
+        cut = having // _EXTREMES
+        middle = having - 2 * cut
+        usual = (whole[begins + cut + middle] - whole[begins + cut]) / middle
         factor[node] = usual[same] / took
     return run.with_factors(factor)
 
@@ -87,6 +92,9 @@ _ALIKE = 0.1
 
 _OF_HOST = 0.75
 """A host is slow if all of its ranks are, and this share of them by a similar amount."""
+
+_FEWEST_OF_HOSTS = 3
+"""That fewer ranks are slow, and are those of a host, can be chance."""
 
 _DEVICE = 0.5
 """A device is slow if kernels of a family with this share of the family's time take longer."""
@@ -165,7 +173,7 @@ def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
         return []
     # costs below the smallest share of a step that is reported
     least = LEAST_SHARE * length / compute
-    slow = variation(work.ratio, least)
+    slow = _of_whole_hosts(all_ranks, variation(work.ratio, least), least)
     values = to_fastest(work.ratio)
     changed = [] if all_ranks.whole_run else _broad(all_ranks, work, throttled(values, least))
     if slow.rotates:  # each rank is slow in some steps, and none by itself
@@ -174,7 +182,7 @@ def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
         ratio = work.ratio.copy()
         for change in changed:
             ratio[change.row] = np.nan
-        slow = variation(ratio, least)
+        slow = _of_whole_hosts(all_ranks, variation(ratio, least), least)
     uneven = variation(work.own, least, spread=False)
     return [
         *_stalls(disturbed, stalled),
@@ -183,6 +191,16 @@ def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
         *_uneven_work(all_ranks, work, uneven),
         *_random(all_ranks, work, slow, uneven),
     ]
+
+
+def _of_whole_hosts(all_ranks: AllRankFacts, slow: Variation, least: float) -> Variation:
+    """The same, where slow steps that all ranks of some hosts have, and no other rank, are those hosts' rather than chance."""
+    rows: NDArray[np.bool_] = np.asarray(slow.slow.any(axis=1))
+    hosts = all_ranks.hosts_of(all_ranks.ranks[rows].tolist())
+    whole = sum(all_ranks.hosts.get(rank) in hosts for rank in all_ranks.ranks.tolist()) == rows.sum()
+    if rows.sum() < _FEWEST_OF_HOSTS or rows.all() or not whole or slow.slow[rows].mean() < _OF_HOST:
+        return slow
+    return replace(slow, persistent=slow.persistent | rows, slow=slow.slow & ~rows[:, None], least=min(slow.least, least))
 
 
 def _slow_devices(all_ranks: AllRankFacts, work: SameWork, slow: Variation) -> list[_Cause]:

@@ -12,7 +12,18 @@ _RATES = ("gb_per_s", "peers_gb_per_s", "link_gb_per_s", "busbw_gb_per_s", "peer
           "roof_gb_per_s")  # fmt: skip
 _SHARES = ("breadth", "persistence", "affected_share", "noise", "last_share", "link_share", "covered_share", "compute_share",
            "on_cpu_share", "peers_on_cpu_share", "cpu_taken_share", "peers_cpu_taken_share",
-           "longest_share", "alone_share", "suspect_share", "roof_share", "together_share")  # fmt: skip
+           "shared_cpu_share", "longest_share", "alone_share", "suspect_share", "roof_share", "together_share")  # fmt: skip
+
+
+def _beside_peers(name: str, phrase: str, who: str = "peers") -> tuple[tuple[tuple[str, ...], str], ...]:
+    """The phrases about a number and that of the peers: both, or one of them."""
+    own, peers = f"{{{name}}}", f"{{peers_{name}}}"
+    return (
+        ((name, f"peers_{name}"), f"{phrase.format(own)}, {who} {peers}"),
+        ((name,), phrase.format(own)),
+        ((f"peers_{name}",), f"{who}: {phrase.format(peers)}"),
+    )
+
 
 _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (
@@ -79,6 +90,7 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("gb_per_s", "link_gb_per_s", "link_share"), "{gb_per_s}, which is {link_share} of the link's {link_gb_per_s}"),
     (("gb_per_s",), "{gb_per_s}"),
     (("peers_gb_per_s",), "peers {peers_gb_per_s}"),
+    (("adapters",), "names of slow adapters: {adapters}"),
     (("link_gb_per_s",), "the link carries {link_gb_per_s}"),
     (("link_share",), "{link_share} of what the link carries"),
     (("busbw_gb_per_s", "peers_busbw_gb_per_s"), "bus bandwidth {busbw_gb_per_s}, similar communicators {peers_busbw_gb_per_s}"),
@@ -86,49 +98,19 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("peers_busbw_gb_per_s",), "bus bandwidth of similar communicators {peers_busbw_gb_per_s}"),
     (("communicators",), "affected communicators: {communicators}"),
     (("queued",), "{queued} operations have another one queued behind them"),
-    (("sm_clock_mhz", "peers_sm_clock_mhz"), "multiprocessors at {sm_clock_mhz} MHz, peers {peers_sm_clock_mhz}"),
-    (("sm_clock_mhz",), "multiprocessors at {sm_clock_mhz} MHz"),
-    (("peers_sm_clock_mhz",), "peers' multiprocessors at {peers_sm_clock_mhz} MHz"),
-    (("memory_clock_mhz", "peers_memory_clock_mhz"), "memory at {memory_clock_mhz} MHz, peers {peers_memory_clock_mhz}"),
-    (("memory_clock_mhz",), "memory at {memory_clock_mhz} MHz"),
-    (("peers_memory_clock_mhz",), "peers' memory at {peers_memory_clock_mhz} MHz"),
-    (("power_w", "peers_power_w"), "{power_w} W, peers {peers_power_w}"),
-    (("power_w",), "{power_w} W"),
-    (("peers_power_w",), "peers {peers_power_w} W"),
-    (("temperature_c", "peers_temperature_c"), "{temperature_c} °C, peers {peers_temperature_c}"),
-    (("temperature_c",), "{temperature_c} °C"),
-    (("peers_temperature_c",), "peers {peers_temperature_c} °C"),
-    (("nic_gb_per_s", "peers_nic_gb_per_s"), "network adapters sent {nic_gb_per_s}, those of other hosts {peers_nic_gb_per_s}"),
-    (("nic_gb_per_s",), "network adapters sent {nic_gb_per_s}"),
-    (("peers_nic_gb_per_s",), "network adapters of other hosts sent {peers_nic_gb_per_s}"),
-    (
-        ("nic_received_gb_per_s", "peers_nic_received_gb_per_s"),
-        "they received {nic_received_gb_per_s}, others {peers_nic_received_gb_per_s}",
-    ),
-    (("nic_received_gb_per_s",), "network adapters received {nic_received_gb_per_s}"),
-    (("peers_nic_received_gb_per_s",), "network adapters of other hosts received {peers_nic_received_gb_per_s}"),
-    (
-        ("nic_wait_ticks_per_ms", "peers_nic_wait_ticks_per_ms"),
-        "an adapter waited to send {nic_wait_ticks_per_ms} ticks per ms, elsewhere {peers_nic_wait_ticks_per_ms}",
-    ),
-    (("nic_wait_ticks_per_ms",), "an adapter waited to send {nic_wait_ticks_per_ms} ticks per ms"),
-    (("peers_nic_wait_ticks_per_ms",), "an adapter elsewhere waited to send {peers_nic_wait_ticks_per_ms} ticks per ms"),
+    *_beside_peers("sm_clock_mhz", "multiprocessors at {} MHz"),
+    *_beside_peers("memory_clock_mhz", "memory at {} MHz"),
+    *_beside_peers("power_w", "{} W"),
+    *_beside_peers("temperature_c", "{} °C"),
+    *_beside_peers("nic_gb_per_s", "network adapters sent {}", "those of other hosts"),
+    *_beside_peers("nic_received_gb_per_s", "network adapters received {}", "those of other hosts"),
+    *_beside_peers("nic_wait_ticks_per_ms", "an adapter waited to send {} ticks per ms", "elsewhere"),
     (("switch_wait_ticks_per_ms",), "a switch waited to send {switch_wait_ticks_per_ms} ticks per ms"),
-    (
-        ("on_cpu_share", "peers_on_cpu_share"),
-        "the launching thread had a CPU for {on_cpu_share} of that time, peers {peers_on_cpu_share}",
-    ),
-    (("on_cpu_share",), "the launching thread had a CPU for {on_cpu_share} of that time"),
-    (("peers_on_cpu_share",), "peers' launching threads had a CPU for {peers_on_cpu_share} of that time"),
-    (
-        ("cpu_taken_share", "peers_cpu_taken_share"),
-        "others had its CPU for {cpu_taken_share} of the rest, peers {peers_cpu_taken_share}",
-    ),
-    (("cpu_taken_share",), "others had its CPU for {cpu_taken_share} of the rest"),
-    (("peers_cpu_taken_share",), "others had the CPU of peers for {peers_cpu_taken_share} of the rest"),
-    (("running_threads", "peers_running_threads"), "threads on CPUs at once: {running_threads}, peers {peers_running_threads}"),
-    (("running_threads",), "threads on CPUs at once: {running_threads}"),
-    (("peers_running_threads",), "threads of peers on CPUs at once: {peers_running_threads}"),
+    *_beside_peers("on_cpu_share", "the launching thread had a CPU for {} of that time"),
+    *_beside_peers("cpu_taken_share", "others had its CPU for {} of the rest"),
+    *_beside_peers("running_threads", "threads on CPUs at once: {}"),
+    *_beside_peers("cpu_moves_per_s", "the launching thread came to another CPU {} times per second"),
+    (("shared_cpu_share",), "{shared_cpu_share} of its time it was on CPUs of another rank's launching thread"),
     (("compute_share",), "devices compute for {compute_share} of the analyzed time"),
     (("missing",), "missing ranks: {missing}"),
     (("lost_records", "of_records"), "{lost_records} of {of_records} records are missing"),

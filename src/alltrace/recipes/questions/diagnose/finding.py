@@ -2,49 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 PARTS = 10
 """A run without steps is judged in this many equal parts."""
-
-KINDS = (
-    "straggler",
-    "slow-communicator",
-    "slow-host",
-    "imbalance",
-    "throttling",
-    "device-stall",
-    "regression",
-    "jitter",
-    "shared-device",
-    "exposed-communication",
-    "serialized-communication",
-    "launch-bound",
-    "sync",
-    "host-pause",
-    "data-stall",
-    "pageable-copy",
-    "sync-copy",
-    "exposed-transfer",
-    "allocation",
-    "module-loading",
-    "recompilation",
-    "idle-gap",
-    "low-bandwidth",
-    "hand-over",
-    "missing-rank",
-    "unexplained",
-    "capture-fault",
-    "precision",
-    "attention",
-    "fusion",
-    "shapes",
-    "small-kernels",
-    "slow-operator",
-)
-"""All kinds of findings."""
 
 EVIDENCE = {
     "slowdown": "how many times as long as the same elsewhere",
@@ -78,13 +44,14 @@ EVIDENCE = {
     "kernels_per_step": "compute kernels in a step",
     "mean_kernel_ns": "their mean duration",
     "launch_ns": "from one launch to the next, median",
-    "gb_per_s": "rate of the copies",
+    "gb_per_s": "rate of the copies; or of network adapters while they send",
     "link_gb_per_s": "the most that the link between host and device carries in one direction, by data sheet",
     "link_share": "share of that which the copies reach, 0 to 1",
     "bytes_per_step": "bytes of these copies in a step of one rank",
     "hideable_ns_per_step": "of exposed_ns_per_step what the compute of the step could hide",
     "pinned_ns_per_step": "what the same bytes take from pinned memory",
-    "peers_gb_per_s": "rate of the peers' copies, median",
+    "peers_gb_per_s": "rate of the peers' copies, median; or of the other network adapters",
+    "adapters": "names of network adapters that are slower than the others",
     "sm_clock_mhz": "clock of the culprits' multiprocessors in the judged steps, median",
     "peers_sm_clock_mhz": "that of the other ranks",
     "memory_clock_mhz": "clock of the culprits' memory, likewise",
@@ -106,6 +73,9 @@ EVIDENCE = {
     "peers_cpu_taken_share": "that of the other ranks",
     "running_threads": "threads of the culprits' processes on CPUs at once, mean",
     "peers_running_threads": "that of the other ranks",
+    "cpu_moves_per_s": "how often a launching thread of the culprits came to another CPU, per second on CPUs",
+    "peers_cpu_moves_per_s": "that of the other ranks",
+    "shared_cpu_share": "share of the culprits' time on CPUs that is on CPUs of another rank's launching thread, 0 to 1",
     "busbw_gb_per_s": "bus bandwidth of the slowest communicator, free of waiting",
     "peers_busbw_gb_per_s": "bus bandwidth of communicators alike, median",
     "communicators": "slow communicators",
@@ -148,6 +118,9 @@ FEWEST_PARTS = 5
 FEWEST_STEPS = 3
 """Of fewer judged steps no finding is `high`: what happened once says nothing of the program."""
 
+MANY_STEPS = 10
+"""Of as many judged steps no finding is `high` that has most of its time in one of them."""
+
 HIGH_SHARE = 0.10
 """From this share of the judged time on a finding is `high`."""
 
@@ -176,6 +149,15 @@ class Loss:
     least_ns: int = 0  # of an estimate that is not stated, what the job gets back at least
     # makes the run without the cause (`RecoveredTime.saved_ns`) or None; None if there is no replay
     without: Callable[[], Any] | None = field(default=None, compare=False, repr=False)
+    # of each judged step the most that all of its classes let it be, and its part of the loss; None for one number for all
+    steps: tuple[NDArray[np.float64], NDArray[np.float64]] | None = field(default=None, compare=False, repr=False)
+
+    def taken_by(self, others: Sequence[tuple[int, Loss]]) -> float:
+        """How much of its bound losses of the same classes claim, each by its parts in the steps, ns."""
+        if self.steps is None or any(o.steps is None or len(o.steps[1]) != len(self.steps[0]) for _, o in others):
+            return float(sum(claim_ns for claim_ns, _ in others))
+        claimed = sum((claim_ns * o.steps[1] for claim_ns, o in others if o.steps is not None), np.zeros_like(self.steps[0]))
+        return float(np.minimum(self.steps[0], claimed).sum())
 
 
 NO_LOSS = Loss(0, "ceiling", (), 0, 0)
@@ -186,7 +168,7 @@ NO_LOSS = Loss(0, "ceiling", (), 0, 0)
 class Finding:
     """One finding."""
 
-    kind: str  # one of `KINDS`
+    kind: str  # one of `alltrace.recipes.terms.KIND_MEANINGS`
     loss: Loss  # what it costs (`AllRankFacts.loss`)
     ranks: tuple[int, ...]  # the culprits
     where: str  # the kernel, range, communicator or call

@@ -137,6 +137,9 @@ def _low_bandwidth(row: _Row) -> str:
     own, peers = row["gb_per_s"], row["peers_gb_per_s"]
     if own is None or peers is None:
         return f"all communicators of {row.ranks} are slow, and those without {row.verb('it', 'them')} are not"
+    if row["adapters"] is not None:
+        rates = f"{amount(float(own), 'GB/s', 3)}, the other adapters at {amount(float(peers), 'GB/s', 3)}"
+        return f"{row.where} of {row.hosts or row.ranks} {'send' if row['adapters'] > 1 else 'sends'} at {rates}"
     rates = f"{amount(float(own), 'GB/s', 3)}, those of {row.peers} at {amount(float(peers), 'GB/s', 3)}"
     return f"{row.where} of {row.ranks} run at {rates}"
 

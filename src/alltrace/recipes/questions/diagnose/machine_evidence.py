@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from alltrace.recipes.analysis.gpu_state import Comparison, GpuState, compared
-from alltrace.recipes.analysis.host_state import compared_hosts
-from alltrace.recipes.analysis.network_state import NetworkState, compared_networks
+from alltrace.recipes.analysis.host_state import compared_hosts, compared_places
+from alltrace.recipes.analysis.network_state import NetworkState, compared_networks, networks_of
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import Finding
 from alltrace.recipes.questions.diagnose.machine_state import MachineState
@@ -26,6 +26,9 @@ _LATE_HOST = {"host-pause": "host-pause", "data-stall": "data", "launch-bound": 
 """Kinds that CPUs can be the cause of, with the class of the host's time that each is of: the evidence states what they did, or how
 to find it out if the report shows nothing that the host does, or only some ranks have it."""
 
+_PLACED = (*_LATE_HOST, "straggler", "slow-host", "low-bandwidth", "pageable-copy")
+"""Kinds that the CPUs on which a rank runs can be the cause of: it is stated if they are unusual."""
+
 _FINE = ("_share", "gb_per_s")
 """Numbers that are stated with three decimals; others have one."""
 
@@ -33,10 +36,7 @@ _FINE = ("_share", "gb_per_s")
 def with_machine_evidence(found: Sequence[Finding], states: Mapping[int, MachineState], all_ranks: AllRankFacts) -> list[Finding]:
     """The findings, each with what is known of the machines that it is about."""
     gpus = {rank: state.gpu for rank, state in states.items()}
-    networks: dict[str, NetworkState] = {}
-    for rank, state in states.items():  # ranks of one host that sampled its adapters have the same samples
-        if state.network is not None:
-            networks.setdefault(all_ranks.hosts[rank], state.network)
+    networks = networks_of({rank: state.network for rank, state in states.items()}, all_ranks.hosts)
     explained = []
     for finding in found:
         for said in _said(finding, gpus, networks, states, all_ranks) if finding.ranks else ():
@@ -70,4 +70,7 @@ def _said(
         cpus = compared_hosts({r: s.cpus.get(_LATE_HOST[finding.kind]) for r, s in states.items()}, finding.ranks)
         wanted = finding.kind == "host-pause" or len(finding.ranks) < len(states)
         said += [cpus] if cpus.evidence or wanted else []
+    if finding.kind in _PLACED:
+        places = compared_places({rank: state.places for rank, state in states.items()}, finding.ranks, all_ranks.hosts)
+        said += [places] if places.slower else []
     return said

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from alltrace.recipes.analysis.gpu_state import GpuState, gpu_state
-from alltrace.recipes.analysis.host_state import HostState, host_state
+from alltrace.recipes.analysis.host_state import CpuPlaces, HostState, cpu_places, host_state
 from alltrace.recipes.analysis.network_state import NetworkState, network_state
 from alltrace.recipes.questions.diagnose.gaps import HostSets
 from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
@@ -22,15 +22,16 @@ class MachineState:
     network: NetworkState | None = None  # what the adapters of its host did while its device waited for communication
     # by class of the host's time, for some of them, what the CPUs did in that time
     cpus: Mapping[str, HostState | None] = field(default_factory=dict)
+    places: CpuPlaces | None = None  # on which CPUs its launching threads ran
 
 
 def machine_state(rank: Rank, facts: RankFacts, host: HostSets) -> MachineState:
     """What the machine of a rank did."""
     judged = merge(facts.regions[:, 0].copy(), facts.regions[:, 1].copy())
     waits = Merged(facts.waits[:, 0].copy(), facts.waits[:, 1].copy())
-    cpus = {}
+    cpus, places = {}, cpu_places(rank, host.threads)
     if rank.has("sched") or rank.has("samples"):
         launching = difference(judged, union([*host.sets.values(), host.exchanges]))
         spans = {**{name: intersection(host.sets[name], judged) for name in ("host-pause", "data")}, "launch": launching}
         cpus = {name: host_state(rank, host.threads, span) for name, span in spans.items()}
-    return MachineState(gpu_state(rank, facts.regions), network_state(rank, intersection(waits, judged)), cpus)
+    return MachineState(gpu_state(rank, facts.regions), network_state(rank, intersection(waits, judged), judged), cpus, places)

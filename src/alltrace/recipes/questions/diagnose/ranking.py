@@ -64,8 +64,8 @@ def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
     Findings that are parts of one cause are together, in the place of their sum.
 
     Losses are exclusive. Each finding, the largest first, claims at most the bound of its classes, less what others claim that have
-    one of them too: those before it what they got, those after it what their own classes hold. And it claims at most what is left
-    of the judged time.
+    one of them too: those before it what they got in the same steps, those after it what their own classes hold. And it claims at
+    most what is left of the judged time.
 
     `span_ns`: The judged time, ns.
     """
@@ -74,9 +74,9 @@ def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
     order = sorted(found, key=lambda f: (-_most(f), -f.confidence, f.kind, f.ranks))
     for place, finding in enumerate(order):
         loss, classes = finding.loss, set(finding.loss.classes)
-        taken = sum(c.claim_ns for c in claims if classes.intersection(c.finding.loss.classes))
+        same = [(c.claim_ns, c.finding.loss) for c in claims if classes.intersection(c.finding.loss.classes)]
         kept = sum(min(_most(f), f.loss.own_ns) for f in order[place + 1 :] if classes.intersection(f.loss.classes))
-        claim = max(min(_most(finding), max(loss.bound_ns - kept, loss.own_ns) - taken, left), 0)
+        claim = max(min(_most(finding), max(loss.bound_ns - kept, loss.own_ns) - round(loss.taken_by(same)), left), 0)
         left -= claim
         claims.append(Ranked(finding, claim, span_ns))
     least = max(LEAST_SHARE * span_ns, 1)
