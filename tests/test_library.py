@@ -73,7 +73,8 @@ def test_a_notebook_shows_rows_and_notes_and_no_markup_of_a_trace(run):
     assert "&lt;b&gt;a&lt;/b&gt;" in shown
     assert "<b>" not in shown
     assert shown.count("<tr>") == 3
-    assert "total_ns (ns)" in shown
+    assert '<th title="summed duration">total</th>' in shown
+    assert "<td>5 ns</td>" in shown
 
 
 def test_a_picture_is_a_figure_of_plotly(run):

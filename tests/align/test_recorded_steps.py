@@ -114,7 +114,9 @@ def test_another_job_does_not_fit():
 def test_the_view_says_what_it_found(tmp_path):
     lengths = [100] * 20 + [150] * 10 + [100] * 20
     recording = type(
-        "Recording", (), {"entries": record(lengths), "path": "r", "version": "2", "ranks": (0,), "unread": 0, "damage": None}
+        "Recording",
+        (),
+        {"entries": record(lengths), "path": "r", "version": "2", "ranks": (0,), "unread": 0, "damage": None, "goes_on": None},
     )
     found = answer([recording], "steps", {0: captured(lengths, 20, 30)})
     values = {(row["captured"], row["duration_us"]) for row in found.table.to_pylist()}

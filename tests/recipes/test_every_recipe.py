@@ -54,6 +54,8 @@ def every_recipe(law):
 def tables_of(rank, *, without=(), length=1_000_000):
     draw = random.Random(rank)
     rows = {t: random_rows(t, 24, draw, length=length) for t in EVENT_TABLES if t not in without}
+    for row in rows.get("collectives", ()):  # no two ranks have one operation, whose kernels a replay would ask for
+        row["communicator"] = f"{row['communicator']} of {rank}"
     rows["devices"] = [{"device": 0, "ordinal": 0, "uuid": f"GPU-{rank}", "name": "H200"}]
     return rows
 

@@ -41,7 +41,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     "api": ("start", "end", "correlation", "name"),
     "syncs": ("start", "end", "device", "stream", "correlation", "kind"),
     "ranges": ("start",),
-    "collectives": ("start", "end", "api_start", "api_end", "device", "stream", "evidence"),
+    "collectives": ("start", "end", "api_start", "api_end", "wait_start", "device", "stream", "evidence"),
 }
 """What is read."""
 

@@ -38,7 +38,7 @@ MANY: dict[str, dict[str, str]] = {
     "graphs": {"correlation": "correlation"},
     "api": {"correlation": "correlation"},
     "ranges": {"sequence": "sequence"},
-    "mpi": {"bytes": "bytes"},
+    "mpi": {"bytes": "bytes", "request": "request"},
     "ucx": {"bytes": "bytes"},
     "openacc": {"bytes": "bytes"},
 }

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from alltrace.recipes.questions.diagnose.finding import KINDS
+from alltrace.recipes.terms import KIND_MEANINGS
 from benchmarks.ladder.causes import CAUSES
 from benchmarks.ladder.measuring import ROOT
 
@@ -24,7 +24,7 @@ def test_one_setting_differs_and_a_finding_is_expected(cause):
     (changed,) = (name for name in slow if slow[name] != fast[name])
     assert cause.switch == f"{changed}: {slow[changed]} to {fast[changed]}"
     assert cause.kinds
-    assert set(cause.kinds) <= set(KINDS)
+    assert set(cause.kinds) <= set(KIND_MEANINGS)
 
 
 def test_no_two_causes_are_the_same_switch():

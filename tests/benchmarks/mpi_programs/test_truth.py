@@ -41,9 +41,9 @@ def test_operations_are_counted_on_each_communicator(tmp_path):
     third = [call("MPI_Barrier", 1, 8), call("MPI_Barrier", 22, 23)]
     found = truth(tmp_path, [one, [*other, call("MPI_Barrier", 25, 28)], third], {"world": [0, 1, 2], "pair": [1, 0]})
     assert {i.key for i in found} == {
-        frozenset({(0, 0), (1, 2), (2, 0)}),
-        frozenset({(0, 2), (1, 3), (2, 1)}),
-        frozenset({(0, 1), (1, 0)}),
+        frozenset({(0, 0, 0), (1, 2, 0), (2, 0, 0)}),
+        frozenset({(0, 2, 0), (1, 3, 0), (2, 1, 0)}),
+        frozenset({(0, 1, 0), (1, 0, 0)}),
     }
 
 
@@ -77,7 +77,7 @@ def test_an_operation_that_only_begins_is_waited_for_later(tmp_path):
     first = [call("MPI_Ibarrier", 0, 1, requests=[4]), call("MPI_Wait", 15, 31, None, requests=[4])]
     second = [call("MPI_Ibarrier", 30, 31, requests=[0]), call("MPI_Waitall", 35, 36, None, requests=[9, 0])]
     (found,) = truth(tmp_path, [first, second])
-    assert found.key == {(0, 0), (1, 0)}
+    assert found.key == {(0, 0, 0), (1, 0, 0)}
     assert found.begins_only
     assert waits(found) == [15, 0]
 
@@ -86,7 +86,7 @@ def test_a_receiver_waits_for_its_sender(tmp_path):
     sends = [call("MPI_Send", 50, 60, peer=1, tag=7, count=3, type="MPI_INT"), call("MPI_Send", 70, 75, peer=1, tag=7)]
     receives = [call("MPI_Recv", 10, 55, peer=-2, tag=7), call("MPI_Recv", 60, 80, peer=-2, tag=7)]
     found = truth(tmp_path, [sends, receives])
-    assert [i.key for i in found] == [{(0, 0), (1, 0)}, {(0, 1), (1, 1)}]
+    assert [i.key for i in found] == [{(0, 0, 1), (1, 0, -1)}, {(0, 1, 1), (1, 1, -1)}]
     assert [waits(i) for i in found] == [[0, 40], [0, 10]]
 
 
@@ -100,7 +100,7 @@ def test_each_start_of_a_persistent_message_is_one(tmp_path):
         return [call(setup, 0, 1, peer=1 - shift // 5, tag=1, requests=[3]), starts[0], ends[0], starts[1], ends[1]]
 
     found = truth(tmp_path, [mine("MPI_Recv_init", 0), mine("MPI_Send_init", 5)])
-    assert {i.key for i in found} == {frozenset({(0, 1), (1, 1)}), frozenset({(0, 3), (1, 3)})}
+    assert {i.key for i in found} == {frozenset({(0, 1, -1), (1, 1, 1)}), frozenset({(0, 3, -1), (1, 3, 1)})}
 
 
 @pytest.mark.parametrize(
