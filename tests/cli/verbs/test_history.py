@@ -130,8 +130,8 @@ def test_too_few_earlier_runs_are_skipped_unless_they_are_required(alltrace):
     done = alltrace("check", "runs/a", "--against", "h.duckdb", "--format", "json", "--junit", "check.xml")
     (row,) = json.loads(done.out)["rows"]
     assert (done.code, row["verdict"]) == (0, "skipped")
-    assert row["told"] == "earlier runs: skipped, for the history has 0 such runs, and the comparison needs 5 or more"
-    assert json.loads(done.out)["notes"] == [row["told"] + "; --require-history makes this a failure"]
+    assert row["sentence"] == "earlier runs: skipped, for the history has 0 such runs, and the comparison needs 5 or more"
+    assert json.loads(done.out)["notes"] == [row["sentence"] + "; --require-history makes this a failure"]
     assert 'skipped="1"' in Path("check.xml").read_text()
     done = alltrace("check", "runs/a", "--against", "h.duckdb", "--require-history")
     assert done.code == 1

@@ -162,7 +162,7 @@ def test_the_verdict_says_what_differs_from_the_baseline_and_rows_are_told_with_
     assert answer.verdict.startswith(
         "The run is slower by a factor of 2 than the baseline: a step takes 2.00 ms instead of 1.00 ms (+100 %), not by chance."
     )
-    assert answer.table["told"].to_pylist() == [
+    assert answer.table["sentence"].to_pylist() == [
         "step_ns.median <= 1.05 * baseline: 2.000 ms, and the limit is 1.050 ms; the baseline has 1.000 ms",
         "overlap_percent >= 80: cannot be judged, for the run has no overlap_percent",
     ]

@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     write_answer("check", answer, run.facts(), args)
     breached = [r for r in rows if r["verdict"] not in ("held", "skipped")]
     for row in breached:
-        print(f"alltrace: {printable(row['told'])}", file=sys.stderr)  # noqa: T201
+        print(f"alltrace: {printable(row['sentence'])}", file=sys.stderr)  # noqa: T201
     return EXIT_BREACH if breached else EXIT_DONE
 
 
@@ -121,8 +121,8 @@ def _write_junit(rows: Sequence[dict[str, Any]], path: Path) -> None:
     for row in rows:
         case = ET.SubElement(suite, "testcase", classname="alltrace.check", name=clean(row["name"]))
         if row["verdict"] in tags:
-            ET.SubElement(case, tags[row["verdict"]], message=clean(row["told"]))
+            ET.SubElement(case, tags[row["verdict"]], message=clean(row["sentence"]))
         else:
-            ET.SubElement(case, "system-out").text = clean(row["told"])
+            ET.SubElement(case, "system-out").text = clean(row["sentence"])
     text = ET.tostring(suite, encoding="utf-8", xml_declaration=True)
     save(path, lambda place: place.write_bytes(text))

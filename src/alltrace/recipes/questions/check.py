@@ -44,7 +44,7 @@ COLUMNS = (
     col.text("name", "name of the limit"),
     col.text("check", "the limit as written"),
     col.text("verdict", "held, breached, unknown if it cannot be judged, which counts as breached, or skipped"),
-    col.text("told", "the row in words, with units"),
+    col.text("sentence", "the row in words, with units"),
     col.real("value", "the run's value; without a statistic, the worst value", decimals=2),
     col.real("bound", "the value it was compared with"),
     col.real("baseline", "the other run's value, or the median of the earlier runs; null if not used"),
@@ -216,15 +216,15 @@ def change_in_words(run: Run, baseline: Run, jobs: int | None) -> str:
 
 def judgement(rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = (), *, change: str = "") -> Answer:
     """The answer of `check` with these rows, each also in words; its verdict begins with what changed."""
-    told = [{**row, "told": _told(row)} for row in rows]
-    broken = [row["told"] for row in told if row["verdict"] not in ("held", "skipped")]
-    number = sum(row["verdict"] != "skipped" for row in told)
+    limits = [{**row, "sentence": _sentence(row)} for row in rows]
+    broken = [row["sentence"] for row in limits if row["verdict"] not in ("held", "skipped")]
+    number = sum(row["verdict"] != "skipped" for row in limits)
     held = f"{counted(number, 'limit')} {'is' if number == 1 else 'are'} held."
     verdict = f"{len(broken)} of {counted(number, 'limit')} not held: {'; '.join(broken)}." if broken else held
-    return Answer.of(told, COLUMNS, tuple(notes))._replace(verdict=f"{change} {verdict}".strip())
+    return Answer.of(limits, COLUMNS, tuple(notes))._replace(verdict=f"{change} {verdict}".strip())
 
 
-def _told(row: Mapping[str, Any]) -> str:
+def _sentence(row: Mapping[str, Any]) -> str:
     """A row in words: `step_ns.median: 36.42 ms, and the limit is 31.33 ms`."""
     if row["verdict"] in ("unknown", "skipped"):
         return f"{row['name']}: {'cannot be judged' if row['verdict'] == 'unknown' else 'skipped'}, for {row['why']}"
