@@ -166,5 +166,5 @@ def test_the_verdict_says_what_differs_from_the_baseline_and_rows_are_told_with_
         "step_ns.median <= 1.05 * baseline: 2.000 ms, and the limit is 1.050 ms; the baseline has 1.000 ms",
         "overlap_percent >= 80: cannot be judged, for the run has no overlap_percent",
     ]
-    assert answer.verdict.endswith(f"2 of 2 limits not held: {'; '.join(answer.table['told'].to_pylist())}.")
+    assert answer.verdict.endswith(f"2 of 2 limits not held: {'; '.join(answer.table['sentence'].to_pylist())}.")
     assert judge(slow, read_limits({"limits": ["kernels.count.total >= 1"]}, "b")).verdict == "1 limit is held."
