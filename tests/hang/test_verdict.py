@@ -66,6 +66,29 @@ def test_a_link_that_stands_accuses_no_rank(tmp_path):
     assert "Ranks 0-3 all entered all-gather #33" in answer.verdict or "reduce-scatter" in answer.verdict
 
 
+def lost_connections(folder, said):
+    """The log of a job of four ranks, of which some lost a connection, with what each says of it."""
+    lines = [f"rank {rank} host node{rank}" for rank in range(4)]
+    for rank, text in said.items():
+        error = f"RuntimeError: [pair.cc:537] Read error [10.0.0.{rank}]:23691: {text}. Check the logs of the remote worker."
+        lines += [f"[rank{rank}]: {line}" for line in ("Traceback (most recent call last):", '  File "train.py", line 7', error)]
+    (folder / "job.log").write_text("\n".join(lines) + "\n")
+    answer, row = first_row(folder)
+    return row, answer.verdict
+
+
+def test_a_host_that_closed_its_own_connections_is_cut_off_and_those_that_lost_them_are_not(tmp_path):
+    reset = "Connection reset by peer"
+    row, sentence = lost_connections(tmp_path, {1: reset, 2: "Software caused connection abort", 3: reset})
+    assert (row["kind"], row["ranks"], row["hosts"]) == ("network", [2], ["node2"])
+    assert sentence == "Rank 2 lost its own network (Software caused connection abort)."
+
+
+def test_as_many_own_ends_as_others_name_no_rank(tmp_path):
+    row, _ = lost_connections(tmp_path, dict.fromkeys(range(2), "Software caused connection abort"))
+    assert row["ranks"] == []
+
+
 def test_recorders_without_operations_are_read_by_how_far_their_groups_are(tmp_path):
     """A rank whose Python stands has completed all that it issued, so a dump of open operations is empty."""
     job = Job(Layout(), HangFault("stuck", (9, 14), 4, 1))

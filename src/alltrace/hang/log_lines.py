@@ -50,8 +50,10 @@ _PEERS = re.compile(
     r"|(?:NCCL|[Gg]loo|collective|[Ss]tore|[Ss]ocket|[Ww]atchdog|barrier|wait).*(?:timed out|[Tt]imeout)"
     r"|NCCL communicator was aborted|DistBackendError|recvValue failed|DistNetworkError|DistStoreError|ChildFailedError"
     r"|SignalException"
-    r"|Application timeout caused pair closure|Read error|failed to recv"
+    r"|Application timeout caused pair closure|Read error|failed to recv|Software caused connection abort|Network is down"
 )
+# what a host says of its own end of a connection; of one that the other end closed it says that it was reset
+_OWN_NETWORK = re.compile(r"Software caused connection abort|Network is down")
 _WATCHDOG = re.compile(
     r"Rank (?P<rank>\d+)\] Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<sequence>\d+), OpType=(?P<op>\w+), "
     r"NumelIn=(?P<elements>\d+), NumelOut=\d+, Timeout\(ms\)=\d+\)"
@@ -136,6 +138,8 @@ class LogLines:
         if raised is not None:
             self._traces[rank] = False
             if rank is not None and raised["name"] != "KeyboardInterrupt":
+                if rank < _MOST_RANKS and (own := _OWN_NETWORK.search(text)) is not None:
+                    self._evidence.cut.setdefault(rank, own[0])
                 lost = _PEERS.search(text) is not None
                 self._died(rank, text[:200], consequence=lost, number=1)
                 self.tells = True

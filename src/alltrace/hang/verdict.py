@@ -170,8 +170,11 @@ class _Case:
         dead = self._dead()
         roots = {r: root for r, root in self.waits.roots.items() if r not in dead}
         causes = []
+        cut = sorted(self.evidence.cut)
         if dead:
             causes.append(self._dead_cause(dead))
+        elif cut and 2 * len(cut) < len(self.all_ranks):  # all else follows from it
+            return [self._cut_off(cut)]
         if not self.runs:
             causes += self._root_causes(roots, dead)
             if not causes:
@@ -403,6 +406,15 @@ class _Case:
         others = "" if ranks == sorted(self.waits.together) else ", or others like it that some of their peers completed"
         sentence = f"{who(ranks)} all entered {place}{others}, and it does not complete: a link, an adapter or a GPU stands."
         return Cause("network", ranks, place, details, 0.6 if details else 0.5, sentence, self._numbers(len(ranks)))
+
+    def _cut_off(self, ranks: list[int]) -> Cause:
+        words = list(dict.fromkeys(self.evidence.cut[r] for r in ranks))
+        entry = next((self.waits.waits[r].entry for r in ranks if r in self.waits.waits), None)
+        place = self._place(entry) if entry is not None else ""
+        lost = "lost its own network" if len(ranks) == 1 else "lost their own networks"
+        sentence = f"{who(ranks)} {lost} ({', '.join(words)}){self._others_wait(self._waiting(ranks), ranks)}."
+        details = [f"rank {r}: {self.evidence.cut[r]}" for r in ranks[:4]] + self._network_words()
+        return Cause("network", ranks, place, details, 0.8, sentence, self._numbers(self._waiting(ranks)))
 
     def _network_words(self) -> list[str]:
         return [f"{Path(f).name}: {counted(n, 'network error')}" for f, n in self.evidence.network.items()][:4]
