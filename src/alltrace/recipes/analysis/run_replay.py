@@ -11,6 +11,7 @@ from alltrace.replay.join import Replay
 from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import RankGraph
 from alltrace.run.rank import Rank
+from alltrace.trace.amounts import amount
 from alltrace.trace.errors import InputError
 
 _TRIED = 3
@@ -121,7 +122,7 @@ def other_culprit(replay: Replay, peers: Peers, run: RunFacts, named: Collection
         return []
     rank, saved = best
     return [
-        f"rank {rank} would save the most, {saved} ns, if it took as long as its peers; rank {min(named)} "
+        f"rank {rank} would save the most, {amount(saved, 'ns', 3)}, if it took as long as its peers; rank {min(named)} "
         f"is listed first because {why}"
     ]
 
