@@ -61,6 +61,7 @@ _NAV = {
         "mcp",
         "synth",
         "write-a-recipe",
+        "stability",
     ),
     "How right, how fast, how safe": (
         "accuracy",
