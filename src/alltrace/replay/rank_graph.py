@@ -151,12 +151,12 @@ def _host_meetings(rank: Rank, matched: Int64, placed: set[int]) -> tuple[list[t
         return [], 0
     table = rank.table("collectives", ("start", "api_start", "wait_start", "api_end")).take(pa.array(left))
     start, begin, wait, end = (integers(table.column(c), UNKNOWN) for c in ("start", "api_start", "wait_start", "api_end"))
-    found = [
+    meetings = [
         (b, max(b, w), max(b, w, e), r)
         for s, b, w, e, r in zip(*(c.tolist() for c in (start, begin, wait, end, left)), strict=True)
         if s == UNKNOWN and b != UNKNOWN and e != UNKNOWN
     ]
-    return sorted(found, key=lambda m: (m[2], m[0], m[3])), int((start != UNKNOWN).sum())
+    return sorted(meetings, key=lambda m: (m[2], m[0], m[3])), int((start != UNKNOWN).sum())
 
 
 def _begun(rank: Rank, work: Work) -> dict[int, int]:
@@ -168,13 +168,13 @@ def _begun(rank: Rank, work: Work) -> dict[int, int]:
     piece, row = np.array([(p, r) for p, rows in work.rows.items() for r in rows], np.int64).T
     table = rank.table("collectives", ("api_start", "wait_start")).take(pa.array(row))
     begin, wait = (integers(table.column(c), UNKNOWN) for c in ("api_start", "wait_start"))
-    found = {}
+    beginning = {}
     for p, r, at in zip(*(c[wait != UNKNOWN].tolist() for c in (piece, row, begin)), strict=True):
         low = int(np.searchsorted(work.track, work.track[p]))
         place = low + int(np.searchsorted(work.start[low:p], at))
         if place < p and work.start[place] == at:
-            found[r] = place
-    return found
+            beginning[r] = place
+    return beginning
 
 
 class _Builder:

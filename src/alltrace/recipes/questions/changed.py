@@ -77,13 +77,14 @@ def change_in_words(
 
 def _classes(step_ns: float, classes: Sequence[Mapping[str, Any]]) -> str:
     """Which classes of the time of a step changed."""
-    told = sorted((c for c in classes if abs(c["change_ns"]) >= _TELLS * step_ns), key=lambda c: -abs(c["change_ns"]))
-    if not told:
+    notable = sorted((c for c in classes if abs(c["change_ns"]) >= _TELLS * step_ns), key=lambda c: -abs(c["change_ns"]))
+    if not notable:
         return ""
     named = ", ".join(
-        f"{c['class'].replace('_', ' ')} {'+' if c['change_ns'] > 0 else '-'}{amount(abs(c['change_ns']), 'ns', 3)}" for c in told
+        f"{c['class'].replace('_', ' ')} {'+' if c['change_ns'] > 0 else '-'}{amount(abs(c['change_ns']), 'ns', 3)}"
+        for c in notable
     )
-    rest = max((abs(c["change_ns"]) for c in classes if c not in told), default=None)
+    rest = max((abs(c["change_ns"]) for c in classes if c not in notable), default=None)
     below = "" if not rest else f"; all else at most {amount(rest, 'ns', 3)}"
     return f" {named[0].upper()}{named[1:]}{below}."
 

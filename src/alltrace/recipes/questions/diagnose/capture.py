@@ -32,20 +32,20 @@ def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     """Every fault of the capture; none costs time."""
     missing = sorted(run.manifest.missing_ranks)
     advice = "There is no report for these ranks; capture them too, or recover their reports."
-    found = [_fault(all_ranks, missing, "missing ranks", advice, {"missing": len(missing)})]
+    faults = [_fault(all_ranks, missing, "missing ranks", advice, {"missing": len(missing)})]
     for others in (_short, _missing_records, _suspects, _doubted, _slowdown):
-        found += others(all_ranks, run)
+        faults += others(all_ranks, run)
     for pattern, where, advice in _WARNED:
         ranks = _warned(run, pattern)
-        found.append(_fault(all_ranks, ranks, where, advice, {"reports": len(ranks)}))
+        faults.append(_fault(all_ranks, ranks, where, advice, {"reports": len(ranks)}))
     without = [r for r, f in all_ranks.facts.items() if not f.ranges]
     advice = "No ranges were captured, so steps and code cannot be named; trace NVTX."
-    found.append(_fault(all_ranks, without, "no ranges", advice, {"without_ranges": len(without)}, "low"))
+    faults.append(_fault(all_ranks, without, "no ranges", advice, {"without_ranges": len(without)}, "low"))
     hidden = [r for r, f in all_ranks.facts.items() if f.graphs]
     count = sum(all_ranks.facts[r].graphs for r in hidden)
     advice = "CUDA graphs were traced as a whole, so their kernels are hidden; capture with --cuda-graph-trace=node."
-    found.append(_fault(all_ranks, hidden, "graphs hide kernels", advice, {"graph_launches": count}, "low"))
-    return [fault for fault in found if fault.ranks] + _clocks(all_ranks, run)
+    faults.append(_fault(all_ranks, hidden, "graphs hide kernels", advice, {"graph_launches": count}, "low"))
+    return [fault for fault in faults if fault.ranks] + _clocks(all_ranks, run)
 
 
 def _fault(
