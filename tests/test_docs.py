@@ -6,8 +6,11 @@ import argparse
 import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 from tools import make_docs
 
 from alltrace.cli.registry import CAPTURE_VERBS, VERBS
@@ -42,6 +45,13 @@ def section(page, title):
 def test_the_pages_made_from_the_code_are_up_to_date():
     stale = [p.name for p, text in make_docs.rendered().items() if p.read_text(encoding="utf-8") != text]
     assert not stale, "run python tools/make_docs.py"
+
+
+@pytest.mark.slow
+def test_what_the_first_pages_show_is_what_is_printed():
+    command = [sys.executable, str(ROOT / "tools" / "make_readme.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 @together("verb", [v.name for v in VERBS])
