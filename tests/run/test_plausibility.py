@@ -380,6 +380,13 @@ def test_ranges_that_cross(tmp_path, changes, believed, unsure):
     assert [w.number for w in piece.row_warnings if "either may be wrong" in w.text] == [unsure] * bool(unsure)
 
 
+@pytest.mark.parametrize("payload", ['{"apiId": 3, "channelId": 0}', '{"apiId": 3}', None])
+def test_channels_of_operations_run_at_once_on_a_thread_of_nccl_s_trace(tmp_path, payload):
+    rows = [r | CROSSING["one over many"][0].get(n, {}) | {"payload": payload} for n, r in enumerate(nested())]
+    _, _, suspects, _ = looked_at(tmp_path, ranges=rows)
+    assert reasons(suspects) == [("ranges", "crossing")] * (payload is None or "channelId" not in payload)
+
+
 def test_steps_of_the_profiler_may_end_within_a_range(tmp_path):
     """`step` of PyTorch's profiler is called in the ranges of a program, which begin in one step and end in the next."""
     rows = nested()

@@ -104,6 +104,9 @@ _MANY = 50
 PROFILER_STEP = "ProfilerStep#[0-9]{1,15}$"
 """A step of PyTorch's profiler: it ends where the program calls `step`, which may be within a range."""
 
+_CHANNEL = '"channelId"'
+"""In the payload of a channel of NCCL's own trace: operations of several streams run at once on one thread of it."""
+
 _CROSSING_SHARE = 0.01
 """Where more of the ranges cross, they are not pushed and popped."""
 _MUCH = 10
@@ -479,13 +482,16 @@ def _devices_of_contexts(piece: Piece, name: str) -> Int64:
 
 def _crossing(piece: Piece, times: RowTimes, why: NDArray[np.int8] | None) -> tuple[Flags, Int64]:
     """The ranges that are wrong where ranges cross, as the others can be known, and the believed ends of all ranges."""
-    read = piece.read("ranges", ["kind", "thread", "domain", "name", "end"], ["kind"])
+    read = piece.read("ranges", ["kind", "thread", "domain", "name", "payload", "end"], ["kind"])
     is_open = np.asarray(read.column("end").is_null())
     end = np.where(is_open, piece.open_end_ns or times.end, times.end)
     thread = integers(read.column("thread"), -1)
     nests = is_one_of(read.column("kind"), ("pushpop",)) & (thread >= 0) & (why is None or why == 0)
     steps = pa.array(piece.named("ranges", PROFILER_STEP), pa.int64())
     nests &= ~np.asarray(pc.is_in(read.column("name"), value_set=steps), np.bool_)
+    # what NCCL's own trace writes of the channels of operations, of which several run at once
+    channel = pc.match_substring(read.column("payload"), _CHANNEL)
+    nests &= ~np.asarray(pc.fill_null(channel, False), np.bool_)
     track = distinct_rows(thread, integers(read.column("domain"), 0))[1]
     rows = np.flatnonzero(nests)
     rows = rows[np.lexsort((-end[rows], times.start[rows], track[rows]))]
