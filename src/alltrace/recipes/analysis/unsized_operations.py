@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from alltrace.recipes.base import RunFacts
+from alltrace.run.manifest import Manifest
 
 _LACKING = (
     ("Nsight Systems", "no payload of NCCL's ranges gives it", ", or reports with payloads"),
@@ -10,6 +11,14 @@ _LACKING = (
     ("rocprofv3", "rocprofv3 does not record it", ""),
 )
 """By the beginning of the profiler's name why an operation has no size, and which other report has it."""
+
+
+def why_unsized(manifest: Manifest) -> tuple[str, str]:
+    """Why operations have no size, and what to import for it."""
+    profilers = {report.profiler for report in manifest.reports}
+    reasons = [row for row in _LACKING if any(p.startswith(row[0]) for p in profilers)] or [("", "the reports do not give it", "")]
+    instead = reasons[0][2] if len(reasons) == 1 else ""
+    return "; ".join(row[1] for row in reasons), f"import the job's NCCL logs with --nccl-log for it{instead}"
 
 
 def notes_on_sizes(run: RunFacts, unknown: int) -> list[str]:
@@ -21,7 +30,4 @@ def notes_on_sizes(run: RunFacts, unknown: int) -> list[str]:
     rank_warnings = (w for rank in run.manifest.ranks for warnings in rank.warnings.values() for w in warnings)
     if not unknown or any(w.tables == ("collectives",) for w in rank_warnings):
         return []
-    profilers = {report.profiler for report in run.manifest.reports}
-    reasons = [row for row in _LACKING if any(p.startswith(row[0]) for p in profilers)] or [("", "the reports do not give it", "")]
-    why, instead = "; ".join(row[1] for row in reasons), reasons[0][2] if len(reasons) == 1 else ""
-    return [f"{unknown:,} operations have no size: {why}; import the job's NCCL logs with --nccl-log for it{instead}"]
+    return [f"{unknown:,} operations have no size: {'; '.join(why_unsized(run.manifest))}"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from tests.making import collective, kernel, make_run
 
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+from alltrace.recipes.questions.diagnose.gaps import CLASSES
 
 US = 1000
 
@@ -71,6 +73,36 @@ def test_steps_that_a_rank_lacks_are_left_out_and_the_first_of_a_late_report_too
     assert judged(every, every, range(4, 9)) == ([5, 6, 7, 8], [1, 2, 3, 4])
     # where little is left, what half of the ranks have is judged
     assert judged(every, every, [8]) == ([*every], [])
+
+
+@pytest.mark.parametrize(
+    ("messages", "lost", "classes", "unknown"),
+    [
+        (0, [[50, 60], [50, 60]], ("data",), None),
+        (7, [[50, 60], [50, 60]], ("data",), "in doubt"),  # the delays of stages add up
+        (0, [[50, 60], [0, 60]], ("data",), None),  # of a step only what all lose
+        (0, [[50, 60], [50, 60]], ("communication",), "in doubt"),
+        (7, [[0, 0], [0, 0]], ("data",), None),
+    ],
+)
+def test_a_loss_of_all_ranks_is_known_without_knowing_who_waits_unless_they_pass_messages_on(messages, lost, classes, unknown):
+    all_ranks = AllRankFacts.__new__(AllRankFacts)
+    all_ranks.ranks, all_ranks.steps = np.arange(2), np.arange(2)
+    times = np.full((2, 2, len(CLASSES)), 100.0)
+    all_ranks.__dict__ |= {"times": times, "lengths": np.full(2, 100.0 * len(CLASSES)), "doubt": "in doubt", "_recovery": None}
+    all_ranks.__dict__ |= {"lone": [None, SimpleNamespace(messages=messages)]}
+    loss = all_ranks.loss(classes, np.array(lost, float))
+    assert (loss.unknown, loss.least_ns) == (unknown, sum(map(min, zip(*lost, strict=True))))
+
+
+@pytest.mark.parametrize(("unnamed", "record"), [(0, ""), (3, "; import the job's NCCL logs with --nccl-log for it")])
+def test_a_doubt_names_the_record_that_would_tell(unnamed, record):
+    all_ranks = AllRankFacts.__new__(AllRankFacts)
+    manifest = SimpleNamespace(reports=[SimpleNamespace(profiler="rocprofv3")])
+    all_ranks.alignment = SimpleNamespace(matching_reason="half is not explained", run=SimpleNamespace(manifest=manifest))
+    all_ranks.ranks, all_ranks.facts, all_ranks.whole_run = np.arange(2), {}, False
+    all_ranks.__dict__["lone"] = [None, SimpleNamespace(unnamed=unnamed)]
+    assert all_ranks.doubt == f"it is unknown which ranks wait for which: half is not explained{record}"
 
 
 def test_a_step_goes_from_the_last_rank_to_the_last_rank():

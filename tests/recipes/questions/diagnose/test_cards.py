@@ -105,7 +105,8 @@ def test_an_opportunity_that_is_far_larger_than_all_faults_comes_first():
         (
             (row("sync", (0, 3), lost_ns=None, lost_share=None, loss_note="clocks are not known", where="cudaDeviceSynchronize"),),
             (),
-            "The host of ranks 0, 3 waits for the device in cudaDeviceSynchronize, and the device runs dry.",
+            "The host of ranks 0, 3 waits for the device in cudaDeviceSynchronize, and the device runs dry. "
+            "No loss is given: clocks are not known.",
         ),
     ],
 )
@@ -177,6 +178,10 @@ def test_every_fault_of_a_capture_has_a_sentence(where, ranks):
         (row("missing-rank", (5,)), "The others wait for rank 5, for which there is no report"),
         (row("missing-rank", ()), "Ranks wait for ranks without a report"),
         (row("unexplained", compute_share=0.4), "Devices compute for only 40 % of the time, and no finding explains the rest"),
+        (
+            row("unexplained", (0, 3), where="communication"),
+            "The devices of ranks 0, 3 wait for communication, and it is unknown for which ranks",
+        ),
     ],
 )
 def test_a_sentence_names_who_and_how_much(given, said):

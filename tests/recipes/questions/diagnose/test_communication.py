@@ -175,3 +175,23 @@ def test_what_begins_behind_all_compute_could_have_begun_before(compute, amounts
     members = SimpleNamespace(instance=np.array([7, 8]), step=np.zeros(2, np.int64), transfer=np.array([40, 50]))
     all_ranks = SimpleNamespace(steps=np.arange(1), of=lambda name: np.full((2, 1), compute * (name == "compute")))
     assert communication._behind_compute(all_ranks, members, np.array(amounts)).tolist() == found
+
+
+@pytest.mark.parametrize(("share", "withheld"), [(0.0, False), (0.1, False), (0.2, True)])
+def test_without_sizes_a_wait_that_a_slow_link_may_cause_is_withheld(share, withheld, monkeypatch):
+    all_ranks, members = made(0)
+    manifest = SimpleNamespace(reports=[SimpleNamespace(profiler="Nsight Systems 2025.3")])
+    all_ranks.alignment.run = SimpleNamespace(manifest=manifest)
+    monkeypatch.setattr(communication, "possible_excess", lambda *_: np.full(len(members.rank), share))
+    exposed = Finding("exposed-communication", Loss(700, "replay", ("communication",), 700, 700), (0,), "AllGather", "", {}, 0.7)
+    found = communication._or_slow(exposed, all_ranks, members, members.moved)
+    if not withheld:
+        assert found is exposed
+        return
+    assert found.loss.unknown == (
+        "messages are large or a link is slow, and no size tells which: no payload of NCCL's ranges gives it; "
+        "import the job's NCCL logs with --nccl-log for it, or reports with payloads"
+    )
+    assert (found.loss.estimate_ns, found.loss.least_ns, found.confidence) == (700, 700, 0.5)  # that time is lost either way
+    doubted = replace(exposed, loss=replace(exposed.loss, unknown="in doubt"))
+    assert communication._or_slow(doubted, all_ranks, members, members.moved) is doubted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -59,6 +60,17 @@ def test_what_nobody_knows_is_no_better_than_a_guess():
     # the one that names the missing rank is not in doubt because of it, nor is what the host does
     assert sure(found(classes=("communication",), kind="missing-rank"), missing=(3,)) == sure(found())
     assert sure(found(), missing=(3,)) == sure(found())
+
+
+def test_of_a_loss_that_is_sure_one_kind_is_as_likely_as_the_other():
+    def withheld(least_ns, **given):
+        finding = found(claim=600_000, unknown="one or the other")
+        loss = replace(finding.finding.loss, least_ns=least_ns)
+        return sure(replace(finding, finding=replace(finding.finding, loss=loss)), **given)
+
+    assert withheld(600_000) == 0.5
+    assert withheld(599_999) > 0.5  # as certain as what nobody knows is
+    assert withheld(600_000, score=0.1) < 0.3
 
 
 def test_one_rank_alone_meets_nobody():

@@ -118,7 +118,9 @@ def exposed(hideable, needed):
         (1_340, 680, 1_360, ["exposed", "exposed", "other"], ["high", "high", "high"]),  # together they cost more
         (600, 680, 1_360, ["other", "exposed", "exposed"], ["high", "medium", "medium"]),
         (200, 180, 350, ["exposed", "exposed", "other"], ["medium", "medium", "medium"]),
-        (100, 1_400, 1_360, ["exposed", "exposed", "other"], ["high", "high", "high"]),
+        (100, 1_400, 1_350, ["exposed", "exposed", "other"], ["high", "high", "high"]),
+        (100, 1_400, 1_360, ["other", "exposed", "exposed"], ["high", "high", "high"]),  # a fault costs as much as the design
+        (1_400, 100, 1_485, ["exposed", "exposed", "other"], ["high", "high", "high"]),
         (1_340, 680, 200, ["exposed", "exposed", "other"], ["high", "medium", "low"]),  # no fault, and nothing costs less
         (1_340, 10, 1_345, ["other", "exposed"], ["high", "high"]),  # what is not reported does not count
     ],
@@ -213,8 +215,30 @@ def test_what_larger_losses_hold_is_reported_where_a_replay_gives_it_back():
 )
 def test_what_happened_once_in_many_steps_is_not_high(evidence, severity):
     row = {"severity": "high", "confidence": 0.9, "opportunity_share": None, "evidence": evidence}
-    (told,) = _by_severity([row], SimpleNamespace(whole_run=False, steps=range(20)))
+    (told,) = _by_severity([row], ranked([one(2_000, ("sync",), 2_000, 2_000)], SPAN_NS), ALL_RANKS)
     assert told["severity"] == severity
+
+
+ALL_RANKS = SimpleNamespace(whole_run=False, steps=range(20))
+
+
+@pytest.mark.parametrize(("sure", "order"), [(0.9, ["data-stall", "sync"]), (0.1, ["sync", "data-stall"])])
+def test_of_doubtful_findings_the_one_that_may_cost_most_comes_first(sure, order):
+    withheld = Finding("sync", Loss(2_000, "ceiling", ("sync",), 2_000, 2_000, "not known"), (0,), "", "")
+    claims = ranked([withheld, one(400, ("data",), 400, 400, "data-stall")], SPAN_NS)
+    assert [c.finding.kind for c in claims] == ["data-stall", "sync"]  # of which 4 % are sure, and nothing
+    told = {"data-stall": sure, "sync": 0.1}
+    rows = [
+        {
+            "kind": c.finding.kind,
+            "severity": c.severity,
+            "confidence": told[c.finding.kind],
+            "opportunity_share": None,
+            "evidence": {},
+        }
+        for c in claims
+    ]
+    assert [row["kind"] for row in _by_severity(rows, claims, ALL_RANKS)] == order
 
 
 @pytest.mark.parametrize(

@@ -15,17 +15,55 @@ MIB = 1 << 20
 
 def compared(rows, hosts=None, sizes=(2, 2, 2)):
     """What is slow of rows of communicator, operation, bytes and transfer in ns, one instance each."""
+    all_ranks, members, first = of_rows(rows, hosts, sizes)
+    return slow_communicators.slow_communicators(all_ranks, members, first)
+
+
+def of_rows(rows, hosts=None, sizes=(2, 2, 2), found_by="structure"):
+    """Communicators and their members, of such rows."""
     number, op, size, took = zip(*rows, strict=True)
     members = SimpleNamespace(
+        rank=np.zeros(len(rows), int),
         communicator=np.array(number),
         op=np.array(op, object),
         size=np.array(size),
         transfer=np.array(took),
         certain=np.ones(len(rows), bool),
     )
-    groups = [SimpleNamespace(number=n, size=s, ranks=tuple(range(10 * n, 10 * n + s))) for n, s in enumerate(sizes)]
+    groups = [
+        SimpleNamespace(number=n, size=s, ranks=tuple(range(10 * n, 10 * n + s)), found_by=found_by) for n, s in enumerate(sizes)
+    ]
     all_ranks = SimpleNamespace(alignment=SimpleNamespace(groups=groups), hosts=hosts or {})
-    return slow_communicators.slow_communicators(all_ranks, members, np.arange(len(rows)))
+    return all_ranks, members, np.arange(len(rows))
+
+
+@pytest.mark.parametrize(
+    ("slow", "other", "found_by", "share"),
+    [
+        ((0, "AllGather", 0, 400), (1, "ReduceScatter", 0, 100), "ids", 0.75),
+        ((0, "AllGather", 0, 400), (0, "ReduceScatter", 0, 100), "structure", 0.75),  # one communicator, or two
+        ((0, "AllGather", 0, 400), (0, "ReduceScatter", 0, 100), "ids", 0),  # one, with one link
+        ((0, "AllReduce", 0, 400), (1, "AllGather", 0, 100), "ids", 0.5),  # which goes around twice
+        ((0, "AllReduce", 0, 300), (1, "AllGather", 0, 100), "ids", 0),
+        ((0, "AllGather", 0, 150), (1, "ReduceScatter", 0, 100), "ids", 0),
+        ((0, "AllGather", 0, 1_600), (1, "ReduceScatter", 0, 100), "ids", 0),  # no link is so slow
+        ((0, "AllGather", 0, 400), (1, "AllGather", 0, 100), "ids", 0),  # compared with each other
+        ((0, "AllGather", 4 * MIB, 400), (1, "ReduceScatter", 4 * MIB, 100), "ids", 0),  # so too, by their sizes
+        ((0, "AllToAll", 0, 400), (1, "ReduceScatter", 0, 100), "ids", 0),
+    ],
+)
+def test_without_sizes_a_slow_link_and_a_large_message_look_the_same(slow, other, found_by, share):
+    all_ranks, members, first = of_rows([slow] * 3 + [other] * 3, found_by=found_by)
+    shares = slow_communicators.possible_excess(all_ranks, members, first)
+    assert shares.tolist() == pytest.approx([share] * 3 + [0] * 3)
+
+
+def test_few_operations_of_unknown_size_and_other_communicators_tell_nothing():
+    rows = [(0, "AllGather", 0, 400)] * 3 + [(1, "ReduceScatter", 0, 100)] * 2
+    assert not slow_communicators.possible_excess(*of_rows(rows)).any()
+    rows = [(0, "AllGather", 0, 400)] * 3 + [(1, "ReduceScatter", 0, 100)] * 3
+    assert not slow_communicators.possible_excess(*of_rows(rows, sizes=(2, 4))).any()
+    assert not slow_communicators.possible_excess(*of_rows(rows, {0: "a", 1: "a", 10: "a", 11: "b"})).any()
 
 
 def test_a_slow_communicator_is_told_with_its_rate_and_its_peers():

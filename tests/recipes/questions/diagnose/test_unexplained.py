@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 from tests.making import collective, kernel, make_run
+
+from alltrace.recipes.questions.diagnose import unexplained
+from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
+from alltrace.recipes.questions.diagnose.finding import Finding, Loss
+from alltrace.recipes.questions.diagnose.gaps import CLASSES
+from alltrace.recipes.questions.diagnose.ranking import ranked
 
 MS = 1_000_000
 
@@ -59,6 +68,57 @@ def test_a_small_part_of_compute_is_never_without_a_finding(tmp_path):
     assert row["loss_note"]
     assert row["evidence"]["compute_share"] == pytest.approx(10 / 40, abs=1e-4)
     assert "communication runs that compute waits for" in row["advice"]
+
+
+def in_doubt(waited_ns, profiler="rocprofv3", doubt="it is unknown"):
+    """Two ranks with two steps of 1,000 ns each, of which devices wait for communication."""
+    times = np.zeros((2, 2, len(CLASSES)))
+    times[:, :, CLASSES.index("communication")] = waited_ns
+    times[:, :, CLASSES.index("compute")] = 1_000 - waited_ns
+    manifest = SimpleNamespace(reports=[SimpleNamespace(profiler=profiler)])
+    all_ranks = AllRankFacts.__new__(AllRankFacts)
+    all_ranks.ranks, all_ranks.steps, all_ranks.hosts = np.arange(2), np.arange(2), {0: "a", 1: "b"}
+    all_ranks.alignment = SimpleNamespace(run=SimpleNamespace(manifest=manifest))
+    all_ranks.__dict__ |= {"times": times, "lengths": np.full(2, 1_000.0), "span_ns": 2_000, "doubt": doubt, "_recovery": None}
+    all_ranks.__dict__ |= {"own": 1_000.0 - times[:, :, CLASSES.index("communication")], "lone": [None, None]}
+    return all_ranks
+
+
+def stall(lost_ns):
+    return ranked([Finding("data-stall", Loss(lost_ns, "ceiling", ("data",), lost_ns, lost_ns), (0, 1), "data", "")], 2_000)
+
+
+@pytest.mark.parametrize(
+    ("waited", "stalled", "first"),
+    [
+        (200, 50, "unexplained"),
+        (200, 60, None),  # 3 % of the time is no small finding
+        (40, 50, None),  # which explains most of what is waited for
+        (4, 0, None),
+    ],
+)
+def test_a_small_finding_is_not_first_where_it_is_unknown_who_waits_for_whom(waited, stalled, first):
+    all_ranks = in_doubt(waited)
+    found = unexplained.unjudged(all_ranks, stall(stalled))
+    assert [f.kind for f in found] == ([first] if first else [])
+    if found:
+        assert (found[0].where, found[0].ranks, found[0].hosts) == ("communication", (0, 1), ("a", "b"))
+        assert (found[0].loss.estimate_ns, found[0].loss.unknown, found[0].loss.least_ns) == (
+            2 * waited,
+            "it is unknown",
+            2 * waited,
+        )
+        assert found[0].evidence == {"stalled_ns_per_step": waited}
+        claims = ranked([*found, stall(stalled)[0].finding], 2_000)
+        assert [c.finding.kind for c in claims] == ["unexplained", "data-stall"]
+        assert claims[0].lost_ns is None
+
+
+def test_what_is_judged_is_not_unexplained_and_the_record_that_is_missing_is_named():
+    assert unexplained.unjudged(in_doubt(200, doubt=None), stall(50)) == []
+    (amd,), (pytorch,) = (unexplained.unjudged(in_doubt(200, name), ()) for name in ("rocprofv3", "PyTorch profiler 2.1"))
+    said = "Record which ranks communicate, which tells for whom devices wait: import the job's NCCL logs with --nccl-log for it"
+    assert (amd.advice, pytorch.advice) == (f"{said}.", f"{said}, or traces of a newer PyTorch.")
 
 
 def test_ranks_that_share_a_device_are_said_to(tmp_path):

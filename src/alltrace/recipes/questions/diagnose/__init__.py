@@ -31,12 +31,11 @@ from alltrace.recipes.questions.diagnose.finding import (
     MANY_STEPS,
     MEDIUM_SHARE,
     PARTS,
-    SEVERITIES,
     Finding,
 )
 from alltrace.recipes.questions.diagnose.host_time import Contribution
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
-from alltrace.recipes.questions.diagnose.ranking import Ranked
+from alltrace.recipes.questions.diagnose.ranking import Ranked, place_of
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers, is_one_of
@@ -170,14 +169,15 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     found = resolved([finding for module in DETECTORS for finding in import_module(module).find(all_ranks)])
     found += sharing.find(all_ranks, run)
     found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)], found)
-    found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))
+    reported = ranked(found, all_ranks.span_ns)
+    found += unexplained.find(all_ranks, reported) or unexplained.unjudged(all_ranks, reported)
     found = with_joint_losses(found, all_ranks)
     turns = hand_overs(all_ranks, run)
     found = [*turns.findings, *with_roles(found, turns)]
     found = with_machine_evidence(found, {rank: given_by.machine for rank, given_by in given.items()}, all_ranks)
     origins = {rank: given_by.origins for rank, given_by in given.items()}
     in_order = ranked([*capture.find(all_ranks, run), *found], max(all_ranks.span_ns, turns.span_ns))
-    rows = _by_severity([_row(r, all_ranks, in_order, origins) for r in in_order], all_ranks)
+    rows = _by_severity([_row(r, all_ranks, in_order, origins) for r in in_order], in_order, all_ranks)
     notes = [*_limits(all_ranks), *sharing.notes(run), *slow_operators.notes(all_ranks)]
     if all_ranks.recovery is not None and len(all_ranks.ranks) > 1:
         first = next((row["ranks"] for row in rows if row["lost_ns"]), ())
@@ -189,15 +189,19 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     return Answer(col.table_of(rows, COLUMNS, _schema()), COLUMNS, tuple(notes))
 
 
-def _by_severity(rows: Sequence[dict[str, Any]], all_ranks: AllRankFacts) -> list[dict[str, Any]]:
-    """The rows in the order of severities: `low` for doubtful findings, and not `high` where few steps or parts show it."""
+def _by_severity(rows: Sequence[dict[str, Any]], claims: Sequence[Ranked], all_ranks: AllRankFacts) -> list[dict[str, Any]]:
+    """The rows in the order of severities: `low` for doubtful findings, and not `high` where few steps or parts show it.
+
+    So what is withheld comes before what costs less, if both are doubtful.
+    """
     few = not all_ranks.whole_run and len(all_ranks.steps) < FEWEST_STEPS
     for row in rows:
         if row["confidence"] < DOUBTFUL:
             row["severity"] = "low"
         elif row["severity"] == "high" and (few or _once(row) or (row["evidence"].get("parts_affected") or PARTS) < FEWEST_PARTS):
             row["severity"] = "medium"
-    return sorted(rows, key=lambda row: (row["opportunity_share"] is not None, SEVERITIES.index(row["severity"])))
+    order = sorted(range(len(rows)), key=lambda at: place_of(claims[at], rows[at]["severity"]))
+    return [rows[at] for at in order]
 
 
 def _once(row: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.network_state import NetworkState, networks_of
+from alltrace.recipes.analysis.unsized_operations import why_unsized
 from alltrace.recipes.questions.diagnose.finding import Loss
 from alltrace.recipes.questions.diagnose.gaps import CLASSES, HOST_CLASSES
 from alltrace.recipes.questions.diagnose.host_time import Contribution
@@ -226,6 +227,8 @@ class AllRankFacts:
             # each rank's own loss is lost independent of who waits for whom, but without a transfer a rank may wait for another
             alone = int(np.where(np.isnan(self.times[:, :, 0]), np.inf, lost).min(axis=0).sum()) if lost.size else 0
             alike = "communication" not in classes and alone >= _ALIKE * ceiling_ns and (alone > 0 or not rows.any())
+            # where ranks pass messages on, the delays of one after the other add up
+            alike &= not any(lone is not None and lone.messages for lone in self.lone) or not alone
             return Loss(ceiling_ns, "ceiling", every, own, bound, None if alike else self.doubt, alone, steps=steps)
         if change is None or self.recovery is None:
             return Loss(ceiling_ns, "ceiling", every, own, bound, steps=steps)
@@ -273,7 +276,9 @@ class AllRankFacts:
         if len(self.ranks) < 2 or self.alignment is None:
             return None
         if self.alignment.matching_reason is not None:
-            return f"it is unknown which ranks wait for which: {self.alignment.matching_reason}"
+            why = f"it is unknown which ranks wait for which: {self.alignment.matching_reason}"
+            unnamed = any(lone is not None and lone.unnamed for lone in self.lone)
+            return f"{why}; {why_unsized(self.alignment.run.manifest)[1]}" if unnamed else why
         if self.clocks_unknown:
             return "it is unknown which ranks wait for which: the clocks of some communicating ranks are not connected"
         if self._recovery is not None and self._recovery.replay.unplaced is not None:

@@ -141,6 +141,8 @@ def _verdict(causes: Sequence[Mapping[str, Any]], hosts: Mapping[int, str]) -> s
     if first["lost_share"] is not None and first["lost_ns"]:
         said += f", which costs {_percent(first['lost_share'])} of the time ({amount(first['lost_ns'], 'ns', 3)})"
     said += "."
+    if first["lost_share"] is None and first["loss_note"]:
+        said += f" No loss is given: {first['loss_note']}."
     said += _joint(causes)
     if others:
         lost = _percent(sum(row["lost_share"] for row in others))

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.network_state import slow_adapters
+from alltrace.recipes.analysis.unsized_operations import why_unsized
 from alltrace.recipes.questions.diagnose.absent_ranks import awaited
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
 from alltrace.recipes.questions.diagnose.finding import Finding
 from alltrace.recipes.questions.diagnose.recovered_time import OtherOrder, RecoveredTime
-from alltrace.recipes.questions.diagnose.slow_communicators import slow_communicators
+from alltrace.recipes.questions.diagnose.slow_communicators import possible_excess, slow_communicators
 from alltrace.trace.distinct import distinct_rows, rows_by
 
 _WHOLLY = 0.9
@@ -22,6 +23,9 @@ _WHOLLY = 0.9
 
 _DIFFERENT = 4
 """Operations of unknown size that differ by this factor in time move different data."""
+
+_ONE_CAUSE = 0.1
+"""Less of a loss may be due to another cause: losses are no surer than that."""
 
 _BACK_TO_BACK_NS = 30_000
 _GRADIENTS_BEGIN = 0.3
@@ -275,7 +279,21 @@ def _exposed(
     lost = lost * chosen[:, None]
     loss = all_ranks.loss(("communication",), lost, changed, all_ranks.waiting_ns(lost))
     kind, hosts = "exposed-communication", all_ranks.hosts_of(ranks)
-    return [Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.7, hosts)]
+    exposed = Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.7, hosts)
+    return [_or_slow(exposed, all_ranks, members, amounts)]
+
+
+def _or_slow(exposed: Finding, all_ranks: AllRankFacts, members: Members, amounts: NDArray[np.int64]) -> Finding:
+    """A finding of exposed communication, without its loss where no size tells whether its messages are large or a link is slow.
+
+    `amounts`: What each member's device waits, ns.
+    """
+    slow_ns = float((amounts * possible_excess(all_ranks, members, _firsts(members))).sum())
+    if exposed.loss.unknown is not None or slow_ns <= _ONE_CAUSE * float(amounts.sum()):
+        return exposed
+    why = "; ".join(why_unsized(all_ranks.alignment.run.manifest))
+    unknown = f"messages are large or a link is slow, and no size tells which: {why}"
+    return replace(exposed, loss=replace(exposed.loss, unknown=unknown, least_ns=exposed.loss.estimate_ns), confidence=0.5)
 
 
 def _behind_compute(all_ranks: AllRankFacts, members: Members, amounts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -323,7 +341,8 @@ def _needed_at_once(
 
     loss = all_ranks.loss(("communication",), lost, changed, all_ranks.waiting_ns(lost))
     kind, hosts = "exposed-communication", all_ranks.hosts_of(ranks)
-    return [Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.8, hosts, needed_at_once=True)]
+    exposed = Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.8, hosts, needed_at_once=True)
+    return [_or_slow(exposed, all_ranks, members, amounts)]
 
 
 def _gradients(all_ranks: AllRankFacts, members: Members) -> NDArray[np.bool_]:

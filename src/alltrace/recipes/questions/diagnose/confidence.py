@@ -42,7 +42,8 @@ def confidence_of(ranked: Ranked, all_ranks: AllRankFacts, rows: Sequence[Ranked
     * the detector's own odds, by their square root: its margin, and how often what it looks for comes back;
     * the size of the loss, by its fourth root, and its margin over the largest smaller one of another kind (`_FAR`);
     * no replay, or one that is away from the run; communicators that are not sure, by the square of their score;
-    * nothing known of who waits for whom, or a wait for communication while ranks have no report;
+    * nothing known of who waits for whom, or a wait for communication while ranks have no report; of a loss of which only the
+      kind is unknown, one kind is as likely as the other;
     * what the culprits' reports do not show, and a loss that its own classes do not hold.
     """
     finding, loss = ranked.finding, ranked.finding.loss
@@ -56,7 +57,8 @@ def confidence_of(ranked: Ranked, all_ranks: AllRankFacts, rows: Sequence[Ranked
     smaller = [claim_ns for claim_ns in others if claim_ns <= ranked.claim_ns]
     following = max([*smaller, int(LEAST_SHARE * ranked.span_ns), 1])
     odds *= (min(max(ranked.claim_ns / following, 1.0), _FAR) / _FAR) ** _MARGIN_POWER
-    if loss.unknown is not None:
+    of_unknown_kind = loss.unknown is not None and 0 < loss.estimate_ns <= loss.least_ns
+    if loss.unknown is not None and not of_unknown_kind:
         odds *= _OF_NOBODY_KNOWN
     elif loss.basis != "replay":
         odds *= _CEILING
@@ -70,4 +72,5 @@ def confidence_of(ranked: Ranked, all_ranks: AllRankFacts, rows: Sequence[Ranked
     if loss.estimate_ns > loss.own_ns:
         odds *= max(loss.own_ns / loss.estimate_ns, 0.5)
     odds *= max(all_ranks.covered_share(finding.ranks), 0.5)
+    odds = min(odds, 1.0) if of_unknown_kind else odds
     return round(float(odds / (1 + odds)), 3)

@@ -157,6 +157,8 @@ def _missing(row: _Row) -> str:
 
 
 def _unexplained(row: _Row) -> str:
+    if row.where == "communication" and row["compute_share"] is None:
+        return f"the devices of {row.ranks} wait for communication, and it is unknown for which ranks"
     if row["compute_share"] is None:
         stand = row.verb("the device of {} stands", "the devices of {} stand").format(row.ranks)
         return f"{stand} idle, and the report does not show why"

@@ -1,4 +1,4 @@
-"""Operations that a rank shares with ranks without a report alone, so that they are matched with nothing."""
+"""Operations that a rank shares with ranks without a report alone, so that they are matched with nothing; and its messages."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from alltrace.align.nccl_names import POINT_TO_POINT
 from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.intervals import Merged, overlap_ns
+from alltrace.trace.names import name_id
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class LoneOperations:
     count: Int64  # how many there are
     took_ns: Int64  # from their starts to their ends
     waited_ns: Int64  # in how much of that the rank's device waits for communication
+    messages: int = 0  # sends and receives of the whole run, matched or not, of any size
+    unnamed: int = 0  # operations of the whole run of which the reports and logs do not name the communicator
 
 
 def lone_operations(rank: Rank, matched: Int64, facts: RankFacts) -> LoneOperations:
@@ -37,6 +41,7 @@ def lone_operations(rank: Rank, matched: Int64, facts: RankFacts) -> LoneOperati
     start, end, size, group = (integers(table.column(c), -1) for c in ("start", "end", "bytes", "group_size"))
     op, name = integers(table.column("op")), integers(table.column("communicator"))
     at = np.searchsorted(facts.regions[:, 0], end - 1, "right") - 1
+    messages = int((np.isin(op, [name_id(name) for name in POINT_TO_POINT])).sum())
     chosen = (at >= 0) & (group != 1) & (size > 0) & (end > start)
     chosen[matched] = False
     chosen[chosen] = end[chosen] <= facts.regions[at[chosen], 1]
@@ -47,4 +52,4 @@ def lone_operations(rank: Rank, matched: Int64, facts: RankFacts) -> LoneOperati
     parts = (np.ones(len(of), np.int64), (end - start)[chosen], overlap_ns(start[chosen], end[chosen], waits))
     for row, part in zip(sums, parts, strict=True):
         np.add.at(row, of, part)
-    return LoneOperations(*kinds, *sums)
+    return LoneOperations(*kinds, *sums, messages, int((name == 0).sum()))

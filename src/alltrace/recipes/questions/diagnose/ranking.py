@@ -9,6 +9,9 @@ from alltrace.recipes.questions.diagnose.finding import HIGH_SHARE, LEAST_SHARE,
 
 _STATED = "this time is already included in the losses of other findings"
 
+_AS_MUCH = 0.1
+"""Losses are as near as this share of them: less of a difference does not tell which is larger."""
+
 _ONE_CAUSE = frozenset({"exposed-communication"})
 """Kinds with findings that are parts of one cause: what the program itself communicates, whether compute could hide it or not."""
 
@@ -21,6 +24,7 @@ class Ranked:
     claim_ns: int  # what it claims of the judged time, ns: its loss as well as it is known
     span_ns: int  # the judged time, ns
     cause_ns: int | None = None  # what all findings of its cause claim, ns; None if it is the only one
+    designed_ns: int = 0  # the part of that in transfers that are the program's design, ns
     costliest: bool = False  # whether its cause claims more than a finding that is `high`
 
     @property
@@ -82,12 +86,14 @@ def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
     least = max(LEAST_SHARE * span_ns, 1)
     reported = [c for c in claims if c.finding.told or c.finding.severity is not None or c.claim_ns >= least or _hidden(c, least)]
     causes: dict[str, int] = {}
+    designed: dict[str, int] = {}
     for part in reported:
         if part.finding.kind in _ONE_CAUSE:
             causes[part.finding.kind] = causes.get(part.finding.kind, 0) + part.claim_ns
-    reported = [replace(c, cause_ns=causes.get(c.finding.kind)) for c in reported]
+            designed[part.finding.kind] = designed.get(part.finding.kind, 0) + part.claim_ns * part.finding.needed_at_once
+    reported = [replace(c, cause_ns=causes.get(c.finding.kind), designed_ns=designed.get(c.finding.kind, 0)) for c in reported]
     high = min((c.claim_ns for c in reported if c.severity == "high" and c.cause_ns is None), default=span_ns)
-    return sorted((replace(c, costliest=_of_cause(c) > high) for c in reported), key=_place)
+    return sorted((replace(c, costliest=_of_cause(c) > high) for c in reported), key=lambda c: place_of(c, c.severity))
 
 
 def _of_cause(claim: Ranked) -> int:
@@ -101,11 +107,14 @@ def _hidden(claim: Ranked, least: float) -> bool:
     return loss.basis == "replay" and loss.unknown is None and _most(claim.finding) >= least
 
 
-def _place(claim: Ranked) -> tuple[bool, int, float, int]:
-    """Losses first, then opportunities; by severity, then by what is given back."""
+def place_of(claim: Ranked, severity: str) -> tuple[bool, int, float, bool, int]:
+    """Losses first, then opportunities; by severity, then by what is given back.
+
+    What the next kernel needs at once is the program's design: a fault that costs nearly as much comes first.
+    """
     opportunity = claim.finding.opportunity
-    back = -_of_cause(claim) if opportunity is None else -opportunity
-    return opportunity is not None, SEVERITIES.index(claim.severity), back, -claim.claim_ns
+    back = _AS_MUCH * claim.designed_ns - _of_cause(claim) if opportunity is None else -opportunity
+    return opportunity is not None, SEVERITIES.index(severity), back, claim.cause_ns is not None, -claim.claim_ns
 
 
 def _most(finding: Finding) -> int:

@@ -36,6 +36,9 @@ _AS_LARGE = 4
 """Rates of messages are compared if their typical sizes differ by at most this factor: larger ones use more of a link."""
 
 
+_NOT_ONE_LINK = 16
+"""Of unknown sizes, what takes this many times as long as another operation moves more: no link is so slow."""
+
 _RING = ("AllGather", "AllReduce", "ReduceScatter")
 """Operations that pass the same bytes around the same ring, so that their bus bandwidths compare."""
 
@@ -82,6 +85,34 @@ def slow_communicators(all_ranks: AllRankFacts, members: Members, first: NDArray
     slow = {n: r for n, r in ratios.items() if r >= (_SLOWER if n in clear else _SLOW_RATE)}
     ranks = {n: group.ranks for n, group in groups.items()}
     return {n: found[n] for n in _that_cost(members, first, _of_one_rank(ranks, ratios, slow))}
+
+
+def possible_excess(all_ranks: AllRankFacts, members: Members, first: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The share of each member's transfer that a slow link would be to blame for, if not its size is, which nothing tells.
+
+    0 where sizes are known, or where the same operations of communicators alike show how long they take. Communicators that are
+    inferred may be several: their operations are compared with each other.
+    """
+    groups = {g.number: g for g in all_ranks.alignment.groups}
+    unsized = first[(members.size[first] <= 0) & members.certain[first] & (members.transfer[first] > 0)]
+    unsized = unsized[np.isin(members.op[unsized].astype(str), _RING) & np.isin(members.communicator[unsized], list(groups))]
+    took: dict[tuple[int, str], list[int]] = {}
+    for row in unsized.tolist():
+        took.setdefault((int(members.communicator[row]), str(members.op[row])), []).append(int(members.transfer[row]))
+    alike: dict[tuple[int, int], dict[tuple[int, str], float]] = {}
+    for (number, op), values in took.items():
+        group = groups[number]
+        place = group.size, len({all_ranks.hosts.get(r) for r in group.ranks})
+        if len(values) >= _ENOUGH:  # an all-reduce goes around twice
+            alike.setdefault(place, {})[number, op] = float(np.median(values)) / (2 if op == "AllReduce" else 1)
+    found = np.zeros(len(members.rank))
+    for its in alike.values():
+        for (number, op), median in its.items():
+            inferred = groups[number].found_by == "structure"
+            others = [m for (n, o), m in its.items() if o != op and (n != number or inferred) and m * _NOT_ONE_LINK > median]
+            if others and median >= _SLOW_RATE * min(others):
+                found[(members.communicator == number) & (members.op == op)] = 1 - min(others) / median
+    return found
 
 
 def _that_cost(members: Members, first: NDArray[np.int64], slow: Mapping[int, float]) -> dict[int, float]:

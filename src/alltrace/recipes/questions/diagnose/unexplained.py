@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from alltrace.recipes.analysis.unsized_operations import why_unsized
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-from alltrace.recipes.questions.diagnose.finding import Finding, Loss
+from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, MEDIUM_SHARE, Finding, Loss
 from alltrace.recipes.questions.diagnose.gaps import CLASSES
 from alltrace.recipes.questions.diagnose.ranking import Ranked
 
@@ -57,6 +58,23 @@ def find(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]:
     loss = Loss(0, "ceiling", (largest,), 0, 0, "it is unknown how much of this time the job could save")
     ranks = tuple(all_ranks.ranks.tolist())
     return [Finding("unexplained", loss, ranks, largest, advice, evidence, 0.3, all_ranks.hosts_of(ranks), severity="medium")]
+
+
+def unjudged(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]:
+    """`unexplained` communication, where it is unknown who waits for whom and nothing else that may cost much was found."""
+    lost = all_ranks.of("communication")
+    waited_ns = all_ranks.waiting_ns(lost)
+    least_ns = max(LEAST_SHARE * all_ranks.span_ns, 1)
+    much = any(o.claim_ns >= MEDIUM_SHARE * all_ranks.span_ns for o in others)
+    if all_ranks.doubt is None or waited_ns < least_ns or much or sum(o.claim_ns for o in others) >= _EXPLAINED * waited_ns:
+        return []
+    loss = all_ranks.loss(("communication",), lost, None, waited_ns)
+    advice = (
+        f"Record which ranks communicate, which tells for whom devices wait: {why_unsized(all_ranks.alignment.run.manifest)[1]}."
+    )
+    evidence = {"stalled_ns_per_step": round(waited_ns / max(len(all_ranks.steps), 1))}
+    ranks = tuple(all_ranks.ranks.tolist())
+    return [Finding("unexplained", loss, ranks, "communication", advice, evidence, 0.3, all_ranks.hosts_of(ranks))]
 
 
 def verdict(all_ranks: AllRankFacts) -> str:
