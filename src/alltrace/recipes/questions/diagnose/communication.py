@@ -24,6 +24,9 @@ _WHOLLY = 0.9
 _DIFFERENT = 4
 """Operations of unknown size that differ by this factor in time move different data."""
 
+_WAITS = 0.05
+"""A rank waits for what the next kernel needs if it does so for this share of what the rank does that waits longest."""
+
 _ONE_CAUSE = 0.1
 """Less of a loss may be due to another cause: losses are no surer than that."""
 
@@ -322,7 +325,7 @@ def _needed_at_once(
     lost = all_ranks.spread(np.arange(len(amounts)), amounts)
     if not lost.any():
         return []
-    ranks = all_ranks.ranks[all_ranks.culprits(lost, 0.2)].tolist()
+    ranks = all_ranks.ranks[all_ranks.culprits(lost, _WAITS)].tolist()
     evidence = {
         "exposed_ns_per_step": float(np.round(lost[lost.any(axis=1)].mean())),
         "operations_per_step": round(float((amounts > 0).sum()) / max(len(all_ranks.steps) * len(ranks), 1), 1),

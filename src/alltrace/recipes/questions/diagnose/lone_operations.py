@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -52,4 +52,4 @@ def lone_operations(rank: Rank, matched: Int64, facts: RankFacts) -> LoneOperati
     parts = (np.ones(len(of), np.int64), (end - start)[chosen], overlap_ns(start[chosen], end[chosen], waits))
     for row, part in zip(sums, parts, strict=True):
         np.add.at(row, of, part)
-    return LoneOperations(*kinds, *sums, messages, int((name == 0).sum()))
+    return replace(LoneOperations(*kinds, *sums), messages=messages, unnamed=int((name == 0).sum()))

@@ -72,7 +72,7 @@ def unjudged(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]
     advice = (
         f"Record which ranks communicate, which tells for whom devices wait: {why_unsized(all_ranks.alignment.run.manifest)[1]}."
     )
-    evidence = {"stalled_ns_per_step": round(waited_ns / max(len(all_ranks.steps), 1))}
+    evidence: dict[str, float] = {"stalled_ns_per_step": round(waited_ns / max(len(all_ranks.steps), 1))}
     ranks = tuple(all_ranks.ranks.tolist())
     return [Finding("unexplained", loss, ranks, "communication", advice, evidence, 0.3, all_ranks.hosts_of(ranks))]
 
