@@ -88,7 +88,7 @@ def slow_communicators(all_ranks: AllRankFacts, members: Members, first: NDArray
 
 
 def possible_excess(all_ranks: AllRankFacts, members: Members, first: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The share of each member's transfer that a slow link would be to blame for, if not its size is, which nothing tells.
+    """The share of each member's transfer that a slow link would be to blame for if its size, which is unknown, is not.
 
     0 where sizes are known, or where the same operations of communicators alike show how long they take. Communicators that are
     inferred may be several: their operations are compared with each other.
