@@ -195,3 +195,18 @@ def test_without_sizes_a_wait_that_a_slow_link_may_cause_is_withheld(share, with
     assert (found.loss.estimate_ns, found.loss.least_ns, found.confidence) == (700, 700, 0.5)  # that time is lost either way
     doubted = replace(exposed, loss=replace(exposed.loss, unknown="in doubt"))
     assert communication._or_slow(doubted, all_ranks, members, members.moved) is doubted
+
+
+@pytest.mark.parametrize(("least", "ranks"), [(0.06, (0, 1, 3, 4)), (0.04, (0, 1, 4))])
+def test_all_ranks_that_wait_for_what_is_needed_at_once_are_its_culprits(least, ranks):
+    all_ranks, members = made(0)
+    amounts = np.array([1000, 1000, 0, 1000 * least, 1000])[members.rank].astype(np.int64)
+    members = replace(
+        members, op=np.full(len(members.rank), "AllToAll", object), instance=np.arange(len(members.rank)), moved=amounts
+    )
+    rows = np.concatenate([np.flatnonzero(members.rank == rank)[:20] for rank in (0, 1, 3, 4)])
+    members = replace(members, **{name: getattr(members, name)[rows] for name in members.__dataclass_fields__})
+    all_ranks.__dict__ |= {"members": members}
+    none = np.zeros(len(members.rank), bool)
+    (found,) = communication._needed_at_once(all_ranks, members, none.astype(np.int64), {}, none)
+    assert (found.needed_at_once, found.ranks) == (True, ranks)
