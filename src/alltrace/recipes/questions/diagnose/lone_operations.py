@@ -41,7 +41,7 @@ def lone_operations(rank: Rank, matched: Int64, facts: RankFacts) -> LoneOperati
     start, end, size, group = (integers(table.column(c), -1) for c in ("start", "end", "bytes", "group_size"))
     op, name = integers(table.column("op")), integers(table.column("communicator"))
     at = np.searchsorted(facts.regions[:, 0], end - 1, "right") - 1
-    messages = int((np.isin(op, [name_id(name) for name in POINT_TO_POINT])).sum())
+    messages = int(np.isin(op, [name_id(text) for text in POINT_TO_POINT]).sum())
     chosen = (at >= 0) & (group != 1) & (size > 0) & (end > start)
     chosen[matched] = False
     chosen[chosen] = end[chosen] <= facts.regions[at[chosen], 1]
