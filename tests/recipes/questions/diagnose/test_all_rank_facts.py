@@ -105,6 +105,26 @@ def test_a_doubt_names_the_record_that_would_tell(unnamed, record):
     assert all_ranks.doubt == f"it is unknown which ranks wait for which: half is not explained{record}"
 
 
+@pytest.mark.parametrize(
+    ("alone", "missing", "share"),
+    [([0, 0], (), None), ([2, 2], (), None), ([1, 3], (), "3.0 %"), ([1, 3], (5,), None), ([100, 3], (), "100.0 %")],
+)
+def test_messages_without_a_partner_put_in_doubt_who_waits_for_whom(alone, missing, share):
+    all_ranks = AllRankFacts.__new__(AllRankFacts)
+    manifest = SimpleNamespace(reports=[], missing_ranks=missing)
+    all_ranks.alignment = SimpleNamespace(matching_reason=None, run=SimpleNamespace(manifest=manifest))
+    all_ranks.ranks, all_ranks.facts, all_ranks.whole_run = np.array([4, 7, 8]), {}, False
+    lone = [SimpleNamespace(messages=100, alone=count, unnamed=0) for count in alone]
+    all_ranks.__dict__ |= {
+        "lone": [*lone, SimpleNamespace(messages=0, alone=0, unnamed=0)],
+        "clocks_unknown": False,
+        "_recovery": None,
+    }
+    rank = 4 if alone[0] > alone[1] else 7
+    said = f"it is unknown which ranks wait for which: {share} of the sends and receives of rank {rank} found no partner"
+    assert all_ranks.doubt == (said if share else None)
+
+
 def test_a_step_goes_from_the_last_rank_to_the_last_rank():
     """Rank 0 is late at the end of step 3, for which the others wait in step 4."""
     regions = {0: [[100, 300], [300, 400]], 1: [[110, 200], [200, 410]], 2: [[105, 190], [190, 395]]}

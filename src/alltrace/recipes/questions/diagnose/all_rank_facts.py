@@ -40,6 +40,9 @@ _ENOUGH_SHARED, _FEWEST_SHARED = 0.25, 2
 
 _IN_PART = 0.25
 
+_FEW_ALONE = 0.02
+"""The share of a rank's messages that may be matched with nothing: what the edges of a recording cut off."""
+
 _ALIKE = 0.8
 """If every rank itself loses this share of the ceiling, the ceiling holds independent of who waits for whom."""
 
@@ -275,8 +278,8 @@ class AllRankFacts:
             return f"rank {lossy[0]} has no record of some of its work, and no steps show which time is complete"
         if len(self.ranks) < 2 or self.alignment is None:
             return None
-        if self.alignment.matching_reason is not None:
-            why = f"it is unknown which ranks wait for which: {self.alignment.matching_reason}"
+        if (reason := self.alignment.matching_reason or self._unmatched_messages) is not None:
+            why = f"it is unknown which ranks wait for which: {reason}"
             unnamed = any(lone is not None and lone.unnamed for lone in self.lone)
             return f"{why}; {why_unsized(self.alignment.run.manifest)[1]}" if unnamed else why
         if self.clocks_unknown:
@@ -284,6 +287,22 @@ class AllRankFacts:
         if self._recovery is not None and self._recovery.replay.unplaced is not None:
             return f"it is unknown which ranks wait for which: {self._recovery.replay.unplaced}"
         return None
+
+    @property
+    def _unmatched_messages(self) -> str | None:
+        """How many messages have no partner on the rank with the largest share of them; None if it is small, or ranks are missing.
+
+        A replay leaves them when they were, so that nothing behind them comes earlier.
+        """
+        shares = [
+            (lone.alone / lone.messages, r)
+            for r, lone in zip(self.ranks.tolist(), self.lone, strict=True)
+            if lone and lone.messages
+        ]
+        share, rank = max(shares, default=(0.0, 0))
+        if share <= _FEW_ALONE or self.alignment.run.manifest.missing_ranks:
+            return None
+        return f"{100 * share:.1f} % of the sends and receives of rank {rank} found no partner"
 
     @cached_property
     def _recovery(self) -> RecoveredTime | None:

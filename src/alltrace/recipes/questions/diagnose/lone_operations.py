@@ -27,7 +27,8 @@ class LoneOperations:
     count: Int64  # how many there are
     took_ns: Int64  # from their starts to their ends
     waited_ns: Int64  # in how much of that the rank's device waits for communication
-    messages: int = 0  # sends and receives of the whole run, matched or not, of any size
+    messages: int = 0  # sends and receives in judged steps, matched or not, of any size
+    alone: int = 0  # those of them that are matched with nothing
     unnamed: int = 0  # operations of the whole run of which the reports and logs do not name the communicator
 
 
@@ -41,7 +42,8 @@ def lone_operations(rank: Rank, matched: Int64, facts: RankFacts) -> LoneOperati
     start, end, size, group = (integers(table.column(c), -1) for c in ("start", "end", "bytes", "group_size"))
     op, name = integers(table.column("op")), integers(table.column("communicator"))
     at = np.searchsorted(facts.regions[:, 0], end - 1, "right") - 1
-    messages = int(np.isin(op, [name_id(text) for text in POINT_TO_POINT]).sum())
+    message = np.isin(op, [name_id(text) for text in POINT_TO_POINT]) & (at >= 0)
+    message[message] = end[message] <= facts.regions[at[message], 1]
     chosen = (at >= 0) & (group != 1) & (size > 0) & (end > start)
     chosen[matched] = False
     chosen[chosen] = end[chosen] <= facts.regions[at[chosen], 1]
@@ -52,4 +54,5 @@ def lone_operations(rank: Rank, matched: Int64, facts: RankFacts) -> LoneOperati
     parts = (np.ones(len(of), np.int64), (end - start)[chosen], overlap_ns(start[chosen], end[chosen], waits))
     for row, part in zip(sums, parts, strict=True):
         np.add.at(row, of, part)
-    return replace(LoneOperations(*kinds, *sums), messages=messages, unnamed=int((name == 0).sum()))
+    messages, unnamed = int(message.sum()), int((name == 0).sum())
+    return replace(LoneOperations(*kinds, *sums), messages=messages, alone=messages - int(message[matched].sum()), unnamed=unnamed)
