@@ -107,7 +107,7 @@ def test_a_doubt_names_the_record_that_would_tell(unnamed, record):
 
 @pytest.mark.parametrize(
     ("alone", "missing", "share"),
-    [([0, 0], (), None), ([2, 2], (), None), ([1, 3], (), "3.0 %"), ([1, 3], (5,), None), ([100, 3], (), "100.0 %")],
+    [([0, 0], (), None), ([10, 10], (), None), ([1, 11], (), "11.0 %"), ([1, 11], (5,), None), ([100, 3], (), "100.0 %")],
 )
 def test_messages_without_a_partner_put_in_doubt_who_waits_for_whom(alone, missing, share):
     all_ranks = AllRankFacts.__new__(AllRankFacts)
