@@ -90,7 +90,9 @@ def test_a_loss_of_all_ranks_is_known_without_knowing_who_waits_unless_they_pass
     all_ranks.ranks, all_ranks.steps = np.arange(2), np.arange(2)
     times = np.full((2, 2, len(CLASSES)), 100.0)
     all_ranks.__dict__ |= {"times": times, "lengths": np.full(2, 100.0 * len(CLASSES)), "doubt": "in doubt", "_recovery": None}
-    all_ranks.__dict__ |= {"lone": [None, SimpleNamespace(messages=messages)]}
+    lone = SimpleNamespace(messages=np.array([0, messages]), alone=np.zeros(2, int))
+    all_ranks.facts = {rank: SimpleNamespace(steps=np.arange(2)) for rank in range(2)}
+    all_ranks.__dict__ |= {"lone": [None, lone]}
     loss = all_ranks.loss(classes, np.array(lost, float))
     assert (loss.unknown, loss.least_ns) == (unknown, sum(map(min, zip(*lost, strict=True))))
 
@@ -113,10 +115,12 @@ def test_messages_without_a_partner_put_in_doubt_who_waits_for_whom(alone, missi
     all_ranks = AllRankFacts.__new__(AllRankFacts)
     manifest = SimpleNamespace(reports=[], missing_ranks=missing)
     all_ranks.alignment = SimpleNamespace(matching_reason=None, run=SimpleNamespace(manifest=manifest))
-    all_ranks.ranks, all_ranks.facts, all_ranks.whole_run = np.array([4, 7, 8]), {}, False
-    lone = [SimpleNamespace(messages=100, alone=count, unnamed=0) for count in alone]
+    all_ranks.ranks, all_ranks.steps, all_ranks.whole_run = np.array([4, 7, 8]), np.array([1]), False
+    all_ranks.facts = {rank: SimpleNamespace(steps=np.array([1, 2]), left_out=0) for rank in (4, 7, 8)}
+    # the second step is not judged, as some report does not have it
+    lone = [SimpleNamespace(messages=np.array([100, 9]), alone=np.array([count, 9]), unnamed=0) for count in alone]
     all_ranks.__dict__ |= {
-        "lone": [*lone, SimpleNamespace(messages=0, alone=0, unnamed=0)],
+        "lone": [*lone, None],
         "clocks_unknown": False,
         "_recovery": None,
     }

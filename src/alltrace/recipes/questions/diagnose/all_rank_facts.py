@@ -231,7 +231,7 @@ class AllRankFacts:
             alone = int(np.where(np.isnan(self.times[:, :, 0]), np.inf, lost).min(axis=0).sum()) if lost.size else 0
             alike = "communication" not in classes and alone >= _ALIKE * ceiling_ns and (alone > 0 or not rows.any())
             # where ranks pass messages on, the delays of one after the other add up
-            alike &= not any(lone is not None and lone.messages for lone in self.lone) or not alone
+            alike &= not self._messages.any() or not alone
             return Loss(ceiling_ns, "ceiling", every, own, bound, None if alike else self.doubt, alone, steps=steps)
         if change is None or self.recovery is None:
             return Loss(ceiling_ns, "ceiling", every, own, bound, steps=steps)
@@ -288,17 +288,24 @@ class AllRankFacts:
             return f"it is unknown which ranks wait for which: {self._recovery.replay.unplaced}"
         return None
 
+    @cached_property
+    def _messages(self) -> Int64:
+        """(ranks, 2): the sends and receives of each rank in the judged steps, and those of them without a partner."""
+        counted = np.zeros((len(self.ranks), 2), np.int64)
+        for row, (facts, lone) in enumerate(zip(self.facts.values(), self.lone, strict=True)):
+            if lone is not None and lone.messages is not None and lone.alone is not None and len(facts.steps) == len(lone.messages):
+                judged = np.isin(facts.steps, self.steps)
+                counted[row] = lone.messages[judged].sum(), lone.alone[judged].sum()
+        return counted
+
     @property
     def _unmatched_messages(self) -> str | None:
         """How many messages have no partner on the rank with the largest share of them; None if it is small, or ranks are missing.
 
         A replay leaves them when they were, so that nothing behind them comes earlier.
         """
-        shares = [
-            (lone.alone / lone.messages, r)
-            for r, lone in zip(self.ranks.tolist(), self.lone, strict=True)
-            if lone and lone.messages
-        ]
+        counts = zip(self.ranks.tolist(), *self._messages.T.tolist(), strict=True)
+        shares = [(alone / messages, rank) for rank, messages, alone in counts if messages]
         share, rank = max(shares, default=(0.0, 0))
         if share <= _FEW_ALONE or self.alignment.run.manifest.missing_ranks:
             return None

@@ -27,8 +27,8 @@ class LoneOperations:
     count: Int64  # how many there are
     took_ns: Int64  # from their starts to their ends
     waited_ns: Int64  # in how much of that the rank's device waits for communication
-    messages: int = 0  # sends and receives in judged steps, matched or not, of any size
-    alone: int = 0  # those of them that are matched with nothing
+    messages: Int64 | None = None  # in each step of the facts its sends and receives, matched or not, of any size
+    alone: Int64 | None = None  # those of them that are matched with nothing
     unnamed: int = 0  # operations of the whole run of which the reports and logs do not name the communicator
 
 
@@ -54,5 +54,7 @@ def lone_operations(rank: Rank, matched: Int64, facts: RankFacts) -> LoneOperati
     parts = (np.ones(len(of), np.int64), (end - start)[chosen], overlap_ns(start[chosen], end[chosen], waits))
     for row, part in zip(sums, parts, strict=True):
         np.add.at(row, of, part)
-    messages, unnamed = int(message.sum()), int((name == 0).sum())
-    return replace(LoneOperations(*kinds, *sums), messages=messages, alone=messages - int(message[matched].sum()), unnamed=unnamed)
+    messages = np.bincount(at[message], minlength=len(facts.steps))
+    message[matched] = False
+    alone = np.bincount(at[message], minlength=len(facts.steps))
+    return replace(LoneOperations(*kinds, *sums), messages=messages, alone=alone, unnamed=int((name == 0).sum()))
