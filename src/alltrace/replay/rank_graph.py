@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from alltrace.replay.work import COMPUTE, COPY, ELSEWHERE, EVERY, OTHER, TRANSFER, UNKNOWN, Waits, Work, read
 from alltrace.run.clock import ClockMap
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import BLOCK_ROWS, Int64, blocks, integers
+from alltrace.trace.arrays import Int64, blocks, integers
 from alltrace.trace.distinct import distinct
 
 Int32 = NDArray[np.int32]
@@ -235,7 +235,7 @@ class _Builder:
         self._host_arcs(end_of)
         members = self._members(first[of_member], arrivals, ends[of_member], end_of)
         launched = np.where(w.launch == UNKNOWN, w.start, w.launch)
-        cells = self._cells(first, last, ends)
+        cells = self._cells(first, ends)
         source, target, fixed, idle, host, spent = self._arcs.columns()
         return RankGraph(
             self._rank,
@@ -503,44 +503,67 @@ class _Builder:
         nothing explains of them; then `_pauses` of itself.
         """
         w = self._work
+        totals, carried = np.zeros((3, len(first)), np.int64), [0, 0, 0]
+        for rows, begin, numbers, _ in _parts(first, len(w.start)):
+            for total, values in zip(totals, self._spent(rows), strict=False):
+                total[numbers] += np.add.reduceat(values, begin)
         columns = []
-        for some, rows, segment in _some_segments(first, last):
-            begin, size = first[some] - rows.start, rows.stop - rows.start
-            after = last[some] - rows.start
-            pause, odd, latency, odd_alone = self._pauses(rows)
-            pause, odd = (np.where(self._first[rows], 0, c) for c in (pause, odd))
-            duration = np.where(self._within[rows], 0, self._end[rows] - w.start[rows])
-            spent, paused, idle = np.cumsum(duration), np.cumsum(pause - odd), np.cumsum(odd)
-            left_work, left_pause, left_odd = (c[after][segment] - c for c in (spent, paused, idle))
-            left_work += duration
-            left_work[begin[self._member[first[some]]]] = 0  # a collective's arrival takes no time itself
-            reach = np.where(self._known[rows], w.launch[rows] + latency + left_pause + left_odd + left_work, UNKNOWN)
-            most = np.flatnonzero(reach == np.maximum.reduceat(reach, begin)[segment])
-            deciding = most[np.append(True, segment[most][1:] != segment[most][:-1])]  # of equal ones the first
-            wanted = np.zeros(size, np.bool_)
-            for chosen in (begin, after, deciding):
+        for rows, begin, numbers, part in _parts(first, len(w.start)):
+            spent = self._spent(rows)
+            begins = first[numbers] == rows.start + begin
+            left = []
+            for n, values in enumerate(spent[:3]):
+                reached = np.cumsum(values)
+                before = np.append(0, reached)[begin]
+                before[0] -= 0 if begins[0] else carried[n]
+                reached -= before[part]
+                carried[n] = int(reached[-1])
+                left.append(totals[n][numbers][part] - reached)
+            left[0] += spent[0]
+            left[0][begin[begins & self._member[first[numbers]]]] = 0  # a collective's arrival takes no time itself
+            reach = np.where(self._known[rows], w.launch[rows] + spent[3] + left[0] + left[1] + left[2], UNKNOWN)
+            most = np.flatnonzero(reach == np.maximum.reduceat(reach, begin)[part])
+            wanted = np.zeros(len(part), np.bool_)
+            ends = last[numbers] - rows.start
+            for chosen in (begin[begins], ends[ends < len(part)], most[np.append(True, part[most][1:] != part[most][:-1])]):
                 wanted[chosen] = True
             at = np.flatnonzero(wanted)
-            facts = (left_work, left_pause, left_odd, pause, odd, latency, odd_alone)
-            columns.append(np.stack((rows.start + at, some.start + segment[at], *(c[at] for c in facts))))
-        return np.concatenate(columns, axis=1)
+            facts = (*left, spent[1] + spent[2], *spent[2:], reach)
+            columns.append(np.stack((rows.start + at, numbers[part[at]], *(c[at] for c in facts))))
+        whole = np.concatenate(columns, axis=1)
+        row, segment, reach = whole[0], whole[1], whole[-1]
+        order = np.lexsort((row, ~reach, segment))  # of equal ones the first
+        decides = np.zeros(len(row), np.bool_)
+        decides[order[np.append(True, segment[order][1:] != segment[order][:-1])]] = True
+        chosen_rows: Int64 = whole[:-1, decides | (row == first[segment]) | (row == last[segment])]
+        return chosen_rows
 
-    def _cells(self, first: Int64, last: Int64, ends: Int64) -> tuple[Int64, Int32, Int32, Int64, Int32]:
+    def _spent(self, rows: slice) -> tuple[Int64, ...]:
+        """Of some pieces the work, the explained and the other pause before each, 0 for a track's first; the rest of `_pauses`."""
+        pause, odd, latency, odd_alone = self._pauses(rows)
+        pause, odd = (np.where(self._first[rows], 0, c) for c in (pause, odd))
+        return np.where(self._within[rows], 0, self._end[rows] - self._work.start[rows]), pause - odd, odd, latency, odd_alone
+
+    def _cells(self, first: Int64, ends: Int64) -> tuple[Int64, Int32, Int32, Int64, Int32]:
         """How each segment's work divides among names."""
         w = self._work
         some_names = [np.unique(w.name[some][~self._member[some]]) for some in blocks(len(w.name))]
         names = np.unique(np.concatenate([np.empty(0, np.int64), *some_names]))
-        columns = [np.empty((4, 0), np.int64)]
-        for some, rows, segment in _some_segments(first, last):
+        parts = [np.empty((3, 0), np.int64)]
+        for rows, _, numbers, part in _parts(first, len(w.start)):
             mine = np.flatnonzero(~self._member[rows])
             of_rows, place = distinct(w.name[rows][mine])
-            keys, at = distinct(segment[mine] * len(names) + np.searchsorted(names, of_rows)[place])
+            keys, at = distinct(numbers[part[mine]] * len(names) + np.searchsorted(names, of_rows)[place])
             spent = np.zeros(len(keys), np.int64)
             np.add.at(spent, at, (w.end[rows] - w.start[rows])[mine])
-            count = np.bincount(at, minlength=len(keys))
-            columns.append(np.stack((ends[some][keys // max(len(names), 1)], keys % max(len(names), 1), spent, count)))
-        node, code, spent, count = np.concatenate(columns, axis=1)
-        return names, node.astype(np.int32), code.astype(np.int32), spent, count.astype(np.int32)
+            parts.append(np.stack((keys, spent, np.bincount(at, minlength=len(keys)))))
+        of_parts = np.concatenate(parts, axis=1)
+        keys, at = distinct(of_parts[0])
+        spent, count = np.zeros((2, len(keys)), np.int64)
+        np.add.at(spent, at, of_parts[1])
+        np.add.at(count, at, of_parts[2])
+        node, code = (c.astype(np.int32) for c in (ends[keys // max(len(names), 1)], keys % max(len(names), 1)))
+        return names, node, code, spent, count.astype(np.int32)
 
     def _members(self, pieces: Int64, arrivals: Int64, ends: Int64, end_of: Int32) -> tuple[Int64, Int64, Int64, Int64]:
         """Row, arrival, wait and end of every matched operation of the rank."""
@@ -555,10 +578,13 @@ class _Builder:
         return row, arrival, wait, end
 
 
-def _some_segments(first: Int64, last: Int64) -> Iterator[tuple[slice, slice, Int64]]:
-    """Segments, by their first and last rows, some at a time: them, their rows, and the place of each row's among them."""
-    for numbers in np.split(np.arange(len(first)), np.flatnonzero(np.diff(first // BLOCK_ROWS)) + 1):
-        if len(numbers):
-            low, high = int(numbers[0]), int(numbers[-1]) + 1
-            size = last[low:high] - first[low:high] + 1
-            yield slice(low, high), slice(int(first[low]), int(last[high - 1]) + 1), np.repeat(np.arange(high - low), size)
+def _parts(first: Int64, count: int) -> Iterator[tuple[slice, Int64, Int64, Int64]]:
+    """Rows some at a time: them, where in them each part of a segment begins, of which segment it is, and the part of each row.
+
+    `first`: The first row of each segment. `count`: The number of rows.
+    """
+    for rows in blocks(count):
+        low, high = np.searchsorted(first, (rows.start, rows.stop - 1), "right").tolist()
+        begin = np.maximum(first[low - 1 : high] - rows.start, 0)
+        size = np.diff(np.append(begin, rows.stop - rows.start))
+        yield rows, begin, np.arange(low - 1, high), np.repeat(np.arange(len(begin)), size)

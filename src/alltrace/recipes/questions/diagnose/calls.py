@@ -151,7 +151,7 @@ class Calls:
 
     def are(self, flag: int) -> Bool:
         """Which of the calls launched such work."""
-        found: Bool = self._flags_of_named & flag > 0
+        found: Bool = np.asarray(self._flags_of_named & flag > 0, np.bool_)
         return found
 
     @property
