@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alltrace.recipes.analysis import launch_matching as call_matching
+from alltrace.run import launch_matching as call_matching
 from alltrace.run.launch_matching import match_launches
 
 

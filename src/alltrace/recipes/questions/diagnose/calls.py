@@ -151,8 +151,8 @@ class Calls:
 
     def are(self, flag: int) -> Bool:
         """Which of the calls launched such work."""
-        found: Bool = np.asarray(self._flags_of_named & flag > 0, np.bool_)
-        return found
+        launched: Bool = (self._flags_of_named & flag).astype(np.bool_)
+        return launched
 
     @property
     def pageable(self) -> Bool:
@@ -179,7 +179,8 @@ class Calls:
 
     def first_launches(self) -> Bool:
         """Which calls launched a kernel for the first time and took far longer than launches do."""
-        return self.are(_FIRST) & (self.end - self.start >= _LONG_LAUNCH * self._usual_ns) & self.mine
+        long: Bool = self.end - self.start >= _LONG_LAUNCH * self._usual_ns
+        return self.are(_FIRST) & long & self.mine
 
 
 def named_ids(rank: Rank, ids: Int64) -> tuple[Int64, tuple[str, ...]]:

@@ -107,15 +107,15 @@ class _Kinds:
         self.devices = {d["device"]: d for d in rank.table("devices", _DEVICE).to_pylist()}
         self.name, self.device = kernels.of_kinds("name", "device")
         self.launch = np.stack(kernels.of_kinds(*_LAUNCH))
-        ids, place = distinct(self.name)
-        texts = [t or "" for t in rank.texts(pa.array(ids)).to_pylist()]
-        families = [family_of(t) for t in texts]
-        self.texts, self.families = [texts[n] for n in place], [families[n] for n in place]
+        ids, self._place = distinct(self.name)
+        self._texts = [t or "" for t in rank.texts(pa.array(ids)).to_pylist()]
+        families = [family_of(t) for t in self._texts]
+        self.families = [families[n] for n in self._place]
         self.precision_share, self.empty_share = self._precision(rank), self._shapes()
 
     def named(self, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
         """Which have a name that a pattern is found in."""
-        return np.array([pattern.search(t) is not None for t in self.texts], np.bool_)
+        return np.array([pattern.search(t) is not None for t in self._texts], np.bool_)[self._place]
 
     def _precision(self, rank: Rank) -> NDArray[np.float64]:
         """The share of each that fp16 or bf16 would save."""
