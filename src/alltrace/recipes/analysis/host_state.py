@@ -6,7 +6,7 @@ Both come from what nsys records of CPUs: scheduling events of threads (`sched`)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from alltrace.recipes.analysis.gpu_state import Comparison
+from alltrace.recipes.analysis.gpu_state import Comparison, beside_peers, median, typical
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.intervals import Merged, containing, difference, intersection, merge, merge_by_track, overlap_ns, union
@@ -231,14 +231,11 @@ def compared_hosts(states: Mapping[int, HostState | None], ranks: Sequence[int])
     if not numbers:
         return Comparison(COLLECT, {})
     own, peers = [by_rank[r] for r in numbers], [s for r, s in by_rank.items() if r not in set(ranks)]
-    evidence: dict[str, float] = {}
-    for name, key in (("on_cpu_share", "on_cpu_share"), ("taken_share", "cpu_taken_share"), ("running", "running_threads")):
-        if name == "taken_share" and evidence.get("on_cpu_share", 1.0) >= _BUSY:
-            continue  # there is hardly a rest
-        for prefix, states_of in (("", own), ("peers_", peers)):
-            values = [v for s in states_of if (v := getattr(s, name)) is not None]
-            if values:
-                evidence[f"{prefix}{key}"] = float(np.median(values))
+    keys = {"on_cpu_share": "on_cpu_share", "taken_share": "cpu_taken_share", "running": "running_threads"}
+    mine, others = typical(own, list(keys)), typical(peers, list(keys))
+    if (1.0 if mine["on_cpu_share"] is None else mine["on_cpu_share"]) >= _BUSY:
+        del keys["taken_share"]  # there is hardly a rest
+    evidence = beside_peers(keys, mine, others)
     most = max(own, key=lambda s: s.symbol_share)
     return Comparison(_sentence(numbers, evidence, most), evidence)
 
@@ -265,7 +262,8 @@ def compared_places(states: Mapping[int, CpuPlaces | None], ranks: Sequence[int]
     """Whether launching threads of `ranks` wander between CPUs more than others, or share theirs with another rank of the host."""
     by_rank = {r: s for r, s in states.items() if s is not None}
     own = sorted(r for r in set(ranks) if r in by_rank)
-    moves, usual = (_median(by_rank[r].moves_per_s for r in group) for group in (own, by_rank.keys() - set(ranks)))
+    groups = (own, by_rank.keys() - set(ranks))
+    moves, usual = (typical((by_rank[r] for r in group), ["moves_per_s"])["moves_per_s"] for group in groups)
     evidence: dict[str, float] = {}
     parts = []
     if moves is not None and usual is not None and moves >= max(_OFTEN, _MORE_OFTEN * usual):
@@ -330,13 +328,8 @@ def _on_another_node(rank: int, by_rank: Mapping[int, CpuPlaces], hosts: Mapping
             f"{place.socket_cpus.get(usual)}), from which ranks {number_ranges(peers)} {whose} launch.{unknown}"
         )
     second, *rest = (1 - max(p.sockets.values(), default=1.0) for p in (place, *(by_rank[o] for o in others)))
-    if second < max(_SETTLED, _MORE_OFTEN * (_median(rest) or 0.0)):
+    if second < max(_SETTLED, _MORE_OFTEN * (median(np.array(rest)) or 0.0)):
         return 0.0, ""
     shares = sorted(((share, socket) for socket, share in place.sockets.items() if share >= _TAKEN), reverse=True)
     where = ", ".join(f"{100 * share:.0f} % on socket {socket} (CPUs {place.socket_cpus.get(socket)})" for share, socket in shares)
     return second, f"The launching thread of rank {rank} ran on several sockets, {where} of its time: bind it to CPUs of one."
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
-    return float(np.median(numbers)) if numbers else None

@@ -36,6 +36,9 @@ _ALIKE = 2.0
 """Ranks with as many operations are alike if they differ by up to this many times what the one does that differs least: stages of a
 pipeline can have as many operations at other places."""
 
+_SAME_PLACES = 0.75
+"""Ranks do the same between operations if this share of what one has more there is more over the whole step."""
+
 
 @dataclass(frozen=True)
 class OtherOrder:
@@ -179,7 +182,8 @@ class RecoveredTime:
         """The weights with the kernels of some ranks between two operations of a step as long as those of their peers, if shorter.
 
         Ranks with the same operations in a step do the same between them, whatever their kernels are called and however many they
-        are. None if the ranks, or all peers, have other numbers of operations in half of the steps.
+        are. None if the ranks, or all peers, have other numbers of operations in half of the steps, or do other things between them
+        (stages of a pipeline): what a rank has more between some, it has less between others.
         """
         replay, factor = self.replay, np.ones(len(self.replay.kind))
         kernels: dict[int, tuple[Int64, Int64, Int64]] = {}
@@ -210,6 +214,9 @@ class RecoveredTime:
                 # where operations come a little earlier on one rank than on another, what one place has more the next has less
                 whole = max(float((totals[rank] - usual)[own].sum()), 0.0) / max(float(more[own].sum()), 1.0)
                 left[own] -= min(whole, 1.0) * more[own] / np.maximum(totals[rank][own], 1)
+            judged = np.isin(step, list(steps))
+            if 0 < float((totals[rank] - usual)[judged].sum()) < _SAME_PLACES * more[judged].sum():
+                return None
             node, place, _ = kernels[rank]
             factor[node] = left[np.searchsorted(places, place)]
         return self.with_factors(factor)
