@@ -36,8 +36,8 @@ _ALIKE = 2.0
 """Ranks with as many operations are alike if they differ by up to this many times what the one does that differs least: stages of a
 pipeline can have as many operations at other places."""
 
-_SAME_PLACES = 0.75
-"""Ranks do the same between operations if this share of what one has more there is more over the whole step."""
+_OTHERWISE = 0.1
+"""A rank that has more work than its peers, and between some operations less, by this share of their work, does other things there."""
 
 
 @dataclass(frozen=True)
@@ -208,14 +208,15 @@ class RecoveredTime:
             apart = {peer: float(np.abs(totals[peer] - totals[rank])[np.isin(step, list(steps))].sum()) for peer in peers}
             usual = np.median([totals[peer] for peer in peers if apart[peer] <= _ALIKE * min(apart.values())], axis=0)
             more = np.maximum(totals[rank] - usual, 0)
-            left = np.ones(len(places))
+            left, less = np.ones(len(places)), np.zeros(2)
             for number in sorted(steps):
                 own = step == number
                 # where operations come a little earlier on one rank than on another, what one place has more the next has less
                 whole = max(float((totals[rank] - usual)[own].sum()), 0.0) / max(float(more[own].sum()), 1.0)
+                if whole > 0:
+                    less += np.maximum(usual - totals[rank], 0)[own].sum(), usual[own].sum()
                 left[own] -= min(whole, 1.0) * more[own] / np.maximum(totals[rank][own], 1)
-            judged = np.isin(step, list(steps))
-            if 0 < float((totals[rank] - usual)[judged].sum()) < _SAME_PLACES * more[judged].sum():
+            if less[0] > _OTHERWISE * less[1]:
                 return None
             node, place, _ = kernels[rank]
             factor[node] = left[np.searchsorted(places, place)]
