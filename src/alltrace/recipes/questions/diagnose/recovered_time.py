@@ -37,7 +37,7 @@ _ALIKE = 2.0
 pipeline can have as many operations at other places."""
 
 _OTHERWISE = 0.1
-"""A rank with more work than its peers that has less between some operations, by this share of their work, does other things there."""
+"""A rank with more work than its peers and less between some operations, by this share of their work, does other things there."""
 
 
 @dataclass(frozen=True)
