@@ -537,7 +537,7 @@ def _kinds(found: Sequence[RankSteps], numbers: dict[int, Int64]) -> dict[int, s
     saved = [step for step in steps if kinds[step] == "checkpoint"]
     if len(saved) >= max(_FEWEST, len(steps) / 4):  # what is done so often is a part of the work
         kinds.update(dict.fromkeys(saved, "step"))
-    plain = np.array([kinds[s] == "step" for s in steps])
+    plain = np.array([s not in saved for s in steps])
     for place, step in enumerate(steps[: len(steps) // 2]):
         # hosts that are late in later steps make these as long; what the kernels of a cold device take shows it all the same
         if not _stands_out(taken, plain, place) and not (works[place] and _stands_out(works, plain, place)):
