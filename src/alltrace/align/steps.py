@@ -62,7 +62,7 @@ _ONE_EACH = (0.6, 1.5)
 """A step holds about one work of an optimizer: a part of a step holds fewer, what holds several steps more."""
 
 _CLOSE = 0.1
-"""Works of optimizers closer to each other than this share of the usual longer distance end one step together."""
+"""Works of optimizers with less than this share of the usual launches between them, or of the usual time, end one step together."""
 
 
 @dataclass
@@ -185,13 +185,13 @@ def _by_ranges(rank: Rank, work: _DeviceWork, ranges: Any, names: Sequence[str |
         for family, members in families.get(role, {}).items():
             rows = _outermost(np.flatnonzero(np.isin(codes, list(members)) & (ends > starts)), starts, ends, threads)
             # what launches nothing may be named alike, such as reading the clock of an iteration
-            works = role == "optimizer" or work.launched_in(starts[rows], ends[rows]) >= _LEAST_LAUNCHED
+            works = role == "optimizer" or work.share_launched_in(starts[rows], ends[rows]) >= _LEAST_LAUNCHED
             if len(rows) >= (1 if family in alone else _FEWEST) and works:
                 numbers = np.array([members[c] for c in codes[rows].tolist()], np.int64)
                 found.append(_Family(starts[rows], ends[rows], numbers, int(threads[rows[0]]), int(depths[rows].min())))
         return found
 
-    optimizer = _last_works(candidates("optimizer"))
+    optimizer = _last_works(candidates("optimizer"), work)
     steps = _launching(rank, candidates("step"))
     right = [f for f in steps if optimizer is not None and _ONE_EACH[0] <= f.holding(optimizer) <= _ONE_EACH[1]]
     if right or steps:
@@ -237,14 +237,17 @@ def _outermost(rows: Int64, starts: Int64, ends: Int64, threads: Int64) -> Int64
     return rows[np.concatenate(([True], starts[rows][1:] >= reached[:-1]))]
 
 
-def _last_works(optimizers: Sequence[_Family]) -> Int64 | None:
+def _last_works(optimizers: Sequence[_Family], work: _DeviceWork) -> Int64 | None:
     """When the optimizers' work of each step is done; None if it is not known.
 
-    Of nested optimizers, such as DeepSpeed's over PyTorch's, the one that works least often has the steps.
+    A host that waits in one step and runs ahead in the next has unequal times, and the same launches, between them. Of nested
+    optimizers, such as DeepSpeed's over PyTorch's, the one that works least often has the steps.
     """
     best: tuple[int, int, Int64] | None = None
     for family in optimizers:
-        gaps = family.starts[1:] - family.ends[:-1]
+        gaps = work.launched_in(family.ends[:-1], family.starts[1:])
+        if not gaps.any():
+            gaps = family.starts[1:] - family.ends[:-1]
         apart = np.append(gaps >= _CLOSE * np.quantile(gaps, 0.9), True)
         ends = family.ends[apart]
         if best is None or (len(ends), -family.worth()[0]) < best[:2]:
@@ -427,12 +430,13 @@ class _DeviceWork:
                 result[some, column] = least.reduceat(np.append(values, empty), cuts)[::2]
         return result
 
-    def launched_in(self, starts: Int64, ends: Int64) -> float:
+    def launched_in(self, starts: Int64, ends: Int64) -> Int64:
+        """How many pieces of work were launched in each interval."""
+        return np.searchsorted(self._launched, ends) - np.searchsorted(self._launched, starts)
+
+    def share_launched_in(self, starts: Int64, ends: Int64) -> float:
         """The share of the work, by pieces, that was launched in these intervals, which do not overlap; 1 without work."""
-        if not len(self._launched):
-            return 1.0
-        first, last = np.searchsorted(self._launched, starts), np.searchsorted(self._launched, ends)
-        return float((last - first).sum() / len(self._launched))
+        return float(self.launched_in(starts, ends).sum() / len(self._launched)) if len(self._launched) else 1.0
 
     def copied(self, starts: Int64, ends: Int64) -> Int64:
         """Bytes copied to the host by what was launched in each interval."""
@@ -534,9 +538,9 @@ def _kinds(found: Sequence[RankSteps], numbers: dict[int, Int64]) -> dict[int, s
         if (named or heavy) and long:
             kinds[step] = "checkpoint"
     saved = [step for step in steps if kinds[step] == "checkpoint"]
-    if len(saved) > max(_FEWEST, len(steps) // 4):  # what is done so often is a part of the work
+    if len(saved) >= max(_FEWEST, len(steps) / 4):  # what is done so often is a part of the work
         kinds.update(dict.fromkeys(saved, "step"))
-    plain = np.array([kinds[s] == "step" for s in steps])
+    plain = np.array([s not in saved for s in steps])
     for place, step in enumerate(steps[: len(steps) // 2]):
         # hosts that are late in later steps make these as long; what the kernels of a cold device take shows it all the same
         if not _stands_out(taken, plain, place) and not (works[place] and _stands_out(works, plain, place)):

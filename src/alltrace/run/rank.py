@@ -489,7 +489,7 @@ class Rank:
         return self._as_recorded and self._files.of(self.record).has(f"{RECORDED}{table}.parquet")
 
     def shared(self, table: str) -> pa.Table | None:
-        """The rank's rows of `gpu_log`, `inspector`, `members` or `steps` that count, as a `pyarrow.Table`; None if there are none.
+        """The rank's rows of one of `SHARED_TABLES` that count, as a `pyarrow.Table`; None if there are none.
 
         `row` of `members` counts in `table`.
         """
@@ -499,7 +499,8 @@ class Rank:
         if self._source is None:
             return self._shared_file(table)
         rows = self._source.shared(table)
-        if rows is not None and self._rows is not None and self._rows.reads(table) is not None:
+        timed = bool(SHARED_TABLES[table].time_columns())
+        if rows is not None and timed and self._rows is not None and self._rows.reads(table) is not None:
             if table == "members":
                 row = self.collective_rows()[rows.column("row").to_numpy()]
                 rows = rows.filter(pa.array(row >= 0))
