@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from alltrace.align.nccl_names import NOTHING, Payload, operation_of, parse_payload
+from alltrace.run.collecting import file_pieces
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import coded, integers
 
@@ -98,21 +99,21 @@ def nccl_ranges(rank: Rank) -> Any:
 
     if not rank.has("ranges"):
         return None
-    names = rank.table("ranges", ["name", "domain"])
-    keep: NDArray[np.bool_] = np.zeros(names.num_rows, np.bool_)
-    encoded = {}
-    for column, wanted in (("name", _is_nccl), ("domain", _is_nccl_domain)):
-        ids, at = coded(names.column(column))
-        texts = rank.texts(ids).to_pylist()
-        chosen = np.array([*map(wanted, texts), False])
-        encoded[column] = (texts, at)
-        keep |= chosen[at]
-    if not keep.any():
+    chosen = []
+    for number, piece in enumerate(file_pieces(rank, "ranges", ["name", "domain"])):
+        keep: NDArray[np.bool_] = np.zeros(piece.num_rows, np.bool_)
+        for column, wanted in (("name", _is_nccl), ("domain", _is_nccl_domain)):
+            ids, at = coded(piece.column(column))
+            keep |= np.array([*map(wanted, rank.texts(ids).to_pylist()), False])[at]
+        if keep.any():
+            chosen.append((number, pa.array(keep)))
+    if not chosen:
         return None
-    mask = pa.array(keep)
-    table = rank.table("ranges", _COLUMNS).filter(mask)
-    texts, at = encoded["name"]
-    table = table.append_column("text", pa.array([*texts, None], pa.string()).take(pa.array(at[keep])))
+    masks = dict(chosen)
+    pieces = enumerate(file_pieces(rank, "ranges", [*_COLUMNS, "name"]))
+    table = pa.concat_tables([piece.filter(masks[number]) for number, piece in pieces if number in masks])
+    texts = rank.texts(table.column("name").combine_chunks())
+    table = table.drop_columns("name").append_column("text", texts)
     return table.filter(pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("thread"))))
 
 

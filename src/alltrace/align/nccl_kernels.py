@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from alltrace.align.nccl_names import datatype_of_kernel, operation_of_kernel
+from alltrace.run.collecting import file_pieces
+from alltrace.run.launch_matching import Operations
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import coded, integers, is_one_of, is_true
 from alltrace.trace.communication_kernels import EXCHANGE
@@ -60,8 +62,7 @@ class Kernels:
 def read_kernels(rank: Rank) -> Kernels | None:
     """The communication kernels of a rank, by the kernel rules, and its copies that communicate; None if there are none."""
     parts = []
-    if rank.has("kernels"):
-        kernels = rank.table("kernels", [*_COLUMNS, "name", "kind"])
+    for kernels in file_pieces(rank, "kernels", [*_COLUMNS, "name", "kind"]) if rank.has("kernels") else ():
         keep = is_one_of(kernels.column("kind"), COMMUNICATION)
         if keep.any():
             kernels = kernels.filter(pa.array(keep))
@@ -106,35 +107,15 @@ def _launches(
     """Thread, start and end of the call that launched each kernel, by process and correlation."""
     count = len(correlation)
     thread, start, end = np.full(count, -1), np.full(count, NOT_KNOWN), np.full(count, NOT_KNOWN)
-    if not rank.has("api"):
-        return thread, start, end
-    table = rank.table("api", ["correlation", "process", "start", "end", "thread"])
-    calls = integers(table.column("correlation"), -2)
-    low, high = int(correlation.min()), int(correlation.max())
-    near = np.flatnonzero((calls >= low) & (calls <= high))
-    if high - low < 1 << 26:
-        marked = np.zeros(high - low + 1, np.bool_)
-        marked[correlation - low] = True
-        near = near[marked[calls[near] - low]]
-    else:
-        near = near[np.isin(calls[near], correlation)]
-    if not len(near):
-        return thread, start, end
-    table = table.take(pa.array(near))
-    own = integers(table.column("process"), -1)
-    order = np.lexsort((calls[near], own))
-    pairs = _packed(own[order], calls[near][order])
-    wanted = _packed(process, correlation)
-    at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
-    found = pairs[at] == wanted
-    rows = order[at[found]]
-    thread[found] = integers(table.column("thread"), -1)[rows]
-    start[found] = table.column("start").to_numpy()[rows]
-    end[found] = table.column("end").fill_null(NOT_KNOWN).to_numpy()[rows]
+    nulls = int((process < 0).any())  # a call without a process launched work without one
+    operations = Operations(process + nulls, correlation)
+    known = np.zeros(count, np.bool_)
+    for calls in file_pieces(rank, "api", ("process", "correlation", "thread", "start", "end")) if rank.has("api") else ():
+        rows, many, own = operations.of(integers(calls.column("process"), -1) + nulls, integers(calls.column("correlation"), -1))
+        at = rows if many is None else np.repeat(rows, many)
+        fresh = ~known[own][::-1]  # of several calls the first counts, which is written last
+        to, of = own[::-1][fresh], at[::-1][fresh]
+        for values, column, null in ((thread, "thread", -1), (start, "start", NOT_KNOWN), (end, "end", NOT_KNOWN)):
+            values[to] = integers(calls.column(column), null)[of]
+        known[own] = True
     return thread, start, end
-
-
-def _packed(process: NDArray[np.int64], correlation: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A process row and a correlation, which CUPTI counts in 32 bits, as one number that sorts like the pair."""
-    packed: NDArray[np.int64] = (process << 33) + correlation
-    return packed

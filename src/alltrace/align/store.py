@@ -252,6 +252,8 @@ def _in_order(outcomes: Iterator[Outcome[_Taken]]) -> Iterator[_Taken]:
 
 def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int], None]) -> _Taken:
     """Writes the part of one rank; returns what of it the alignment takes."""
+    import pyarrow as pa
+
     from alltrace.align.evidence import collect
     from alltrace.align.rank_parts import write_part
     from alltrace.align.steps import rank_steps
@@ -268,6 +270,7 @@ def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int]
     except AlltraceError as error:
         source, failed = "", error
     write_part(folder, number, table, names, steps, source)
+    pa.default_memory_pool().release_unused()  # what comes next takes NumPy's memory
     advance(1)
     return _Taken(names, failed or steps)
 
