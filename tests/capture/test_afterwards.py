@@ -1,7 +1,5 @@
 """What happens to reports once they are written: a run and a verdict in the job's log, copies, and no rank that hangs."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

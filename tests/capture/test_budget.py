@@ -1,7 +1,5 @@
 """What a profile costs: the figures follow from the costs of events, and each other."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The folder by which the ranks of a job know of each other."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """What the options of `capture exec` ask for."""
 
-from __future__ import annotations
-
 import argparse
 
 import pytest

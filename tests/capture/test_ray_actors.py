@@ -1,7 +1,5 @@
 """Actors of Ray, each of which the wrapper is put around: who they are, also where one was started again."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The verdict inside the loop: a slow rank is named with its phase, noise is not, the phases add up, and nothing waits."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

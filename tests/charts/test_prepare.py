@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from tests.charts.answers import answer, every_kind, hostile, of_ranks

@@ -1,7 +1,5 @@
 """CSV of tables, against Python's own writer and reader of CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 

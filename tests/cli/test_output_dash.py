@@ -1,7 +1,5 @@
 """`-o -` is standard output where text is written, and refused elsewhere; no file is called that."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`--picture FILE`, which every verb has that answers."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import argparse
 
 from alltrace.cli.recipe_verb import add_recipe_options

@@ -1,7 +1,5 @@
 """The options that name steps, ranks or time say and mean the same in every verb."""
 
-from __future__ import annotations
-
 from tests.together import together
 from tools.make_docs import verb_options
 

@@ -1,7 +1,5 @@
 """Ctrl-C while the command line is being loaded, and just before it takes over."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The cluster engine on a real Dask cluster of processes on this machine."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

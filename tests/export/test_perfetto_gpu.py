@@ -1,7 +1,5 @@
 """GPU events of Perfetto read back: who ran what where, on which GPU, and which call launched it."""
 
-from __future__ import annotations
-
 import gzip
 
 import pytest

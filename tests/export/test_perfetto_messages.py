@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from alltrace.export.perfetto_messages import field, varint
 
 

@@ -1,7 +1,5 @@
 """What logs, stacks and kernel logs of a hanging job say, in the forms in which tools write them."""
 
-from __future__ import annotations
-
 import json
 import pickle
 

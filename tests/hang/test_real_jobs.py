@@ -1,7 +1,5 @@
 """Jobs of PyTorch with gloo that hang on this machine; `python -m benchmarks.hangs` runs all causes."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """The record of steps as evidence of a hang: who is in which phase, whose process no longer runs, and what is no hang."""
 
-from __future__ import annotations
-
 from tests.step_pages import page_of, write_pages
 
 import alltrace

@@ -1,7 +1,5 @@
 """Who is to blame for a job that hangs: simulated hangs with known culprits, whole and damaged dumps, healthy jobs."""
 
-from __future__ import annotations
-
 import pytest
 from tests.hang_writing import KINDS, HangFault, Job, Layout, damage, drawn, write_job, write_pickles
 from tests.together import together

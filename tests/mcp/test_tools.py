@@ -1,7 +1,5 @@
 """The tools of the server, without the protocol."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Three launches of one kernel by one thread, with statistics of their phases computed by hand."""
 
-from __future__ import annotations
-
 import pytest
 from tests.making import kernel, make_run
 from tests.recipes.work import call

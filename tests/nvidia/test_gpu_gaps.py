@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from tests.making import copy, kernel, make_run
 
 from alltrace.recipes.execution.ask import ask

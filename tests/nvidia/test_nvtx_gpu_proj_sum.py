@@ -1,7 +1,5 @@
 """Three ranges of one name that launch one, two and one kernels."""
 
-from __future__ import annotations
-
 from tests.making import kernel, make_run
 from tests.recipes.work import call
 

@@ -1,7 +1,5 @@
 """Statistics of the sizes of copies and messages, worked out on paper; a megabyte is 10^6 bytes."""
 
-from __future__ import annotations
-
 from tests.making import copy, make_run
 
 from alltrace.recipes.execution.ask import ask

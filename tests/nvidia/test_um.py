@@ -1,7 +1,5 @@
 """Migrations and page faults of unified memory, added up by address on paper."""
 
-from __future__ import annotations
-
 import pytest
 from tests.making import copy, make_run
 

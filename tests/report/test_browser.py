@@ -1,7 +1,5 @@
 """The page of a report in a real Chromium: it draws, zooms, is dark where the reader's screen is, and prints."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from alltrace.report.naming import run_title
 from alltrace.run.labels import with_defaults
 from alltrace.run.manifest import Labels, Manifest, RankRecord, ReportRecord

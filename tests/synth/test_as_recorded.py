@@ -1,7 +1,5 @@
 """A run as profilers record it is no kinder than real recordings: what it fills, its ends, its streams, its names."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections import defaultdict

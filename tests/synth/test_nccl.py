@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from alltrace.synth.nccl import host_ranges, launching_range, transfer_ns

@@ -1,7 +1,5 @@
 """Ends scatter as measured on real machines."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """One simulated run as an nsys export and as traces of the PyTorch profiler: twins with the same answers."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from tests.together import together
 
 from alltrace.tiles.grid import MOST_SPAN_NS, TILE_BINS, Grid, grid_of, level_for, power_of_two

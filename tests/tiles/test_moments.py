@@ -1,7 +1,5 @@
 """Tracks of tables with moments as rows: CPU samples, scheduling, memory."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

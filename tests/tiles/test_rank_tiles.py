@@ -1,7 +1,5 @@
 """What is drawn of a rank comes from one reading of each of its tables."""
 
-from __future__ import annotations
-
 from alltrace.align.store import aligned
 from alltrace.tiles.build import pyramid
 from alltrace.tiles.rank_tiles import shared_tables, summary_of, tracks_of

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from tests.making import copy, make_run
 from tests.tiles.conftest import busy_run

@@ -1,7 +1,5 @@
 """Interval arithmetic against sets of integer points."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

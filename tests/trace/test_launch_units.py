@@ -1,7 +1,5 @@
 """Units of metrics; `python -m tests.readers.ncu.pages` compares all of a report with what Nsight Compute prints."""
 
-from __future__ import annotations
-
 from tests.together import together
 
 from alltrace.trace.launch_units import unit_of

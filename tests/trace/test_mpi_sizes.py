@@ -4,8 +4,6 @@ m is the message that the program passed, N the communicator's size, r the rank'
 `tests/align/mpi_recordings` have all of these; the numbers here are for m = 1000 bytes and four ranks.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from tests.together import together
 

@@ -1,7 +1,5 @@
 """Nesting and look-ups in ranges against every pair of range and call."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

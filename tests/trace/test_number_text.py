@@ -1,7 +1,5 @@
 """Numbers in sentences."""
 
-from __future__ import annotations
-
 import pytest
 
 from alltrace.trace.number_text import counted, number_ranges

@@ -1,7 +1,5 @@
 """One declaration of an option: as an argument, as words of a command line, and as a value of a file or a call."""
 
-from __future__ import annotations
-
 import argparse
 import re
 

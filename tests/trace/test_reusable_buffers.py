@@ -1,7 +1,5 @@
 """Blocks of memory are lent, come back when nothing uses them, and are never lent twice at once."""
 
-from __future__ import annotations
-
 import gc
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Sums that 64 bits need not hold."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import numpy as np

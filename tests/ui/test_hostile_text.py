@@ -1,7 +1,5 @@
 """Requests with text that nobody expects: none costs what was there before, and none breaks the server."""
 
-from __future__ import annotations
-
 import json
 import random
 import time

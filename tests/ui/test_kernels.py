@@ -1,7 +1,5 @@
 """Reports of Nsight Compute with a run, in the page's data."""
 
-from __future__ import annotations
-
 import pytest
 from tests.making import kernel, make_run
 from tests.ncu_launches import A100, ELAPSED, measured, of

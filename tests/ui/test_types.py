@@ -1,7 +1,5 @@
 """The page's modules, checked by TypeScript where it is installed."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

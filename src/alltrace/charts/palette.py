@@ -4,8 +4,6 @@ Classes that are drawn next to each other (`NEIGHBOURS`) also differ in lightnes
 `ui/static/palette.js` has the same for the page.
 """
 
-from __future__ import annotations
-
 PALETTE = {
     "compute": "#095f8c",
     "communication": "#cd6d0a",

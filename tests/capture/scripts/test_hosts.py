@@ -1,7 +1,5 @@
 """Scripts for hosts: checked by shellcheck and bash, and run with substitute launchers and a substitute profiler."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

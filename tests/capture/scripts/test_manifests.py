@@ -1,7 +1,5 @@
 """Manifests against the schemas of Kubernetes and of the operators; their scripts against shellcheck."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

@@ -6,8 +6,6 @@ from the help and the guides of Nsight Systems (G), from scripts of public
 repositories (S), and made to have each option and each form once (O).
 """
 
-from __future__ import annotations
-
 STATS = (
     # G
     "stats gpu.sqlite",

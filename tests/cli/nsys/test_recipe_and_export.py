@@ -1,7 +1,5 @@
 """What `nsys recipe` and `nsys export` leave, with the real nsys and with us."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """The verb `demo`: its cases, the output for each, and the truth at the end."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import shlex

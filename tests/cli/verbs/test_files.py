@@ -1,7 +1,5 @@
 """The verbs that make files: `synth` and `import`; and reports given instead of a run."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

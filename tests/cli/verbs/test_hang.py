@@ -1,7 +1,5 @@
 """The verb `hang`: its forms, exit codes and options; `diagnose` of a folder without a profile."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`history` and `check --against`: options, forms of the answer, and what cannot be done."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

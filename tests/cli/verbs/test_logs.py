@@ -1,7 +1,5 @@
 """The verb `logs`, from arguments to answers and exit codes."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The verbs that ask one recipe: `info`, `overlap`, `breakdown`, `kernels`, `gaps`, and `recipe` for any."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.synth.faults.planting import LAYOUTS, STEPS, lost_ns, run

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.synth.faults.planting import LAYOUTS, STEPS, calls, idle_share, lost_ns, queued_ns, run

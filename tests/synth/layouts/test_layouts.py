@@ -1,7 +1,5 @@
 """Requirements on every layout: members agree on their collectives, ends are together, the truth fits the events."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
