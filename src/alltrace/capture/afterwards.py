@@ -59,7 +59,6 @@ class Afterwards:
         }
 
     def begin(self) -> None:
-        """See that all nodes of the job see the place of the run, before the program starts."""
         if not self._then.imports:
             return
         first = self._selection.is_first(self._who)
@@ -83,7 +82,6 @@ class Afterwards:
             shutil.rmtree(self.run, ignore_errors=True)
 
     def leave(self, lacking: str) -> None:
-        """Tell the others not to wait for this rank."""
         if self._then.imports:
             self._folder.done(lacking)
 

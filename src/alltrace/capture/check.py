@@ -14,8 +14,6 @@ ENDINGS = {"nsys": ".nsys-rep", "ncu": ".ncu-rep"}
 
 
 class Found(NamedTuple):
-    """What a rank left."""
-
     whole: tuple[Path, ...]  # the reports that are whole
     faults: tuple[tuple[Path, str], ...]  # each report that is not, with what is wrong with it
 

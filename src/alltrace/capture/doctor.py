@@ -30,8 +30,6 @@ _LOCAL_ONLY = {"nfs", "nfs4", "lustre", "gpfs", "cifs", "fuse.sshfs", "beegfs"}
 
 @dataclass(frozen=True)
 class Finding:
-    """One item that was checked."""
-
     what: str  # what it is
     state: str  # `ok`, `limited` (some kinds of recording will fail) or `bad`
     found: str  # what was found

@@ -105,7 +105,6 @@ def _unprofiled(request: Request, program: Sequence[str], variables: dict[str, s
 
 
 def _become(program: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
-    """Become the program."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a program inherits that
         signal.signal(number, signal.SIG_DFL)
     os.execvpe(program[0], list(program), dict(environment))  # noqa: S606

@@ -63,5 +63,4 @@ def recording(command: list[str] | None, log: Path) -> Iterator[None]:
 
 
 def gpu_log_path(folder: Path, job: str, host: str) -> Path:
-    """The log of one node, in the folder of its reports."""
     return folder / f"{job}_on_{host}{LOG_ENDING}"

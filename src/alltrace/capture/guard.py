@@ -38,8 +38,6 @@ _PLAINLY = "run it plainly"
 
 
 class Guard(NamedTuple):
-    """What the supervisor knows of its guard."""
-
     pid: int  # the guard's process
     launcher: int  # the process that has started it
     # A pipe with two bytes for each signal: its number, and whether a terminal sent it. It ends with the guard
@@ -98,7 +96,6 @@ def guarded(work: Callable[[Guard], int | None]) -> int | None:
 
 
 def _supervise(work: Callable[[Guard], int | None], guard: Guard, reply: int) -> NoReturn:
-    """Do the work in this process, which ends with it."""
     code, text = EXIT_DEFECT, ""
     try:
         # what a launcher sends to the guard's group would end the profiler; a terminal is read by its foreground group alone

@@ -14,8 +14,6 @@ _LONGEST = 64
 
 
 class Identity(NamedTuple):
-    """A process's place in its job."""
-
     launcher: str | None  # the launcher with the variables in use; None if there were none
     rank: int  # its number in the world; 0 without a launcher
     local_rank: int | None  # its number on its node; None if it is unknown

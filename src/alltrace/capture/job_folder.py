@@ -66,7 +66,6 @@ class JobFolder:
                 )
 
     def done(self, lacking: str = "") -> None:
-        """Announce to the others that this rank has left its reports."""
         part = self.folder / f".{_DONE}{self._rank}"
         with suppress(OSError):  # then the finishing rank waits for it in vain
             part.write_text(lacking, encoding="utf-8", errors="backslashreplace")
@@ -103,7 +102,6 @@ class JobFolder:
         return missing
 
     def remove(self) -> None:
-        """Remove the folder after its last use."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _path(self, kind: str) -> Path:

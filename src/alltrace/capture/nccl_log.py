@@ -35,8 +35,6 @@ class _UnlimitedError(Exception):
 
 
 class NcclLog(NamedTuple):
-    """The log of one rank."""
-
     # variables for NCCL, and the one with the place where the program writes the times of its windows
     variables: Mapping[str, str]
     times: Path  # where it does

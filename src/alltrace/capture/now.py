@@ -92,7 +92,6 @@ def name_steps(
 
 
 def ask(control: Path, steps: int, ranks: Sequence[tuple[int, int]] | None, *, lead_s: float, wait_s: float) -> Window:
-    """Ask for a window, and wait until the job has said when it begins."""
     spans = None if ranks is None else [list(s) for s in ranks]
     number = _written(control, REQUEST, {"steps": steps, "ranks": spans, "lead_s": lead_s})
     until = time.monotonic() + wait_s

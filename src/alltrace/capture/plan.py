@@ -43,7 +43,6 @@ class Then(NamedTuple):
 
     @property
     def asked(self) -> bool:
-        """Whether anything is done."""
         return self.imports or self.url is not None
 
 
@@ -76,8 +75,6 @@ class Request(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How one rank is run."""
-
     who: Identity  # its place
     command: tuple[str, ...] | None  # the profiler's switches, without the program; None to run the program plainly
     report: Path | None  # the report that there should be afterwards; None for none

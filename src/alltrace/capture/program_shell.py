@@ -95,7 +95,6 @@ sh -c 'echo $$ >"${0}pid"; exec "$@"' "$d" "$@"; c=$?; echo $c >"${d}code"; exit
         return self._read("code")
 
     def forget(self) -> None:
-        """Remove what was written, but for what keeps the program from being started."""
         names = ("pid", "code", REVOKED) if self.shell() is not None else ("pid", "code")
         for name in names:
             with suppress(OSError):

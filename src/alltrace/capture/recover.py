@@ -26,7 +26,6 @@ class Recovered:
 
 
 def find_importer(nsys: Path) -> Path:
-    """The QdstrmImporter that belongs to an nsys."""
     beside = nsys.resolve().parent
     importer = next((p for place in _PLACES for p in sorted(beside.glob(place)) if os.access(p, os.X_OK)), None)
     if importer is None:
@@ -54,7 +53,6 @@ def recover(folder: Path, nsys: Path, output: Path | None = None) -> list[Recove
 
 
 def _target(raw: Path, output: Path | None) -> Path:
-    """The report that a raw capture becomes."""
     beside = raw.with_suffix(".nsys-rep")
     named = None
     with suppress(OSError, ValueError):

@@ -30,7 +30,6 @@ _RAW = (".qdstrm", ".nsys-rep", ".ncu-rep")
 
 
 def prepare(request: Request, report: Path, rank: int) -> Path:
-    """Make the report's folder and the rank's temporary one."""
     folder = report.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +56,6 @@ def prepare(request: Request, report: Path, rank: int) -> Path:
 
 
 def remove_older(report: Path) -> None:
-    """Remove the reports at the path of this rank's report."""
     reports = find_reports(report)
     for path in (*reports.whole, *(p for p, _ in reports.faults)):
         try:

@@ -43,8 +43,6 @@ _NCCL = "NCCL"
 
 @dataclass(frozen=True)
 class Scrubbed:
-    """What was removed."""
-
     variables: tuple[str, ...]  # the names of the variables, never their values
     command_words: int  # how many words of command lines there were
     streams: int  # how many outputs of processes there were
@@ -55,7 +53,6 @@ class Scrubbed:
     payloads: int = 0  # how many ranges and marks had a payload, or fields of one, that are not NCCL's
 
     def __str__(self) -> str:
-        """What was removed, in words, with the names of the variables."""
         texts = f", {self.texts} texts of ranges" if self.texts else ""
         payloads = f", {self.payloads} payloads" if self.payloads else ""
         variables = f" ({printable(' '.join(self.variables))})" if self.variables else ""

@@ -81,7 +81,6 @@ def nccl_fields(text: object) -> str | None:
 
 
 def _nccl_schemas(database: sqlite3.Connection) -> set[tuple[object, object]]:
-    """The schemas, by domain and number, that have NCCL's fields alone."""
     only_fields: dict[tuple[object, object], bool] = {}
     for domain, schema, name in database.execute(f"SELECT domainId, schemaId, name FROM {_SCHEMAS}"):
         only_fields[domain, schema] = only_fields.get((domain, schema), True) and _is_field(name)

@@ -30,7 +30,6 @@ class Selection(NamedTuple):
     cutoff: int | None = None  # only ranks below this one
 
     def holds(self, who: Identity) -> bool:
-        """Whether the process is profiled."""
         self._check_world(who)
         if self.most is not None and who.local_rank is None:
             raise UsageError(

@@ -68,7 +68,6 @@ class StepRecord:
         self._thread.start()
 
     def name(self, phases: Sequence[str], waits: frozenset[str]) -> None:
-        """The phases have these names, and some of them are waits."""
         page = bytearray(self._page)
         name_phases(page, phases, waits)
         self._page[:] = bytes(page)

@@ -183,7 +183,6 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
         return self
 
     def step(self) -> None:
-        """A step has ended and the next one begins."""
         if self._device is not None:
             for full in self._device.end():
                 if full:
@@ -192,7 +191,6 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
             self._offer()
 
     def _offer(self) -> None:
-        """Send the times of the last steps."""
         names, waits, exchange, every = [CPU_WAIT, OTHER, *self._names], self._waits, self._exchanges, self._every
         rows, first = self._times.taken_window(), self._times.ended_step + 1 - every
         self._exchanges += 1

@@ -25,8 +25,6 @@ _COMPARED = 1 << 16
 
 
 class Store(Protocol):
-    """A place for files, each known by its path below the place."""
-
     def label(self, name: str) -> str:
         """Where a file is, for messages; without passwords."""
         ...
@@ -41,7 +39,6 @@ class Store(Protocol):
 
 
 def store_at(url: str) -> Store:
-    """The place that a URL names."""
     scheme, colon, rest = url.partition("://")
     if not colon:
         raise UsageError(f"{url!r} is not a URL; expected such as s3://bucket/folder, https://host/folder or file:///folder")
@@ -68,11 +65,9 @@ class FolderStore:
         self._folder = folder
 
     def label(self, name: str) -> str:
-        """The path."""
         return str(self._folder / name)
 
     def size(self, name: str) -> int | None:
-        """The size of the file."""
         with suppress(OSError):
             return (self._folder / name).stat().st_size
         return None
@@ -142,7 +137,6 @@ class HttpStore:
         return f"{self._base}/{urllib.parse.quote(name)}"
 
     def size(self, name: str) -> int | None:
-        """The size from HEAD."""
         with suppress(OSError, http.client.HTTPException, ValueError):
             return self._length(name)
         return None
@@ -221,11 +215,9 @@ class _FsspecStore:
         self._has_folders = _EXTRAS.keys().isdisjoint({named} if isinstance(named, str) else named)
 
     def label(self, name: str) -> str:
-        """The path in the store."""
         return f"{self._base}/{name}"
 
     def size(self, name: str) -> int | None:
-        """The size from the store."""
         try:
             return int(self._system.size(self.label(name)))
         except Exception:  # noqa: BLE001  stores have their own errors for missing objects; copying reports others

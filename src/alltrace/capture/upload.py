@@ -19,8 +19,6 @@ _SCRUBBED = (".nsys-rep", ".sqlite")
 
 @dataclass(frozen=True)
 class Uploaded:
-    """What became of the files."""
-
     copied: int  # files that were copied
     present: int  # files that were already there, of the same size
     size: int  # bytes that were copied

@@ -98,7 +98,6 @@ def _is_stale(place: Path, held_by: str) -> bool:
 
 
 def _remove(place: Path, held_by: str) -> bool:
-    """Remove the file of one holder, and no other's."""
     away = place.with_name(f".stale.{os.urandom(6).hex()}")
     try:
         place.rename(away)

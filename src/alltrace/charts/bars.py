@@ -43,7 +43,6 @@ def bars(columns: Columns, chart: Chart) -> Drawing:
 
 
 def histogram(columns: Columns, chart: Chart) -> Drawing:
-    """A bar for each class, named by its lower bound."""
     begins = columns.numbers(chart.x)
     edges = np.unique(begins[np.isfinite(begins)])
     at = np.searchsorted(edges, begins)

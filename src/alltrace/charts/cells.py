@@ -130,7 +130,6 @@ def words(value: Any) -> str:
 
 
 def is_number(field: Any) -> bool:
-    """Whether a column has numbers."""
     import pyarrow as pa
 
     return bool(pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type))

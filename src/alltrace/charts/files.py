@@ -228,7 +228,6 @@ def _scales(drawing: Drawing, axes: Any, across: Any, up: Any) -> None:
 
 
 def _words(drawing: Drawing, axes: Any, across: Any, up: Any) -> None:
-    """Titles, legend and notes."""
     across.set_label_text(drawing.x.title, color=_INK)
     up.set_label_text(drawing.y.title, color=_INK)
     drawn = () if drawing.empty else drawing.series

@@ -10,14 +10,12 @@ from alltrace.trace.errors import printable
 
 
 def diagnosis_html(diagnosis: Diagnosis) -> str:
-    """The verdict, the cards and the notes."""
     notes = "".join(f"<li>{_safe(note)}</li>" for note in diagnosis.notes)
     verdict = f'<p class="verdict"><b>{_safe(diagnosis.verdict)}</b></p>'
     return verdict + cards_html(diagnosis) + (f"<ul>{notes}</ul>" if notes else "")
 
 
 def cards_html(diagnosis: Diagnosis) -> str:
-    """An article for each finding."""
     return "".join(map(_card, diagnosis.cards))
 
 

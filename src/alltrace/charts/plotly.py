@@ -192,7 +192,6 @@ def _scale(colors: Sequence[str]) -> list[list[Any]]:
 
 
 def _clear(color: str) -> str:
-    """The colour, half transparent."""
     red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.5)"
 

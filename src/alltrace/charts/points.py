@@ -81,7 +81,6 @@ def roofline(columns: Columns, chart: Chart) -> Drawing:
 
 
 def _clouds(x: NDArray[Any], y: NDArray[Any], of: NDArray[Any], names: list[str], words: list[str]) -> list[Series]:
-    """The points of each group that has any."""
     series = []
     for i, name in enumerate(names):
         mine = np.flatnonzero(of == i)

@@ -55,6 +55,5 @@ def draw(answer: Answer, chart: Chart | None = None, title: str = "") -> Drawing
 
 
 def _rows(table: Any, name: str, value: str | None) -> Any:
-    """The rows with this value in a column, or with none."""
     column = table.column(name)
     return table.filter(pc.is_null(column) if value is None else pc.equal(column.cast(pa.string()), value))

@@ -97,7 +97,6 @@ def natural(name: str) -> tuple[object, ...]:
 
 
 def cell(value: Any, column: Column) -> str:
-    """A cell of a table."""
     if column.name in NAMING and value is not None:
         return str(value)
     if column.name in _PLACES and value is not None:

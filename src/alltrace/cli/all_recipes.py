@@ -171,14 +171,12 @@ def ask_several_and_write(recipes: Sequence[Question], name: str, arguments: Seq
 
 
 def _in_json(answers: Sequence[tuple[str, Answer]], facts: Mapping[str, int], failed: Mapping[str, str]) -> Iterator[str]:
-    """One document with an envelope for each answer."""
     envelopes = ",\n".join(to_json(recipe, answer, answer.table, facts).rstrip() for recipe, answer in answers)
     skipped = json.dumps([{"recipe": recipe, "why": printable(why)} for recipe, why in failed.items()], ensure_ascii=False)
     yield f'{{"alltrace": {ENVELOPE_VERSION}, "verb": "recipe", "answers": [\n{envelopes}\n],\n"skipped": {skipped}}}\n'
 
 
 def _in_text(answers: Sequence[tuple[str, Answer]], markdown: bool, form: TableForm) -> Iterator[str]:
-    """The tables, each with a heading."""
     for number, (recipe, answer) in enumerate(answers):
         heading = f"## {recipe}\n" if markdown else f"{recipe}\n{'=' * len(recipe)}"
         text = to_markdown(answer, answer.table) if markdown else to_text(answer, answer.table, 0, form)

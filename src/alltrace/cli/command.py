@@ -84,7 +84,6 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--help-all", action="help", help="also show the options for reading reports, processes and clusters")
 
     def error(self, message: str) -> NoReturn:
-        """Raise what is wrong with the arguments as a UsageError."""
         raise UsageError(f"{message}; `{self.prog} --help` shows the usage")
 
 
@@ -101,7 +100,6 @@ def run_verb(verb: Verb, prog: str, arguments: Sequence[str], **further: Any) ->
 
 
 def add_run_argument(parser: argparse.ArgumentParser) -> None:
-    """RUN, and how to import reports that are given instead of a run."""
     parser.add_argument(
         "run",
         nargs="+",
@@ -112,7 +110,6 @@ def add_run_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_pattern_option(group: argparse._ActionsContainer, about: str = "") -> None:
-    """A user's own form of the lines of steps in a training log."""
     _PATTERN._replace(help=f"{about}{_PATTERN.help}").add_to(group)
 
 
@@ -169,7 +166,6 @@ def add_answer_options(
 
 
 def add_rank_option(parser: argparse._ActionsContainer) -> None:
-    """Which ranks to analyze."""
     _RANKS.add_to(parser)
 
 
@@ -179,7 +175,6 @@ def add_steps_option(parser: argparse._ActionsContainer, what: str) -> None:
 
 
 def add_step_options(parser: argparse._ActionsContainer) -> None:
-    """Which steps to analyze."""
     add_steps_option(parser, "include only these steps")
     _SKIP_WARMUP.add_to(parser)
 

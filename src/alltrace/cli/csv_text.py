@@ -34,19 +34,16 @@ _NEAR = 1e-14  # a product with a power of ten is off by less
 
 
 def to_csv(table: Any) -> str:
-    """A table as CSV."""
     return "".join([csv_header(table.schema), *csv_rows(table)])
 
 
 def csv_rows(table: Any) -> Iterator[str]:
-    """The lines of a table's rows, in pieces of some thousand rows."""
     rows = _Rows(table)
     pieces = range(0, table.num_rows, _PIECE_ROWS)
     yield from in_threads(partial(rows.text, count=_PIECE_ROWS), pieces, min(len(pieces), default_jobs(), _THREADS))
 
 
 def csv_header(schema: Any) -> str:
-    """The line with the names of the columns."""
     names: list[str] = schema.names
     special = [any(c in name for c in ',"\r\n') or names == [""] for name in names]
     quoted = ('"' + name.replace('"', '""') + '"' if s else name for name, s in zip(names, special, strict=True))

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 
 class Case(NamedTuple):
-    """A simulated run with one known cause of lost time, or with none."""
-
     scenario: str  # the scenario that is simulated; see `alltrace.synth.SCENARIOS`
     faults: tuple[str, ...]  # what is planted, as `alltrace synth --fault` takes it
     about: str  # what the first finding says, in one sentence
@@ -100,8 +98,6 @@ CASES: dict[str, Case] = {
 
 
 class HangCase(NamedTuple):
-    """A simulated job that hangs or died, with one known cause."""
-
     fault: str  # what is planted: a kind of `alltrace.synth.hanging_jobs.FAULTS`
     ranks: tuple[int, ...]  # the culprits
     about: str  # what the verdict says, in one sentence

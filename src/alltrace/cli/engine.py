@@ -71,7 +71,6 @@ def start_engine(args: argparse.Namespace) -> None:
 
 
 def _hosts(args: argparse.Namespace) -> list[str]:
-    """The hosts that reports among the arguments are on."""
     from alltrace.run.host_paths import host_path
 
     paths = getattr(args, "reports", None) or getattr(args, "run", None) or []

@@ -146,17 +146,11 @@ def _main_rows(answer: Answer, limit: int | None = None) -> tuple[Any, Iterable[
 class _Form(Protocol):
     """A text form of an answer; its rows may arrive one table after the other."""
 
-    def head(self) -> Iterator[str]:
-        """What comes before the rows."""
-        ...
+    def head(self) -> Iterator[str]: ...
 
-    def rows(self, table: Any) -> Iterator[str]:
-        """The next rows."""
-        ...
+    def rows(self, table: Any) -> Iterator[str]: ...
 
-    def tail(self) -> Iterator[str]:
-        """What follows the rows."""
-        ...
+    def tail(self) -> Iterator[str]: ...
 
 
 def _form(kind: str, verb: str, answer: Answer, facts: Mapping[str, int], schema: Any, *, safe: bool) -> _Form:
@@ -264,7 +258,6 @@ def _rows(table: Any) -> list[dict[str, Any]]:
 
 
 def to_markdown(answer: Answer, table: Any) -> str:
-    """A pipe table, and the notes below it."""
     return "".join(_whole(_Markdown(answer, table.schema), [table]))
 
 

@@ -46,8 +46,6 @@ def stages(ranks: int) -> Iterator[Callable[[str], Callable[[int], None]]]:
 
 
 class _Stages:
-    """A bar for each stage that has done something, over all ranks."""
-
     def __init__(self, ranks: int) -> None:
         self._ranks, self._begun = ranks, time.monotonic()
         self._shown = sys.stderr.isatty() and ranks > 1
@@ -56,8 +54,6 @@ class _Stages:
         self._done: Counter[str] = Counter()
 
     def advance_of(self, stage: str) -> Callable[[int], None]:
-        """What is called with the number of ranks that a stage has done."""
-
         def advance(ranks: int) -> None:
             self._done[stage] += ranks
             if self._shown and time.monotonic() - self._begun >= _SOON_S:
@@ -66,7 +62,6 @@ class _Stages:
         return advance
 
     def close(self) -> None:
-        """Take the bars away."""
         if self._progress is not None:
             self._progress.stop()
 
@@ -123,7 +118,6 @@ class _Bar(Watcher):
             self._progress.update(self._task, description=self._text())
 
     def close(self) -> None:
-        """Take the bar away."""
         if self._progress is not None:
             self._progress.stop()
 
@@ -132,5 +126,4 @@ class _Bar(Watcher):
 
 
 def _rate(rows_per_s: float) -> str:
-    """A rate in millions or thousands of rows."""
     return f"{rows_per_s / 1e6:.1f} M rows/s" if rows_per_s >= 1e6 else f"{rows_per_s / 1e3:.0f} k rows/s"

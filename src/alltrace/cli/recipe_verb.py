@@ -33,20 +33,16 @@ if TYPE_CHECKING:
 
 
 class RecipeCommand:
-    """A verb that is a recipe's name, and a command line that shows it."""
-
     def __init__(self, recipe: str, example: str) -> None:
         self.recipe = recipe
         self.EXAMPLE = example
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """RUN, the recipe's options, and the output's."""
         from alltrace.recipes.registry import find
 
         add_recipe_arguments(parser, find(self.recipe))
 
     def run(self, args: argparse.Namespace) -> int:
-        """Ask the recipe and write its answer."""
         from alltrace.recipes.registry import find
 
         return ask_and_write(self.recipe, find(self.recipe), args)

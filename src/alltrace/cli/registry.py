@@ -14,9 +14,7 @@ class Command(Protocol):
 
     EXAMPLE: str
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the verb's arguments."""
-        ...
+    def configure(self, parser: argparse.ArgumentParser) -> None: ...
 
     def run(self, args: argparse.Namespace) -> int:
         """Do it; returns the exit code."""

@@ -113,7 +113,6 @@ def queue_engine(
 
 
 def _place(cluster: Any, hosts: Sequence[str]) -> None:
-    """Have a job on each of some nodes of Slurm."""
     for host in hosts:
         for name, spec in cluster.new_worker_spec().items():
             options = spec["options"]
@@ -141,7 +140,6 @@ def _submit(cluster: Any, system: str, jobs: int) -> None:
 
 
 def _taken(cluster: Any) -> int:
-    """How many jobs have a number of the batch system."""
     return sum(getattr(w, "job_id", None) is not None for w in list(cluster.workers.values()))
 
 

@@ -19,8 +19,6 @@ PATIENCE_S = 3.0
 
 
 class Call(NamedTuple):
-    """What all tasks of one call of the engine share."""
-
     topic: str  # the name of the call, under which progress is reported
     function: bytes  # a pickled function of an item and `advance(n)`, which a worker loads once for all tasks of a call
     needs: tuple[Mark, ...] = ()  # the files that a worker must see as the caller does
@@ -63,5 +61,4 @@ def _loaded(call: Call) -> Callable[[Any, Callable[[int], None]], Any]:
 
 
 def unseen_here(marks: tuple[Mark, ...]) -> list[str]:
-    """The paths that the worker does not see as the caller does."""
     return unseen(marks, PATIENCE_S)

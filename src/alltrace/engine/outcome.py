@@ -30,7 +30,6 @@ class Outcome(Generic[_Result]):
 def attempt(
     index: int, function: Callable[[_Item, Callable[[int], None]], _Result], item: _Item, advance: Callable[[int], None]
 ) -> Outcome[_Result]:
-    """The outcome of one item, in this process."""
     try:
         return Outcome(index, function(item, advance), None)
     except AlltraceError as error:

@@ -13,8 +13,6 @@ _POLL_S = 0.2
 
 
 class Mark(NamedTuple):
-    """What shows that two processes see the same file."""
-
     path: str  # the file or folder, absolute
     size_bytes: int | None  # the size of a file; None for a folder
     written_s: int | None  # when a file was last written, s since the epoch; None for a folder
@@ -53,7 +51,6 @@ def _same(mark: Mark) -> bool:
 
 
 def host_names() -> list[str]:
-    """The names of this machine, the most specific first."""
     import platform
 
     node = platform.node()

@@ -23,7 +23,6 @@ _engine: ClusterEngine | None = None
 
 
 def default_jobs() -> int:
-    """The processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -39,7 +38,6 @@ def using(engine: ClusterEngine) -> Iterator[None]:
 
 
 def remote() -> bool:
-    """Whether tasks run by another engine than this machine's processes."""
     return _engine is not None
 
 

@@ -21,8 +21,6 @@ Value = int | str | list[int]
 
 
 class Form(Protocol):
-    """How a viewer's format writes text and arguments."""
-
     def text(self, text: str) -> str | bytes:
         """A text."""
 
@@ -38,14 +36,11 @@ class Arguments(NamedTuple):
 
 
 def columns_of(table: str) -> list[str]:
-    """The columns of a table's arguments."""
     few = [c for columns in FEW.get(table, {}).values() for c in columns]
     return [*few, *MANY.get(table, {}).values()]
 
 
 class Operations:
-    """The communication operations of a rank that are on a device, to be found by the kernels that do them."""
-
     def __init__(self, selection: Selection, tracks: Tracks) -> None:
         import pyarrow as pa
 
@@ -122,7 +117,6 @@ def _whole(column: Any) -> tuple[Int64, NDArray[np.bool_]]:
 
 
 def _texts(selection: Selection, table: str, column: str, values: Any) -> Sequence[Any]:
-    """Values as Python objects, names as text."""
     kinds = {c.name: c.type for t in ("collectives", table) for c in TABLES[t].columns}
     texts: Sequence[Any] = (selection.run.texts(values) if kinds[column] == "name" else values).to_pylist()
     return texts

@@ -86,7 +86,6 @@ def _metadata(records: RankRecords, pid: int) -> list[dict[str, Any]]:
 
 
 def _members(values: Mapping[str, Any]) -> str:
-    """Members of an object."""
     return json.dumps(values, separators=(",", ":"))[1:-1]
 
 
@@ -113,7 +112,6 @@ def _rank(selection: Selection, tracks: Tracks, placed: ViewerTracks, pid: int) 
 
 
 def _dictionary(rank: Rank, name: str) -> list[dict[str, Any]]:
-    """A dictionary's rows, less what they lack, with names as text."""
     table = rank.table(name)
     for column in TABLES[name].name_columns():
         table = table.set_column(table.column_names.index(column), column, rank.texts(table.column(column)))
@@ -121,14 +119,10 @@ def _dictionary(rank: Rank, name: str) -> list[dict[str, Any]]:
 
 
 class _JsonForm:
-    """Texts as JSON, and arguments as members of an object."""
-
     def text(self, text: str) -> str:
-        """A text."""
         return json.dumps(text)
 
     def arguments(self, values: Mapping[str, Value]) -> str:
-        """Members of an object."""
         return _members(values)
 
 
@@ -198,7 +192,6 @@ class _Writer:
             self._sorter.add(keys[rows], template.records(len(rows), *columns))
 
     def _template(self, instant: bool, many: tuple[str, ...], few: bool) -> Template:
-        """The form of events with these arguments."""
         template = self._events.get((instant, many, few))
         if template is None:
             head = [',\n{"ph":"i","s":"t"', *self._where] if instant else [',\n{"ph":"X"', *self._where, ',"dur":', MICROSECONDS]
@@ -213,7 +206,6 @@ class _Writer:
         return template
 
     def _across(self, part: Slices, flow: Flow, pid: int) -> None:
-        """Add arrows between the members of each collective."""
         at = flow.places.find(part.bases, part.starts)
         rows = np.flatnonzero(at >= 0)
         first, last = flow.first[at[rows]], flow.last[at[rows]]

@@ -25,7 +25,6 @@ class NameCodes:
         self._codes = np.empty(0, np.int64)
 
     def of(self, ids: Int64) -> Int64:
-        """The pool's numbers of ids of names."""
         import pyarrow as pa
 
         unique = np.unique(ids)

@@ -41,11 +41,9 @@ class NsysTables:
         ]
 
     def close(self) -> None:
-        """Release the file."""
         self._source.close()
 
     def schema(self, table: str) -> pa.Schema:
-        """The schema of a table, with its name in the metadata."""
         columns = self._source.tables[table]
         fields = [pa.field(n, pa.uint64() if n in _UNSIGNED and t == "int64" else _TYPES[t]) for n, t in columns.items()]
         return pa.schema(fields, metadata={"table_name": table})
@@ -74,7 +72,6 @@ class NsysTables:
             self.write_table(kind, table, place / f"{table}.{ENDINGS[kind]}")
 
     def write_table(self, kind: Kind, table: str, path: Path) -> None:
-        """Write one table to a separate file."""
         if kind == "parquetdir":
             with pq.ParquetWriter(path, self.schema(table), compression="zstd") as writer:
                 for batch in self.batches(table):

@@ -205,7 +205,6 @@ class _Writer:
         return GpuEvents(self._selection, tracks, self._pids[tracks.rank.rank], self._pool, self._names)
 
     def _launched(self, tracks: Tracks, launches: Launches) -> NDArray[np.bool_]:
-        """Which calls launched work that is in the selection."""
         launched = np.zeros(len(launches.keys) + 1, bool)
         for table in GPU_TABLES:
             for batch in self._selection.batches(tracks.rank, table, ["process", "correlation"]):

@@ -65,7 +65,6 @@ class GpuEvents:
         self._templates: dict[Any, Template] = {}
 
     def records(self, part: Slices) -> list[tuple[Int64, Records]]:
-        """The events of some slices of a table of GPU work, with their rows."""
         at = part.bases - self._streams
         stage = next(n for n, (table, *_) in enumerate(_STAGES) if table == part.table) + 1
         self._texts.update(np.unique(part.names).tolist())

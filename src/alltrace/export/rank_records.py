@@ -20,8 +20,6 @@ from alltrace.run.sorted_runs import KeptRuns
 
 
 class WrittenRank(NamedTuple):
-    """The result of a writer for a rank."""
-
     placed: ViewerTracks  # the viewer's tracks
     slices: int  # how many slices there are
     counters: dict[str, int]  # the counters by label, with their numbers among the tracks
@@ -29,15 +27,11 @@ class WrittenRank(NamedTuple):
 
 
 class RankWriter(Protocol):
-    """Writes ranks, one after the other."""
-
     def rank(self, tracks: Tracks, across: Flow | None, sorter: Sorter) -> WrittenRank:
         """Give the sorter all records of a rank; `across` are its members of collectives."""
 
 
 class RankRecords(NamedTuple):
-    """The records of a rank."""
-
     tracks: Tracks
     placed: list[tuple[int, Track]]  # the viewer's tracks by number, in the order in which they are shown
     slices: int  # how many slices there are

@@ -24,8 +24,6 @@ class Records(NamedTuple):
 
 
 class Pool:
-    """Pieces of text that records refer to by number."""
-
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._known: dict[bytes, int] = {}
@@ -53,7 +51,6 @@ class Pool:
         return np.fromiter((self.add(p) for p in pieces), np.int64)
 
     def piece(self, number: int) -> bytes:
-        """The piece of a number."""
         return self._pieces[number]
 
     def arrays(self) -> tuple[NDArray[np.uint8], Int64]:

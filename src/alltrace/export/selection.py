@@ -26,8 +26,6 @@ from alltrace.trace.spans import Span
 
 @dataclass(frozen=True)
 class Selection:
-    """What of a run is exported."""
-
     run: Run
     ranks: tuple[RankRecord, ...]  # its ranks wanted, ascending
     tables: frozenset[str]  # the event tables wanted
@@ -129,7 +127,6 @@ class SentSelection:
 
     @cached_property
     def selection(self) -> Selection:
-        """The selection."""
         run = self._sent.run
         return Selection(run, tuple(run.rank(number).record for number in self._ranks), *self._what)
 
@@ -139,7 +136,6 @@ class SentSelection:
         return self._sent.needs
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is sent."""
         return {"_sent": self._sent, "_ranks": self._ranks, "_what": self._what}
 
 

@@ -34,8 +34,6 @@ _RANGES, _STARTEND = "ranges", "start/end ranges"
 
 
 class Written(NamedTuple):
-    """What was written for a viewer."""
-
     files: list[Path]
     slices: int  # how many slices they have
     beside: int  # how many of these crossed others and are on a further track

@@ -128,7 +128,6 @@ class Launches:
 
 
 def launches_of(selection: Selection, tracks: Tracks) -> Launches:
-    """The calls of a rank, to be found by what they launched."""
     parts = [np.empty((3, 0), np.int64)]
     for batch in selection.batches(tracks.rank, "api", ["start", "process", "thread", "correlation"]):
         correlations = numbers(batch, "correlation")

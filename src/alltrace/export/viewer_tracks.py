@@ -24,16 +24,12 @@ _ROOM = 64
 
 
 class Track(NamedTuple):
-    """A track of a viewer."""
-
     base: int  # the thread or stream, a number in the rank's tracks
     label: str  # what it shows; empty for a stream's kernels
     lane: int  # its number among the tracks of that name, from 0
 
 
 class ViewerTracks:
-    """The tracks of a rank, numbered as they are first used."""
-
     def __init__(self) -> None:
         self.tracks: list[Track] = []  # the tracks, by number
         self.beside: int = 0  # how many slices crossed another one and are on a further track
@@ -47,7 +43,6 @@ class ViewerTracks:
         self._state = np.array([0, 0, -1], np.int64)
 
     def number(self, base: int, label: str, lane: int = 0) -> int:
-        """The number of a track."""
         track = Track(base, label, lane)
         number = self._numbers.get(track)
         if number is None:
@@ -104,7 +99,6 @@ class ViewerTracks:
         return track
 
     def _make_room(self, rows: int) -> None:
-        """Allocate space for this many further rows."""
         self._first = np.concatenate((self._first, np.full(max(0, len(self._groups) - len(self._first)), -1, np.int64)))
         for name, used in (("_known", int(self._state[0])), ("_open", int(self._state[1]))):
             array = getattr(self, name)

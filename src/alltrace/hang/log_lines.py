@@ -91,8 +91,6 @@ _MOST_RANKS = 1 << 20
 
 
 class LogLines:
-    """Reads the lines of one file in order into the evidence."""
-
     def __init__(self, evidence: Evidence, source: str, rank: int | None) -> None:
         self._evidence, self._source, self._rank = evidence, source, rank
         self._host = ""  # of the entry of the launcher's table that is being read
@@ -105,7 +103,6 @@ class LogLines:
         self.tells = False  # whether a line says anything
 
     def line(self, text: str) -> None:
-        """Take in a line."""
         prefix = _PREFIX.match(text)
         rank = self._rank
         if prefix is not None:
@@ -119,7 +116,6 @@ class LogLines:
                 return
 
     def end(self) -> None:
-        """The end of the file."""
         if self._ras is not None and self._ras[1]:
             self._behind(tuple(self._ras[1]), self._ras[0])
         self._ras = None

@@ -44,7 +44,6 @@ class _Thread:
 
 
 def has_stacks(data: bytes) -> bool:
-    """Whether a block of text has the stack of a thread."""
     return _BEGINS.search(data) is not None
 
 

@@ -50,7 +50,6 @@ def judge_steps(evidence: Evidence) -> None:
 
 
 def place_of(rank: RankSteps) -> str:
-    """Where a rank is, and since when."""
     return f"phase {rank.phase} of step {rank.step} since {_time(rank.since_ns)}"
 
 

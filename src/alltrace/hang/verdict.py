@@ -55,8 +55,6 @@ _ACCEPTED_KINDS = ("missing-call", "missing-peer", "dead-rank")
 
 @dataclass
 class Cause:
-    """A cause of its own."""
-
     kind: str
     ranks: list[int]
     where: str
@@ -78,7 +76,6 @@ def verdict_of(folder: Path, at_ns: int | None = None, words: Callable[[str], st
 
 
 def judged(evidence: Evidence, at_ns: int | None = None, words: Callable[[str], str] | None = None) -> Answer:
-    """The verdict on evidence."""
     case = _Case(evidence, at_ns)
     causes = case.causes()
     show = words or (lambda text: text)
@@ -111,15 +108,12 @@ def _row(cause: Cause, evidence: Evidence, show: Callable[[str], str]) -> dict[s
 
 
 def who(ranks: Sequence[int]) -> str:
-    """Ranks as the subject of a sentence."""
     if len(ranks) == 2:
         return f"Ranks {min(ranks)} and {max(ranks)}"
     return f"{'Rank' if len(ranks) == 1 else 'Ranks'} {number_ranges(ranks)}"
 
 
 class _Case:
-    """A job whose evidence is judged."""
-
     def __init__(self, evidence: Evidence, at_ns: int | None) -> None:
         self.evidence = evidence
         self._with_watchdogs()
@@ -166,7 +160,6 @@ class _Case:
         return self.age_ns is not None and self.age_ns < self.least_ns and not self.evidence.watchdogs
 
     def causes(self) -> list[Cause]:
-        """The causes, the first first."""
         dead = self._dead()
         roots = {r: root for r, root in self.waits.roots.items() if r not in dead}
         causes = []
@@ -212,7 +205,6 @@ class _Case:
         return Cause("dead-rank", ranks, where, details, 0.9, sentence, numbers | self._numbers(waiting), hosts)
 
     def _root_causes(self, roots: dict[int, Root], dead: dict[int, str]) -> list[Cause]:
-        """A cause for each kind among the ranks that all waits lead to."""
         by_kind: dict[str, list[Root]] = defaultdict(list)
         odd = [root.entry for root in roots.values() if root.reason == "mismatch" and root.entry is not None]
         failed = {r for entry in odd for r in self.progress.group_of(entry).members}  # a mismatch ends the call of all its ranks
@@ -541,7 +533,6 @@ class _Case:
         return [f"the recorder of {who(empty).lower()} has no open operation"] if empty else []
 
     def _machine_words(self, ranks: Iterable[int]) -> list[str]:
-        """What kernel logs of these ranks' hosts say."""
         hosts = {self.evidence.hosts[r].partition(".")[0] for r in ranks if r in self.evidence.hosts}
         return self._xid_words([x for x in self.evidence.xids if x.host.partition(".")[0] in hosts or not hosts])
 

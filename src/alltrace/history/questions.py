@@ -122,12 +122,10 @@ def place_of(history: History, run_id: str, *, job: str | None = None, tag: str 
 
 
 def _runs(history: History) -> list[dict[str, Any]]:
-    """The runs, in the order in which they are reported."""
     return history.ask("SELECT * FROM runs ORDER BY start_utc_ns NULLS LAST, path")
 
 
 def chart_of(by: str) -> Chart:
-    """How the answer to a question is drawn."""
     return _CHARTS[by]
 
 

@@ -88,19 +88,15 @@ class RunRows(NamedTuple):
 
 
 class History:
-    """An opened history."""
-
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
     def ask(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """The rows of a SELECT."""
         found = self._connection.execute(statement, parameters or {})
         names = [column[0] for column in found.description]
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
     def kept(self) -> list[Kept]:
-        """The runs that it has."""
         return [Kept(**row) for row in self.ask(f"SELECT {', '.join(Kept._fields)} FROM runs ORDER BY path")]
 
     def put(self, rows: RunRows, kept: Kept) -> None:

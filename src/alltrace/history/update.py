@@ -21,8 +21,6 @@ _MOST_NAMED = 10
 
 
 class Update(NamedTuple):
-    """What came of an update."""
-
     read: tuple[str, ...]  # the runs that were read, by path
     unchanged: int  # how many were already there
     unread: tuple[str, ...]  # of each run that could not be read one sentence

@@ -55,7 +55,6 @@ def make_server(tools: Tools) -> Any:
 
 
 def tables_text() -> str:
-    """The tables and their columns."""
     from alltrace.trace.schema import TABLES
 
     lines = []
@@ -66,7 +65,6 @@ def tables_text() -> str:
 
 
 def recipes_text() -> str:
-    """The recipes and what each answers."""
     from alltrace.recipes.reference import summary
     from alltrace.recipes.registry import REPORTS, find, find_report, names
 
@@ -87,7 +85,6 @@ def recipe_text(name: str) -> str:
 
 
 def kinds_text() -> str:
-    """The kinds of findings and what each means."""
     from alltrace.recipes.terms import KIND_MEANINGS
 
     return "\n".join(f"{kind}: {meaning}" for kind, meaning in KIND_MEANINGS.items())

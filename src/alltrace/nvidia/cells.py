@@ -93,7 +93,6 @@ class Cell(NamedTuple):
         return f"{self.title} ({kind.unit})" if kind.in_header else self.title
 
     def answer_column(self) -> Column:
-        """The column as answers describe it."""
         kind = KINDS[self.kind]
         return Column(self.header, kind.type, kind.unit, self.doc, kind.decimals)
 

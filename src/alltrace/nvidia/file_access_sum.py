@@ -268,7 +268,6 @@ def _operations(table: Any) -> dict[str, Any]:
 
 
 def _small_sizes(sizes: list[dict[str, Any]]) -> list[str]:
-    """What is to be said of small sizes, from the rows of the histogram."""
     notes = []
     for kind in _SIZED:
         bins = [row for row in sizes if row["Kind"] == kind and row["Size Start"] > 0]

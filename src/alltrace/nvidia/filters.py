@@ -200,7 +200,6 @@ def filtered(rank: Rank, options: Mapping[str, Any], *, host: bool = True) -> Ra
 
 
 def _columns_of(table: str) -> tuple[str, ...]:
-    """The columns of a table that filters look at."""
     return tuple(c.name for c in TABLES[table].columns if c.name in ("start", "end", "time", "thread", "process"))
 
 
@@ -211,7 +210,6 @@ def _ranges_named(rank: Rank, name: RangeName) -> Any:
 
 
 def _matching(rank: Rank, ranges: Any, wanted: RangeName, start: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rows of the ranges that a filter names, in the order of their starts."""
     codes, some = group([ranges.column("domain"), ranges.column("name")])
     distinct = ranges.take(pa.array(some))
     texts = rank.texts(distinct.column("name")).to_pylist()
@@ -286,7 +284,6 @@ class FilteredReport(Report):
         return {**self._report.without(options), **named}
 
     def clock_for(self, options: Options) -> Clock:
-        """Filters by time are on the run's clock."""
         clock = self._report.clock_for(options)
         return "one" if clock == "own" and (self._given.start is not None or self._given.end is not None) else clock
 

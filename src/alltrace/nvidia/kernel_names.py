@@ -58,7 +58,6 @@ def kernel_columns(options: Mapping[str, Any]) -> list[str]:
 
 
 def kernel_texts(rank: Rank, kernels: Any, options: Mapping[str, Any]) -> Any:
-    """The names of kernels, a dictionary array."""
     name = pc.coalesce(column(kernels, name_column(options)), column(kernels, "name"))
     ranges = launch_ranges(rank, kernels) if options.get("nvtx_name") else pa.nulls(kernels.num_rows, pa.int64())
     codes, first = group([ranges, name])
@@ -87,7 +86,6 @@ def call_labels(texts: Any) -> Any:
 
 
 def call_texts(ids: Any, texts: Rank) -> Any:
-    """A dictionary array of the printed names of API calls, from their name ids."""
     encoded = as_text(ids, texts)
     return pa.DictionaryArray.from_arrays(encoded.indices, call_labels(encoded.dictionary))
 

@@ -105,7 +105,6 @@ class HeatMap(NsysRecipe):
         )
 
     def prepared(self, options: Options, run: RunFacts) -> Options:
-        """The options with the bins, from the run's span or the filter by time."""
         filters = given_filters(options)
         first, last = run.span_ns
         start = first if filters.start is None else filters.start
@@ -118,13 +117,11 @@ class HeatMap(NsysRecipe):
         return {**options, _BINNING: Binning(equal_bins(start, end, options["bins"]), extents)}
 
     def map_rank(self, rank: Rank, options: Options) -> Any:
-        """A row per device, process or adapter, with lists of the bins' values."""
         rows = list(self._series(rank, options))
         kinds = {c.title: c.field().type for c in self._labels} | {c.title: pa.list_(pa.float64()) for c in self._values}
         return pa.table({title: pa.array([row[title] for row in rows], kind) for title, kind in kinds.items()})
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-        """A row per bin, for each row of each rank."""
         if not parts:
             return self.answer({})
         begins = options[_BINNING].edges[:-1]
@@ -182,8 +179,6 @@ _KERNEL_READS = ("start", "end", "process", "device", "kind")
 
 
 def _kernels_by_device(rank: Rank) -> list[_Kernels]:
-    """The rank's kernels for each process and device, by these."""
-
     def make() -> list[_Kernels]:
         table = rank.table("kernels", _KERNEL_READS)
         start, end, process, device = (integers(table.column(c), -1) for c in ("start", "end", "process", "device"))
@@ -345,7 +340,6 @@ _SCALES = {"Bytes Sent": PER_MS / _MIB, "Bytes Recv": PER_MS / _MIB, "Congestion
 
 
 def _traffic_rates(rank: Rank, options: Options) -> SeriesRows:
-    """A row per adapter or switch that has one of the metrics."""
     edges = options[_BINNING].edges
     adapters: dict[tuple[str, str, str], dict[str, Any]] = {}
     for of in traffic(rank):

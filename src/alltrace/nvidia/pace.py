@@ -111,7 +111,6 @@ ORDER BY start, "end"
         return answer._replace(notes=tuple(_notes(parts)))
 
     def _with_wide(self, tables: Mapping[str, Any], columns: Mapping[int, Mapping[str, Any]], parts: Sequence[Part]) -> Answer:
-        """The answer with the tables of iterations by ranks."""
         answer = self.answer(tables)
         further = dict(answer.further)
         ranks = [part.rank for part in parts]

@@ -96,7 +96,6 @@ class NvtxPushpopTrace(Report):
             })  # fmt: skip
 
     def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Options) -> Answer:
-        """All ranges, in the order of their starts, one span of time after the other."""
         spans = merged_spilled(self._spilled(ranks, run, options), "Start")
         return self.row_stream((self._in_order(parts, options).table for parts in spans), options)
 
@@ -186,7 +185,6 @@ def inside_and_outside(part: Part) -> tuple[Part, Any]:
 
 
 def outside_cells(rank: int, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The cells of work outside all ranges."""
     return {
         "Projected Start": row["first"], "Projected Duration": row["last"] - row["first"], "PID": row["PID"], "TID": row["TID"],
         "NumGPUOps": row["operations"], "NumChild": 0, RANK_CELL.title: rank,
@@ -194,7 +192,6 @@ def outside_cells(rank: int, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def inside_cells(part: Part, numbering: Numbering, run: RunFacts) -> Any:
-    """The cells of all projected ranges of one rank, by title."""
     table = part.table
     column = {name: integers(table.column(name), -1) for name in ("first", "last", "start", "end", "operations")}
     return pa.table(
@@ -248,7 +245,6 @@ class NvtxGpuProjTrace(Report):
         return projected_ranges(rank)
 
     def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Options) -> Answer:
-        """All ranges by number, after the work outside of ranges, a span of numbers at a time."""
         return self.row_stream(self._spans(ranks, run, options), options)
 
     def _spans(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Options) -> Generator[Any, None, None]:

@@ -60,7 +60,6 @@ class NsysRecipe(Question):
         return given_filters(options).reads(self.tables)
 
     def clock_for(self, options: Options) -> Clock:
-        """Filters by time are on the run's clock."""
         filters = given_filters(options)
         clock = super().clock_for(options)
         return "one" if clock == "own" and (filters.start is not None or filters.end is not None) else clock
@@ -168,7 +167,6 @@ def _stem(path: Any) -> str:
 
 
 def file_column(run: RunFacts, ranks: Sequence[int]) -> pa.Array:
-    """The names of the reports of some ranks."""
     labels = files(run)
     return pa.array([labels[rank] for rank in ranks], pa.string())
 

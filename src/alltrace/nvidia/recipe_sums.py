@@ -368,7 +368,6 @@ class NcclSum(DurationSum):
         return replace(super().statements, computed="the collective operations of all ranks")
 
     def map_rank(self, rank: Rank, options: Options) -> Any:
-        """The distributions of the rank's calls, and of its operations on the GPU."""
         calls = super().map_rank(rank, options)
         work = rank.table("collectives", ("start", "end", *_OPERATION))
         lasted = pc.subtract(work.column("end"), work.column("start"))

@@ -63,7 +63,6 @@ class Report(Question):
         return dict.fromkeys(_NVTX_NAME_READS, "kernels are named without a range") if options.get("nvtx_name") else {}
 
     def in_bytes(self) -> Self:
-        """The same report with exact sizes."""
         report = copy(self)
         vars(report)["exact_sizes"] = True
         return report
@@ -110,7 +109,6 @@ class Report(Question):
 
 
 def by_rank(options: Options) -> bool:
-    """Whether each rank has its own rows."""
     return bool(options.get("by_rank"))
 
 
@@ -145,7 +143,6 @@ class SqlReport(Report):
 
     @property
     def names_kernels(self) -> bool:
-        """Whether options say how kernels are named."""
         return any(option.name == NVTX_NAME.name for option in self.options)
 
     def reads(self, options: Options) -> dict[str, tuple[str, ...]]:
@@ -234,8 +231,6 @@ class Trace(Report):
         return self._rows(rank, options)
 
     def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Options) -> Answer:
-        """All rows, in the order of their starts, one span of time after the other."""
-
         def rows(tables: Rank) -> Any:
             return self.map(tables, options)
 

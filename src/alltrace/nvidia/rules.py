@@ -62,7 +62,6 @@ class Rule(NsysRecipe):
         )
 
     def rows(self, rank: Rank, options: Options) -> Any:
-        """The rows of one rank."""
         if self._rows is None:
             raise NotImplementedError
         return self._rows(rank, options)
@@ -75,7 +74,6 @@ class Rule(NsysRecipe):
         return rows if options["rows"] < 0 else rows.slice(0, options["rows"])
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-        """The rows of all ranks, rank by rank, with advice."""
         if not parts:
             return self.answer({}, (self.none,))
         whole = stack([part.table for part in parts]).combine_chunks()
@@ -337,7 +335,6 @@ gpu_gaps = Rule(
 
 
 def _low_use(rank: Rank, options: Options) -> Any:
-    """The coalesced chunks."""
     tables = []
     for work in _gpu_work(rank):
         first, last = int(work.start[0]), int(work.end.max())

@@ -43,7 +43,6 @@ def _statistics_cells(what: str) -> tuple[Cell, ...]:
 
 
 def _statistics(values: NDArray[np.float64]) -> dict[str, float | int | None]:
-    """The statistics of some samples, at least one."""
     low, q1, median, q3, high = np.quantile(values, (0, 0.25, 0.5, 0.75, 1)).tolist()
     return {
         "Count": len(values), "Mean": float(values.mean()), "Std": float(values.std(ddof=1)) if len(values) > 1 else None,
@@ -182,7 +181,6 @@ class GpuMetricUtilSum(RankRows):
 
 
 def _metric_rows(rank: Rank, options: Options) -> Iterator[Mapping[str, Any]]:
-    """A row per name, GPU and metric."""
     whole = not options["per_kernel"] and not options["per_projected_nvtx"]
     series = gpu_series(rank) if whole else gpu_series_of_host(rank)
     numbers = gpu_numbers(rank, sorted({s.key[0] for s in series}))
@@ -197,7 +195,6 @@ def _metric_rows(rank: Rank, options: Options) -> Iterator[Mapping[str, Any]]:
 
 
 def _spans(rank: Rank, options: Options) -> Iterator[tuple[str, int, Merged]]:
-    """Name, device and times of the chosen kernels or ranges, by name and device."""
     kernels = rank.table("kernels", _KERNELS if options["per_kernel"] else ["device"])
     device = integers(kernels.column("device"), -1)
     devices = np.unique(device)

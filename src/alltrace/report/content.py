@@ -31,8 +31,6 @@ _CLOCKS = (
 
 @dataclass(frozen=True)
 class Ask:
-    """A section to make."""
-
     key: str  # its anchor
     title: str  # its heading
     recipe: str  # the recipe to run
@@ -181,8 +179,6 @@ ASKS: tuple[Ask, ...] = (
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a report."""
-
     ask: Ask  # the section's question
     answer: Answer | None  # the answer, or None if there is none
     problem: str = ""  # why there is none, or empty
@@ -198,15 +194,12 @@ class Section:
         return self.answer.table.select([c for c in self.ask.shown if c in self.answer.table.column_names]).slice(0, self.ask.rows)
 
     def column(self, name: str) -> col.Column:
-        """What a column of the answer means."""
         columns = self.answer.columns if self.answer is not None else ()
         return next(c for c in columns if c.name == name)
 
 
 @dataclass(frozen=True)
 class Report:
-    """A report, not yet written."""
-
     name: str  # the name of the run
     facts: Mapping[str, int]  # ranks, hosts, devices and span of the run
     selection: str  # the selected steps and ranks, in words; empty for all

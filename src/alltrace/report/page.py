@@ -93,7 +93,6 @@ def _packed(name: str, data: bytes) -> str:
 
 
 def _text(text: object) -> str:
-    """Text as it is."""
     return html.escape(printable(str(text)))
 
 
@@ -164,7 +163,6 @@ def _charts(section: Section) -> str:
 
 
 def _efficiency(section: Section) -> str:
-    """The tree of factors, each with a bar as long as it is."""
     rows = section.answer.table.to_pylist() if section.answer is not None else []
     parts = ['<div class="trees">']
     for row in rows:

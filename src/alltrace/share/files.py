@@ -150,7 +150,6 @@ def _texts(item: _Item) -> Iterator[bytes]:
 
 
 def _hosts(item: _Item) -> Iterator[str]:
-    """The hosts that a report states."""
     if item.kind == "trace":
         from alltrace.readers.kineto.read import open_report
 
@@ -197,7 +196,6 @@ def _write(item: _Item, target: Path, words: Words, *, drop_texts: bool, keep_pa
 
 
 def _named(left_out: Counter[str]) -> str:
-    """The members that occurred most often."""
     shown = [printable(name)[:40] for name, _ in left_out.most_common(8)]
     return f": {', '.join(shown)}{', ...' if len(left_out) > len(shown) else ''}" if shown else ""
 

@@ -104,8 +104,6 @@ class _Number(str):
 
 
 class _Reading:
-    """JSON, decoded piece by piece."""
-
     def __init__(self, text: Text, path: Path) -> None:
         self._text, self._path = text, path
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
@@ -137,7 +135,6 @@ class _Reading:
         self._at -= 1
 
     def value(self) -> Any:
-        """The next value."""
         while True:
             try:
                 while self._data[self._at : self._at + 1].isspace():
@@ -153,7 +150,6 @@ class _Reading:
             self._fill()
 
     def items(self) -> Iterator[Any]:
-        """The values of a list up to its end."""
         while self.sign('{["]0123456789-tfn') != "]":
             self.back()
             yield self.value()

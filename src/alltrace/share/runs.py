@@ -117,7 +117,6 @@ def _copy(files: CheckedFiles, name: str, target: Path, words: Words, renamed: d
 
 
 def _each(column: Any, change: Any) -> Any:
-    """A column with each distinct value changed."""
     encoded = column.combine_chunks().dictionary_encode() if column.num_chunks != 1 else column.chunk(0).dictionary_encode()
     values = pa.array([None if v is None else change(v) for v in encoded.dictionary.to_pylist()], column.type)
     return values.take(encoded.indices)

@@ -18,8 +18,6 @@ _AUTOGRAD = 41
 
 @dataclass(frozen=True)
 class Identity:
-    """One rank's identity and clock."""
-
     rank: int
     local_rank: int  # its place on its host
     host: int  # its host, 0-based
@@ -37,7 +35,6 @@ class Identity:
 
     @property
     def device_uuid(self) -> str:
-        """The UUID of the rank's device."""
         return self.device_uuids[self.device]
 
     @property

@@ -52,7 +52,6 @@ def host_ranges(
 
 
 def launching_range(op: Collective, group: Group, rank: int, environment: Environment) -> tuple[str, dict[str, object]]:
-    """Name and payload of the range that encloses the launch."""
     if is_grouped(op, environment):
         return "ncclGroupEnd", {}
     if op.op == "SendRecv":
@@ -64,7 +63,6 @@ def launching_range(op: Collective, group: Group, rank: int, environment: Enviro
 
 
 def is_grouped(op: Collective, environment: Environment) -> bool:
-    """Whether the operation is written as a group of sends and receives."""
     return (op.op == "AlltoAll" and environment.grouped_all_to_all) or (op.op == "SendRecv" and op.sends and op.receives)
 
 

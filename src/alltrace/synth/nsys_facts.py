@@ -81,33 +81,27 @@ class Report:
 
     @property
     def rank(self) -> int:
-        """The rank."""
         return self.identity.rank
 
     @property
     def scenario(self) -> Scenario:
-        """What was simulated."""
         return self.run.scenario
 
     @property
     def environment(self) -> Environment:
-        """How the report is to look."""
         return self.run.scenario.environment
 
     @property
     def timeline(self) -> Timeline:
-        """The rank's events, as far as they are in the report."""
         recorded = self._recording.timeline if self._recording else None
         return self.run.timelines[self.rank] if recorded is None else recorded
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """What the profiler says about itself."""
         return self._recording.complaints if self._recording else ()
 
     @property
     def newer(self) -> bool:
-        """Whether the schema is the newer one."""
         return self.environment.schema != "3.7.2"
 
     @property
@@ -117,7 +111,6 @@ class Report:
 
     @cached_property
     def global_tids(self) -> NDArray[np.int64]:
-        """The extended numbers of the main and the autograd thread."""
         return np.array([self.global_pid | self.identity.pid & 0xFFFFFF, self.global_pid | self.identity.autograd_tid])
 
     @property

@@ -198,7 +198,6 @@ class Column:
 
     @property
     def declaration(self) -> str:
-        """The column as SQLite declares it."""
         kind = {"text": "TEXT", "f64": "REAL", "f32": "REAL"}.get(self.type, "INTEGER")
         return f"{self.name:<27} {kind}{' NOT NULL' if self.required else ''}{' PRIMARY KEY' if self.key else ''}"
 

@@ -49,7 +49,6 @@ class Table:
     columns: dict[str, Values]
 
     def shuffled(self, rng: np.random.Generator) -> Table:
-        """The same rows in random order."""
         order = rng.permutation(self.rows)
         moved: dict[str, Values] = {}
         for name, values in self.columns.items():

@@ -24,8 +24,6 @@ _STEP = re.compile(r"(?:step|iteration) \d+|ProfilerStep#\d+")
 
 @dataclass(frozen=True)
 class Operator:
-    """What a kernel is launched by."""
-
     names: tuple[str, ...]  # the operators around the launch, the outermost first
     shapes: tuple[Sequence[Sequence[int]], ...]  # the inputs of each
     flops: int = 0  # floating-point operations; 0 for what has no formula
@@ -76,7 +74,6 @@ def launches(line: Timeline) -> tuple[Any, Any]:
 
 
 def operator_events(line: Timeline) -> Iterator[Event]:
-    """The operators of a timeline, a module for each layer going forward, and a frame for each step."""
     names = line.names.texts
     ranges = line.ranges
     for row in range(len(ranges)):

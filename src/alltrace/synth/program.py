@@ -45,16 +45,12 @@ class Compute:
 
 @dataclass(frozen=True)
 class Push:
-    """Opens a range on a thread."""
-
     text: str
     thread: int = MAIN_THREAD
 
 
 @dataclass(frozen=True)
 class Pop:
-    """Closes the innermost open range of a thread."""
-
     thread: int = MAIN_THREAD
 
 
@@ -130,8 +126,6 @@ class Copy:
 
 @dataclass(frozen=True)
 class Memset:
-    """A memory set on the device."""
-
     size_bytes: int
     duration_ns: int
     stream: int = COMPUTE_STREAM
@@ -140,8 +134,6 @@ class Memset:
 
 @dataclass(frozen=True)
 class Synchronize:
-    """The thread waits for a stream, or for the whole device."""
-
     stream: int | None = COMPUTE_STREAM
     thread: int = MAIN_THREAD
 

@@ -21,8 +21,6 @@ _LEAST_GROWTH, _MOST_GROWTH = 0.5, 4.0
 
 
 class Mode(NamedTuple):
-    """One way of being late."""
-
     share: float  # of the instances
     systematic_ns: float  # by how much the latest member is always later than the earliest; others are in between
     random_ns: float  # mean of what comes on top, exponential, of each member and instance
@@ -30,8 +28,6 @@ class Mode(NamedTuple):
 
 
 class Law(NamedTuple):
-    """The scatter of an operation on a machine."""
-
     transfer_ns: float  # the transfer at which it was measured
     modes: tuple[Mode, ...]
 
@@ -65,7 +61,6 @@ _LIKE = {
 
 
 def law_of(operation: str, machine: int) -> Law:
-    """The scatter of an operation on one of the machines."""
     laws = LAWS[_LIKE.get(operation, operation)]
     return laws[machine % len(laws)]
 

@@ -47,8 +47,6 @@ STEP_NAMES = {"step": "step {}", "profiler": "ProfilerStep#{}", "iteration": "it
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the ranks are and how they share the work."""
-
     kind: str = "data"  # one of `LAYOUT_KINDS`
     hosts: int = 2  # the number of hosts
     ranks_per_host: int = 8  # ranks of one host; ranks are numbered host by host, and each has its own device
@@ -58,7 +56,6 @@ class Layout:
 
     @property
     def ranks(self) -> int:
-        """The number of ranks of the run."""
         return self.hosts * self.ranks_per_host
 
     def host_of(self, rank: int) -> int:
@@ -72,8 +69,6 @@ class Layout:
 
 @dataclass(frozen=True)
 class Work:
-    """What one rank does in a step, before faults."""
-
     layers: int = 12  # layers of the model
     kernels_per_layer: int = 10  # kernels of a layer's forward pass; the backward pass has twice as many
     optimizer_kernels: int = 8
@@ -135,8 +130,6 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Environment:
-    """How the reports look for the same run."""
-
     schema: str = "3.25.0"  # version of the export schema, one of `SCHEMAS`
     # the source of the rank: launcher variables in the capture's environment, only the file name, or `MPI_RANKS`
     rank_source: str = "environment"
@@ -176,8 +169,6 @@ AS_RECORDED: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Scenario:
-    """A run to simulate."""
-
     name: str  # short name, also the beginning of the reports' names
     about: str  # one line for a person
     steps: int = 8  # training steps, numbered from 0
@@ -315,7 +306,6 @@ def _fault(fault: Fault | str) -> Fault:
 
 
 def is_text(name: str) -> bool:
-    """Whether the value of this name, of a scenario or one of its parts, is a text."""
     return any(f.name == name and f.type == "str" for part in _PARTS for f in dataclasses.fields(part))
 
 

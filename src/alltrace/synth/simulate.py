@@ -39,8 +39,6 @@ _STREAM_WAIT, _STREAM_SYNC, _CONTEXT_SYNC = 2, 3, 4
 
 @dataclass
 class Instance:
-    """One collective on all its members."""
-
     group: int  # index of the communicator
     sequence: int  # its number among the communicator's collectives, from 0
     op: str  # name of the operation
@@ -57,8 +55,6 @@ class Instance:
 
 @dataclass
 class SimulatedRun:
-    """What the engine hands on."""
-
     scenario: Scenario  # what was simulated
     groups: tuple[p.Group, ...]  # the communicators; collectives name them by index
     timelines: list[Timeline]  # events by rank

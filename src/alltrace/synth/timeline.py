@@ -27,7 +27,6 @@ class Names:
 
     @property
     def texts(self) -> list[str]:
-        """All texts by number."""
         return list(self._numbers)
 
 
@@ -41,7 +40,6 @@ class Rows:
         self._sorted: NDArray[np.int64] | None = None
 
     def add(self, *values: int) -> None:
-        """One row, its values in the order of the columns."""
         self._singles.append(values)
 
     def add_block(self, *values: NDArray[np.int64] | int) -> None:
@@ -67,7 +65,6 @@ class Rows:
         return self._made_of(self._table()[mask])
 
     def changed(self, column: str, values: NDArray[np.int64]) -> Rows:
-        """The same rows with other values in a column."""
         table = self._table().copy()
         table[:, self.columns.index(column)] = values
         return self._made_of(table)
@@ -108,7 +105,6 @@ class Timeline:
 
     @property
     def tables(self) -> dict[str, Rows]:
-        """The tables of events by name."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if isinstance(getattr(self, f.name), Rows)}
 
     def keep(self, chosen: Callable[[str, Rows], NDArray[np.bool_] | None]) -> Timeline:

@@ -82,7 +82,6 @@ class Truth:
 
     @classmethod
     def read(cls, folder: Path) -> Truth:
-        """The truth of a run written before."""
         return cls(**json.loads((folder / TRUTH_FILE).read_text(encoding="utf-8")), folder=folder)
 
 

@@ -87,7 +87,6 @@ def write_kineto(report: Report, path: Path) -> dict[str, int]:
 
 
 def _device_properties() -> dict[str, object]:
-    """What the profiler says about the device, by its own names."""
     warps, warp = GPU_FACTS["maxWarpsPerSm"], GPU_FACTS["threadsPerWarp"]
     threads = int(str(warps)) * int(str(warp))
     return {name: GPU_FACTS[fact] for name, fact in _PROPERTIES.items()} | {"maxThreadsPerMultiprocessor": threads}
@@ -98,7 +97,6 @@ def _base_ns(report: Report) -> int:
 
 
 def _events(report: Report) -> Iterator[tuple[str, str]]:
-    """Category and JSON text of each event."""
     line, identity = report.timeline, report.identity
     for tid, name in ((identity.pid, "python3"), (identity.autograd_tid, "pt_autograd_0")):
         named = {"name": f"thread {tid} ({name})"}
@@ -121,7 +119,6 @@ def _events(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _operators(report: Report) -> Iterator[tuple[str, str]]:
-    """Operators, modules and frames."""
     shift = report.identity.utc_stamp_ns - _base_ns(report)
     for number, event in enumerate(operator_events(report.timeline)):
         start, end = (report.identity.stamps(np.array([event.start, event.end])) + shift).tolist()
@@ -236,7 +233,6 @@ def _numbers(report: Report) -> dict[tuple[int, str], int]:
 
 
 def _order(report: Report, count: int) -> NDArray[np.int64]:
-    """The order in which this number of events of a kind is written."""
     if report.environment.unordered:
         return np.random.default_rng((report.scenario.seed, 7, report.rank)).permutation(count)
     return np.arange(count)

@@ -31,8 +31,6 @@ _THREADS = 4
 
 
 class Area(NamedTuple):
-    """Some tracks in a range of time."""
-
     # the keys of the tracks of each rank; the key of the summary selects what the rank's devices did
     tracks: Mapping[int, Sequence[str]]
     start_ns: int  # from, ns from the run's start
@@ -58,7 +56,6 @@ class _Sums:
         self._parts.append((code[first], name[first], counts, *reduced))
 
     def join(self, other: _Sums) -> None:
-        """Add the counts of another rank."""
         self._parts += other._parts
 
     def rows(self) -> tuple[NDArray[np.int64], ...]:
@@ -76,8 +73,6 @@ class _Sums:
 
 
 class _Durations:
-    """The histogram of durations, and the longest events."""
-
     def __init__(self) -> None:
         self._count = np.zeros(_OCTAVES * BINS_PER_OCTAVE, np.int64)
         self._total = np.zeros(_OCTAVES * BINS_PER_OCTAVE, np.int64)
@@ -93,7 +88,6 @@ class _Durations:
         self._longest += [(less, rank, events.table, row, name, start) for less, row, name, start in zip(*columns, strict=True)]
 
     def join(self, other: _Durations) -> None:
-        """Add the counts of another rank."""
         self._count += other._count
         self._total += other._total
         self._longest = sorted(self._longest + other._longest)[:LONGEST]
@@ -117,8 +111,6 @@ class _Durations:
 
 
 class _OfRank(NamedTuple):
-    """What one rank has in an area."""
-
     sums: _Sums
     durations: _Durations
     breakdown: list[dict[str, Any]]
@@ -226,12 +218,10 @@ def _of_rank(
 
 
 def _threads(keys: Iterable[str]) -> set[int]:
-    """The threads with selected tracks of ranges."""
     return {parse_key(k)[1][0] for k in keys if k.startswith("ranges/")}
 
 
 def _chosen(reader: EventReader, rank: int, keys: Sequence[str], start: int, end: int, token: Token) -> Iterable[Events]:
-    """The events of the chosen tracks of a rank."""
     tables = dict.fromkeys(_FOLDED if SUMMARY in keys else ())
     own = {k for k in keys if k != SUMMARY}
     for key in own:

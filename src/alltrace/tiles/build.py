@@ -58,8 +58,6 @@ _HEAT_PREFIX = "heat/"
 
 @dataclass(frozen=True)
 class Pyramid:
-    """A pyramid that is there."""
-
     folder: Path  # where it is kept
     grid: Grid
     broken: Mapping[int, str]  # for each rank that could not be read, why

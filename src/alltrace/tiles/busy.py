@@ -34,7 +34,6 @@ class Run:
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory."""
         shared = 0 if self.reach is self.end else self.reach.nbytes
         return self.start.nbytes + self.end.nbytes + self.code.nbytes + shared + _RUN_BYTES
 

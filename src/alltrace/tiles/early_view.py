@@ -26,7 +26,6 @@ class EarlyView(View):
         self._show(run, grid, {}, {n: np.full((len(run.ranks), 1), NO_DATA, np.uint16) for n in names}, {})
 
     def devices(self, rank: int) -> int:
-        """How many devices of a rank did anything."""
         return len(self.events.busy(rank, self.grid.start_ns, self.grid.start_ns + self.grid.span_ns))
 
     def _read_tracks(self, rank: int) -> dict[str, TrackTiles]:

@@ -57,7 +57,6 @@ class Events:
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory."""
         return _EVENTS_BYTES + sum(a.nbytes for a in (self.start, self.end, self.name, self.code, self.lane, self.row))
 
     def within(self, start: int, end: int) -> Events:
@@ -66,7 +65,6 @@ class Events:
         return self if inside.all() else self.take(inside)
 
     def take(self, rows: NDArray[Any]) -> Events:
-        """The chosen rows."""
         arrays = (a[rows] for a in (self.start, self.end, self.name, self.code, self.lane, self.row))
         return Events(self.table, self.key, *arrays)
 
@@ -99,8 +97,6 @@ class Bounded:
 
 
 class EventReader:
-    """Reads the events of a run."""
-
     def __init__(self, run: Run) -> None:
         self.run = run
         self._cache = Bounded(CACHE_BYTES)

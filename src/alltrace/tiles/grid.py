@@ -24,8 +24,6 @@ MOST_SPAN_NS = (1 << 62) - 1
 
 @dataclass(frozen=True)
 class Grid:
-    """The time of a run, parted."""
-
     start_ns: int  # the run's first event, aligned ns; bin 0 of every level starts here
     span_ns: int  # from there to the end of its last event
     level: int  # the level of the finest bins that are kept for all ranks

@@ -87,7 +87,6 @@ class Matrices:
             np.add.at(matrix, (rows[others], columns[others]), np.broadcast_to(put[:, None], rows.shape)[others])
 
     def labels(self, by: str) -> Sequence[int | str]:
-        """The meaning of the rows and columns of a matrix."""
         return self.hosts if by == "host" else self.ranks
 
     def facts(self, measure: str, by: str) -> dict[str, Any]:

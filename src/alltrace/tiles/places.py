@@ -23,8 +23,6 @@ _WAITED_FOR = frozenset(
 
 
 class Place(NamedTuple):
-    """Where to look."""
-
     # the culprit, a typical peer, then members of the worst instance, those that waited longest first, or others; 16 at most
     ranks: tuple[int, ...]
     culprit: int  # the culprit with tracks to open, or the first rank of the run if no rank is responsible
@@ -116,7 +114,6 @@ class Places:
 
 
 def _with_room(start: int, end: int) -> tuple[int, int]:
-    """A range of time with room around it."""
     room = max((end - start) // 2, _LEAST_ROOM_NS)
     return max(start - room, 0), end + room
 

@@ -26,8 +26,6 @@ COMPUTE, COMMUNICATION_CODE, COPY, API, RANGE, MPI, HOST, COLLECTIVE = range(len
 
 @dataclass(frozen=True)
 class Source:
-    """A table with intervals, as the timeline sees it."""
-
     table: str
     group: str  # first part of its tracks' keys; tables with the same group share tracks
     track: tuple[str, ...]  # the columns that identify the track of a row
@@ -97,7 +95,6 @@ class Samples:
 
     @property
     def reads(self) -> list[str]:
-        """The columns that are read."""
         more = ["kind", "memory", "bytes"] if self.holds else []
         return list(dict.fromkeys([self.time, *self.track, self.value, *more]))
 
@@ -134,7 +131,6 @@ GROUPS = frozenset(s.group for s in _ALL)
 
 
 def tables_of(group: str) -> list[str]:
-    """The tables with rows on the tracks of a group."""
     return [s.table for s in _ALL if s.group == group]
 
 
@@ -217,7 +213,6 @@ def codes_of(source: Source, table: Any) -> NDArray[Any]:
 
 
 def columns_for(source: Source, *, names: bool) -> list[str]:
-    """The columns with the track, time and name of the rows of a table."""
     if source.moments:
         more = ["scheduled_in"] if source.table == "sched" else []
         return list(dict.fromkeys(["time", *source.track, *more, *([source.name] if names else [])]))

@@ -38,7 +38,6 @@ class UsualSteps:
         return np.where((at >= 0) & (times < own[f"{side}end"][at]), own["step"][at], _NONE)
 
     def of(self, rank: int, time: int, *, device: bool) -> int | None:
-        """The step of a rank at an aligned time."""
         step = int(self.of_each(rank, np.array([time]), device=device)[0])
         return None if step == _NONE else step
 

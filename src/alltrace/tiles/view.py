@@ -41,8 +41,6 @@ _GPU_CLASSES = ("compute", "communication", "copy")
 
 @dataclass(frozen=True)
 class Tile:
-    """One tile of one track."""
-
     track: str  # the rank's number, a slash, and the track's key
     index: int  # number of the tile at its level
     # `bins` (share of each bin by class), `items` (events, those narrower than a bin put together) or `samples`
@@ -64,8 +62,6 @@ class _Request:
 
 
 class View:
-    """A run with its pyramid, for use from many threads."""
-
     def __init__(self, run: Run, pyramid: Pyramid) -> None:
         self._folder = pyramid.folder
         self._show(run, pyramid.grid, pyramid.broken, *heat_arrays(read_table(pyramid.folder / HEAT)))
@@ -92,7 +88,6 @@ class View:
 
     @property
     def metrics(self) -> list[str]:
-        """What the heat map can show."""
         busy, *others = self._heat
         return [busy, IDLE, *others]
 
@@ -176,7 +171,6 @@ class View:
         return tiles, self.events.texts(ids)
 
     def _read_ahead(self, rank: int, group: str, start: int, end: int) -> None:
-        """Bring the events of a window into the cache."""
         if group == SUMMARY:
             self.events.busy(rank, start, end)
             return
@@ -322,7 +316,6 @@ def _samples_at_level(track: TrackTiles, values: NDArray[Any], request: _Request
 
 
 def _own_range(track: TrackTiles, bins: int, request: _Request) -> slice:
-    """Which of a track's own bins are in the request."""
     shift = request.level - track.level
     low = min(request.first * TILE_BINS << shift, 1 << 62)
     high = min((request.first + request.count) * TILE_BINS << shift, 1 << 62)

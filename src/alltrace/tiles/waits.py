@@ -43,8 +43,6 @@ def waits_of(run: Run) -> dict[int, Merged]:
 
 
 class Instance(NamedTuple):
-    """A matched operation."""
-
     start: int  # its first arrival, ns from the run's first event
     end: int  # its last end, likewise
     ranks: tuple[int, ...]  # its members, those that waited longest first; ranks that did not wait come last
@@ -94,8 +92,6 @@ def worst_instance(
 
 
 class Certainty:
-    """What the clocks of an alignment can resolve."""
-
     def __init__(self, overlay: Overlay) -> None:
         self._facts = [{int(r): n for r, n in overlay.facts.get(name, {}).items()} for name in _CLOCK_FACTS]
 

@@ -52,7 +52,6 @@ class Totals:
             row[3] = max(row[3], int(most[n]))
 
     def table(self, texts: dict[int, str]) -> list[dict[str, Any]]:
-        """Rows by name, the largest sum first."""
         sums = sorted(self.rows.items(), key=lambda r: -r[1][1])[:MOST_NAMES]
         return [
             {"name": texts.get(n, "?"), "count": c, "total_ns": s, "mean_ns": s // c, "min_ns": low, "max_ns": high}

@@ -71,7 +71,6 @@ def existing_folder() -> Path | None:
 
 
 def unwritable(folder: Path, error: OSError) -> InputError:
-    """The error of a cache that cannot be written."""
     return InputError(
         folder,
         found=f"the cache cannot be written ({printable(error.strerror or str(error))})",

@@ -59,7 +59,6 @@ def merge(starts: Int64, ends: Int64) -> Merged:
 
 
 def union(sets: Iterable[Merged]) -> Merged:
-    """What at least one of the sets covers."""
     filled = [s for s in sets if len(s.starts)]
     if not filled:
         return NOTHING
@@ -188,8 +187,6 @@ def exclusive(classes: Sequence[Merged]) -> list[Merged]:
 
 
 class Concurrency(NamedTuple):
-    """How many intervals are open over time."""
-
     times: Int64  # int64 array of m ascending distinct times, ns, at which the number changes
     counts: Int64  # int64 array of m: open from `times[i]` to `times[i + 1]`; the last is 0
 

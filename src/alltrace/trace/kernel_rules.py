@@ -91,7 +91,6 @@ class KernelRules:
 
 @lru_cache(maxsize=1)
 def built_in_rules() -> KernelRules:
-    """The built-in rules alone."""
     return KernelRules()
 
 

@@ -67,7 +67,6 @@ def unit_of(metric: str) -> str | None:
 
 
 def _quantity(base: str) -> str | None:
-    """What is counted."""
     if (quantity := _OF_NAME.get(base)) is not None:
         return quantity
     for pattern, unit in _PATTERNS:

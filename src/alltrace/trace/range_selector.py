@@ -10,8 +10,6 @@ from alltrace.trace.errors import UsageError
 
 @dataclass(frozen=True)
 class RangeName:
-    """Which ranges a filter names."""
-
     name: str  # their text
     domain: str | None  # their domain; None for the default one, `*` for any
     index: int | None  # which of them, in the order of their starts; None for all

@@ -34,7 +34,6 @@ class _Folder(tempfile.TemporaryDirectory[str]):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def cleanup(self) -> None:
-        """Remove the folder."""
         super().cleanup()
         if hasattr(self, "_lock"):
             self._lock.close()

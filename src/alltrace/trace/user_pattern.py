@@ -33,7 +33,6 @@ class UserPattern:
             raise UsageError(f"{option} is {text!r}, which is not a valid regular expression: {why}")
 
     def matches(self, texts: Iterable[str]) -> list[bool]:
-        """Whether it occurs in each text."""
         import pyarrow.compute as pc
 
         matches: list[bool] = pc.match_substring_regex(_array(texts), self._text).to_pylist()
@@ -55,7 +54,6 @@ class UserPattern:
 
     @property
     def names(self) -> set[str]:
-        """The names of its groups that have one."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -39,7 +39,6 @@ _one_note = threading.Lock()
 
 
 def routes(session: Session, other: Session | None = None) -> list[Route]:
-    """The paths of one run, and what compares it with another."""
     compared: dict[str, Handler] = {} if other is None else {"diff": partial(_diff, other)}
     return [
         Route(f"/{name}", _endpoint(session, handler), methods=[method])
@@ -368,7 +367,6 @@ def _two_spans(session: Session, asked: Asked, token: Token) -> Any:
 
 
 def _laid(session: Session, asked: Asked, token: Token) -> Any:
-    """What a query found, as tracks of the timeline."""
     from alltrace.tiles.laid import laid
 
     found = _queried(session, asked, token, LAID_ROWS)

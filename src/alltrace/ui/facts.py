@@ -24,7 +24,6 @@ MOST_STEPS = 5000
 
 
 def run_facts(session: Session, shown: Shown) -> dict[str, Any]:
-    """The run's facts, and the known part of the data derived from it."""
     run, view, aligned, number = shown
     facts: dict[str, Any] = {
         "alltrace": 1,
@@ -174,7 +173,6 @@ def by_rank(session: Session) -> dict[str, Any]:
 
 
 def tables() -> dict[str, list[str]]:
-    """The columns of each table in SQL."""
     from alltrace.run.sql_views import with_duration
     from alltrace.trace.schema import TABLES
 
@@ -182,7 +180,6 @@ def tables() -> dict[str, list[str]]:
 
 
 def recipes() -> list[dict[str, Any]]:
-    """The recipes by what they are about, with what each answers and its options."""
     from alltrace.recipes.registry import REPORTS, find, groups
 
     found = []

@@ -22,7 +22,6 @@ class KernelReports:
 
     @property
     def names(self) -> list[str]:
-        """The names of the reports."""
         return list(dict.fromkeys(p.report for p in self._profiled))
 
     def roofline(self) -> dict[str, Any]:

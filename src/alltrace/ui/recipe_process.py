@@ -39,7 +39,6 @@ class Question:
 
     @property
     def about(self) -> dict[str, Any]:
-        """A question to any recipe."""
         return {"ranks": self.ranks, "steps": self.steps, "skip_warmup": self.skip_warmup, "jobs": self.jobs}
 
 

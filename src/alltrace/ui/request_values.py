@@ -15,8 +15,6 @@ _MOST_NUMBER = 1 << 62
 
 
 class Asked:
-    """The values of a request, from its query or its JSON body."""
-
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
 

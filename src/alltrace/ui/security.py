@@ -104,7 +104,6 @@ class Guard:
         self._tickets = Tickets()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         elif scope["type"] == "lifespan":

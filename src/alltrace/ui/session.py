@@ -49,8 +49,6 @@ def alone(lock: threading.Lock, token: Token) -> Iterator[None]:
 
 
 class Shown(NamedTuple):
-    """What can be shown so far."""
-
     run: Run  # the run: as it was imported, then aligned
     view: View | None  # it with its pyramid, or before that without; None before the run is known to be readable
     aligned: Aligned | None  # the alignment; None before it is made, and of a run that is still being imported
@@ -97,14 +95,12 @@ class Session:
         return Run(self.path) if read_manifest(self.path).complete else PartialRun(self.path)
 
     def _begin(self, run: Run, number: int) -> None:
-        """Nothing is made yet of a run that was opened."""
         self.partial: bool = isinstance(run, PartialRun)
         self.stages: Stages = Stages([LEVELS] if self.partial else list(DOING), len(run.ranks))
         self._shown = Shown(run, None, None, number)
         self._kept, self._error, self._whole = {}, None, False
 
     def start(self) -> None:
-        """Compute all that is shown of the run, in a separate thread."""
         threading.Thread(target=self._make_all, daemon=True).start()
 
     def _make_all(self) -> None:
@@ -113,7 +109,6 @@ class Session:
             self._when_ready(self)
 
     def prepare(self) -> None:
-        """Align the run and make its pyramid, now."""
         doing = DOING[LEVELS if self.partial else CLOCKS]
         try:
             run, found = (self.run, None) if self.partial else self._aligned()
@@ -147,7 +142,6 @@ class Session:
             return View(run, pyramid(run, folder=folder, jobs=self.jobs, progress=advance))
 
     def _show(self, run: Run, view: View, found: Aligned | None, *, whole: bool = False) -> None:
-        """From now on this is shown."""
         with self._lock:
             if found is not self._shown.aligned:
                 self._kept = {}
@@ -187,18 +181,15 @@ class Session:
 
     @property
     def shown(self) -> Shown:
-        """What can be shown so far, as one consistent snapshot."""
         with self._lock:
             return self._shown
 
     @property
     def run(self) -> Run:
-        """The run as it is shown."""
         return self.shown.run
 
     @property
     def aligned(self) -> Aligned | None:
-        """The alignment of what is shown."""
         return self.shown.aligned
 
     @property

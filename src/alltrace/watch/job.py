@@ -40,8 +40,6 @@ class State(NamedTuple):
 
 
 class Job:
-    """A folder with records of a job, at any depth."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._read: dict[Path, tuple[int, list[RankSteps]]] = {}

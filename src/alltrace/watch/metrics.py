@@ -22,8 +22,6 @@ CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 class Sample(NamedTuple):
-    """A number with its labels."""
-
     name: str
     help: str
     labels: dict[str, str]
@@ -54,7 +52,6 @@ def samples_of(state: State) -> Iterator[Sample]:
 
 
 def metrics_text(state: State) -> str:
-    """The samples in the format of OpenMetrics."""
     lines: list[str] = []
     last = ""
     for sample in samples_of(state):

@@ -32,8 +32,6 @@ _EXPECTED = (
 
 
 class Rule(NamedTuple):
-    """A rule."""
-
     name: str
     what: str  # `step_time`, `stopped`, `slow_rank` or `share`
     phase: str  # of a share
@@ -102,7 +100,6 @@ class Alerts:
         self._captured_at: float | None = None
 
     def judge(self, state: State) -> None:
-        """Fire what holds now and did not before."""
         now = monotonic()
         for rule in self._rules:
             for rank, sentence in rule.causes(state):

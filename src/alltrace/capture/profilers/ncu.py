@@ -24,8 +24,6 @@ _WAIT_S = "7200"
 
 
 class NcuOptions(NamedTuple):
-    """What Nsight Compute records."""
-
     kernels: str | None = None  # A regular expression that a kernel's name must match; None if none is set
     metric_set: str = "detailed"  # one of `SETS`
     launch_skip: int = 0  # how many matching launches pass first

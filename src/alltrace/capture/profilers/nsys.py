@@ -26,8 +26,6 @@ _EFA_BY_VERSION = (((2025, 1, 0), "efa_metrics"), ((2024, 4, 0), "nic_sampler,-m
 
 
 class NsysOptions(NamedTuple):
-    """What Nsight Systems records."""
-
     trace: str | None = None  # the APIs, as nsys names them; None for CUDA and NVTX, and NCCL if nsys and NCCL have it
     mpi_impl: str | None = None  # `openmpi` or `mpich`, if MPI is traced; None lets nsys guess
     sample: bool = False  # whether CPU samples and context switches are taken
@@ -93,8 +91,6 @@ def lacks_nccl_trace(tool: Tool, environment: Mapping[str, str]) -> str | None:
 
 
 class LeftOut(NamedTuple):
-    """An option that a node cannot have."""
-
     option: str  # its name in `capture exec`
     reason: str  # what prevents it
 
@@ -188,7 +184,6 @@ def _efa(tool: Tool) -> str:
 
 
 def window_switches(options: NsysOptions) -> list[str]:
-    """The switches that say when nsys records."""
     switches: list[str] = []
     if options.delay_s is not None:
         switches.append(f"--delay={options.delay_s:g}")

@@ -24,7 +24,6 @@ _IN_SCRIPTS = (
 
 
 def check(job: Job) -> None:
-    """Raise for settings that exclude each other, which no target can do."""
     kind = job.text("profiler.kind")
     check_recorded(_values(job, window=True), lambda option: option.key)
     if job.flag("nccl.window"):
@@ -138,7 +137,6 @@ def copy_command(job: Job, name: str) -> str:
 
 
 def title(job: Job, target: str) -> str:
-    """What a script is, in one line."""
     what = {"nsys": "Nsight Systems", "ncu": "Nsight Compute", "torch": "the PyTorch profiler"}[job.text("profiler.kind")]
     ranks = job.text("profiler.ranks") or ("0" if job.text("profiler.kind") == "ncu" else "all")
     nodes, per_node = job.number("job.nodes"), job.number("job.ranks_per_node")
@@ -151,7 +149,6 @@ def title(job: Job, target: str) -> str:
 
 
 def nsys_switches(job: Job) -> list[str]:
-    """What nsys records, as its own switches, for those who start it themselves."""
     # the job's nodes have GPUs, even if this one has none
     nsys = request_of(job, "").nsys._replace(steps_by="cuda")
     switches = [f"--trace={nsys.trace or DEFAULT_TRACE}", *([] if nsys.sample else ["--sample=none", "--cpuctxsw=none"])]

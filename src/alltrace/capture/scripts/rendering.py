@@ -65,7 +65,6 @@ def meant(texts: Iterable[str]) -> list[str]:
 
 
 def exports(variables: Mapping[str, str]) -> str:
-    """Variables as lines of a shell."""
     lines = [line for name, value in variables.items() for line in (*meant([value]), f"export {name}={word(value)}")]
     return "".join(f"{line}\n" for line in lines)
 

@@ -54,7 +54,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the script."""
     from alltrace.capture.scripts.registry import render
     from alltrace.capture.scripts.settings import Job
 

@@ -13,7 +13,6 @@ EXAMPLE = "alltrace logs inspector nccl-inspector-4711/ --view stragglers"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The view, and what nccl-tests measured."""
     group = parser.add_argument_group("the question")
     group.add_argument(
         "--view",
@@ -30,7 +29,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the files and answer."""
     from alltrace.cli.output import write_answer
     from alltrace.readers.nccl_inspector.records import read_inspector
     from alltrace.recipes.logs.inspector import answer

@@ -15,7 +15,6 @@ EXAMPLE = "alltrace logs training train_a.log train_b.log --steps 45:50"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The view and the steps."""
     group = parser.add_argument_group("the question")
     group.add_argument(
         "--view", choices=("summary", "steps"), default="summary", help="each metric over all steps, or each step; default: summary"
@@ -25,7 +24,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the logs and answer."""
     from functools import partial
 
     from alltrace.cli.output import write_answer

@@ -22,8 +22,6 @@ class RefusedError(UsageError):
 
 
 class Switch(NamedTuple):
-    """An option of nsys."""
-
     name: str  # its long name
     short: str  # its letter, or an empty text
     # `flag`, without a value; `truth`, true or false, and true without either; `value`; `list`, values separated by
@@ -34,8 +32,6 @@ class Switch(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """What a command line says."""
-
     # the last value of each option that takes one, by long name; an optional value that was left out is empty
     values: dict[str, str]
     lists: dict[str, list[str]]  # the values of each list, in order

@@ -62,7 +62,6 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def names() -> dict[str, str]:
-    """The recipes available under NVIDIA's names, each with one line of help."""
     from alltrace.nvidia.recipe import NsysRecipe
     from alltrace.recipes.reference import summary
     from alltrace.recipes.registry import find

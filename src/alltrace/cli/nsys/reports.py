@@ -83,14 +83,12 @@ class Reports:
     )  # fmt: skip
 
     def names(self) -> dict[str, str]:
-        """The reports, with what each shows."""
         from alltrace.recipes.reference import summary
         from alltrace.recipes.registry import REPORTS, find_report
 
         return {name: summary(find_report(name)) for name in REPORTS}
 
     def reference(self, name: str) -> str:
-        """What a report answers, its arguments and its columns."""
         from alltrace.recipes.reference import description, reference
         from alltrace.recipes.registry import find_report
 
@@ -102,7 +100,6 @@ class Reports:
 
     @contextmanager
     def ask(self, run: OpenRun, spec: str, filters: Mapping[str, OptionValue]) -> Iterator[Shown]:
-        """The table of a report."""
         from alltrace.recipes.registry import find_report
 
         name, colon, arguments = spec.partition(":")
@@ -130,8 +127,6 @@ def _filtered(report: Report, filters: Mapping[str, OptionValue]) -> Question:
 
 
 class FoundRange(NamedTuple):
-    """The NVTX range that a filter names."""
-
     rank: int  # its rank
     filters: Mapping[str, OptionValue]  # what filters that rank by it
 

@@ -59,11 +59,9 @@ class Rules:
     defaults: ClassVar[tuple[str, ...]] = tuple(TITLES)
 
     def names(self) -> dict[str, str]:
-        """The rules, with what each finds."""
         return dict(TITLES)
 
     def reference(self, name: str) -> str:
-        """What a rule finds, its arguments, its columns and its advice."""
         from alltrace.recipes.reference import description, reference
         from alltrace.recipes.registry import find
 
@@ -82,7 +80,6 @@ class Rules:
 
     @contextmanager
     def ask(self, run: OpenRun, spec: str, filters: Mapping[str, OptionValue]) -> Iterator[Shown]:
-        """The table of a rule."""
         from alltrace.recipes.registry import find
 
         name, *arguments = spec.split(":")

@@ -88,9 +88,7 @@ class Asker(Protocol):
         """The names used if the command line has none."""
         ...
 
-    def names(self) -> dict[str, str]:
-        """The available names, with one line of help each."""
-        ...
+    def names(self) -> dict[str, str]: ...
 
     def reference(self, name: str) -> str:
         """What one of them answers, its arguments and its columns, as text.
@@ -113,15 +111,12 @@ class Skipped(AlltraceError):  # noqa: N818  not an error of the command: it con
 
 
 class Job(NamedTuple):
-    """A report, its form, and its place."""
-
     spec: str
     form: Form
     place: str
 
 
 def switches(asker: Asker) -> tuple[Switch, ...]:
-    """The options of the command."""
     word = asker.word
     return (
         Switch("format", "f", "list", f"format of each {word}: {', '.join(ENDINGS)}; . for the default", "NAME[:ARGS]"),

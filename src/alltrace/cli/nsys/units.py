@@ -32,8 +32,6 @@ _CATEGORIES: Mapping[str, str] = {
 
 
 class Column(NamedTuple):
-    """A column as it is shown."""
-
     title: str  # its title without the unit
     # what it holds: `ts` for a time, `dur` for a duration, `mem` for a size, `thru` for a rate, `ratio` for a share
     category: str
@@ -48,7 +46,6 @@ class Column(NamedTuple):
 
 
 def column_of(cell: Cell) -> Column:
-    """The column of a report or rule."""
     if cell.kind in ("time", "ns"):
         return Column(cell.title, "ts" if cell.title == "End" or cell.title.endswith("Start") else "dur")
     category = _CATEGORIES.get(cell.kind, "")

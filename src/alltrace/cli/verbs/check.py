@@ -18,7 +18,6 @@ EXAMPLE = "alltrace check ./today/ --baseline ./yesterday/ --junit check.xml"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """RUN, the limits and what to compare with."""
     add_run_argument(parser)
     group = parser.add_argument_group("the budget")
     group.add_argument(

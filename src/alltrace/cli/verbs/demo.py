@@ -29,7 +29,6 @@ EXAMPLE = "alltrace demo --output demo"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Where the demo's files go."""
     parser.add_argument(
         "-o", "--output", type=place, default=Path("demo"), metavar="DIR", help="the folder for its files; default: demo"
     )
@@ -44,7 +43,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Simulate, import, ask, and say where to look next."""
     from shlex import quote
 
     if args.case in HANG_CASES:
@@ -111,7 +109,6 @@ Where to look next, in this job or in what your own left:
 
 
 def _planted(truth: Truth) -> str:
-    """What was planted and what it costs, in one sentence."""
     from dataclasses import fields
 
     from alltrace.synth.faults import FAULTS, Fault

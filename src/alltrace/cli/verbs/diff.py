@@ -51,7 +51,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare and write."""
     from alltrace.cli.output import check_drawable, check_output, write_answer
     from alltrace.recipes.questions.diff import CHART, IMPORTANT, TREE_IMPORTANT, compare
     from alltrace.recipes.questions.durations import chosen

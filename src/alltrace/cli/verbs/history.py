@@ -18,7 +18,6 @@ QUESTIONS = ("run", "host", "finding", "kind")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The runs, the history and the question."""
     parser.add_argument("runs", nargs="*", metavar="FOLDER", help="run directories, or folders with run directories at any depth")
     parser.add_argument(
         "--history",
@@ -44,7 +43,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Bring the history up to date, ask it, and write the answer."""
     from alltrace.cli.output import check_drawable, check_output, save, write_answer
     from alltrace.history.questions import ask_history, chart_of
     from alltrace.history.store import is_database, open_history

@@ -22,7 +22,6 @@ EXAMPLE = "alltrace logs nccl nccl.*.log --view mismatches"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """A parser for each kind of log."""
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", parser_class=Parser)
     for name, (module, text) in KINDS.items():
         its = import_module(module)
@@ -38,7 +37,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask and write."""
     if args.kind is None:
         raise UsageError(f"logs needs a kind of log; expected one of {', '.join(KINDS)}")
     from alltrace.cli.output import check_output

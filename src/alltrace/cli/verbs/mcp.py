@@ -18,7 +18,6 @@ EXAMPLE = "alltrace mcp ./reports/"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The folders, and how to serve."""
     parser.add_argument(
         "root", nargs="*", type=Path, metavar="FOLDER", help="folders from which runs may be opened; default: the current one"
     )
@@ -38,7 +37,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve."""
     from alltrace.mcp.server import serve
 
     roots = args.root or [Path()]

@@ -16,7 +16,6 @@ EXAMPLE = "alltrace notebook ./reports/ -o run.ipynb"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """RUN, which recipes, and where the notebook goes."""
     add_run_argument(parser)
     parser.add_argument(
         "--recipes",

@@ -17,7 +17,6 @@ EXAMPLE = "alltrace report ./reports/ -o report.html"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """RUN, what to report of it, and where the report goes."""
     add_run_argument(parser)
     group = parser.add_argument_group("the question")
     add_rank_option(group)
@@ -44,7 +43,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask all recipes of the report and write it."""
     from alltrace.recipes.execution.window import select
     from alltrace.report import gather
     from alltrace.report.naming import run_title

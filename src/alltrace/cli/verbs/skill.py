@@ -14,7 +14,6 @@ EXAMPLE = "alltrace skill --install ./skills/"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Where to."""
     parser.add_argument(
         "--install",
         type=Path,
@@ -24,7 +23,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print or write the skill."""
     from alltrace.cli.output import emit
     from alltrace.mcp.skill import skill_text
 

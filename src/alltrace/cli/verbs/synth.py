@@ -17,7 +17,6 @@ EXAMPLE = "alltrace synth sharded -o simulated --ranks 8 --fault slow-rank:ranks
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The scenario, where to, and what to change in it."""
     parser.add_argument("--list", action="store_true", help="name all scenarios")
     parser.add_argument("scenario", nargs="?", metavar="SCENARIO", help="the scenario; --list lists all")
     parser.add_argument("-o", "--output", type=place, metavar="DIR", help="the folder to write to")
@@ -57,7 +56,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the scenarios, or write one."""
     from alltrace.synth import SCENARIOS, write_run
     from alltrace.synth.faults.parse import describe_faults
     from alltrace.synth.scenarios import scenario_named

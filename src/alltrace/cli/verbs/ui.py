@@ -20,7 +20,6 @@ EXAMPLE = "alltrace ui ./reports/ --no-browser"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The runs, and where to listen."""
     parser.add_argument("run", metavar="RUN", help="a run directory, a report or a folder of reports")
     parser.add_argument("other", nargs="?", metavar="RUN_B", help="another run to compare with")
     parser.add_argument(
@@ -52,7 +51,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until interrupted."""
     from alltrace.cli.kernel_reports import read_reports
     from alltrace.ui.history import HistoryFile
     from alltrace.ui.kernels import KernelReports

@@ -15,13 +15,11 @@ EXAMPLE = "alltrace verify run"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """RUN."""
     parser.add_argument("run", type=Path, metavar="RUN", help="a run directory")
     add_answer_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Verify, and write a row for each damaged file."""
     import pyarrow as pa
 
     from alltrace.cli.output import check_output, write_answer

@@ -14,8 +14,6 @@ from alltrace.readers.paraver.labels import EventType, Profile
 
 @dataclass(frozen=True)
 class View:
-    """A timeline."""
-
     folder: str  # `basics`, `views`, `analysis` or `hwcounters`
     name: str  # its file's name, and its own if it has no title
     about: str  # what it shows
@@ -270,7 +268,6 @@ def _window(view: View, number: int, types: dict[str, int], *, shown: bool) -> l
 
 
 def _selected(view: View, types: dict[str, int]) -> str:
-    """Paraver's functions on each level, and what of the trace they are of."""
     adding = {level: f"{{{level}, Adding}}" for level in ("appl", "task", "node", "system", "workload")}
     if view.parts:
         return f"window_selected_functions {{ {len(adding)}, {{ {', '.join(adding.values())} }} }}"

@@ -20,14 +20,11 @@ _MOST_FAULTS = 20
 
 @dataclass
 class Report:
-    """What a check found."""
-
     faults: list[str] = field(default_factory=list)  # what is wrong, each one sentence; at most twenty are kept
     count: int = 0  # how many faults there are
     records: int = 0  # records read
 
     def add(self, fault: str, times: int = 1) -> None:
-        """Count a fault."""
         self.count += times
         if len(self.faults) < _MOST_FAULTS:
             self.faults.append(fault)

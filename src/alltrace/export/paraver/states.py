@@ -79,7 +79,6 @@ def state_of_call(name: str) -> int:
 
 
 def state_of_mpi(name: str, kind: str) -> int:
-    """The state of a host thread in an MPI call."""
     if kind == "collective":
         return ev.GROUP
     if kind == "start-wait" or "Wait" in name:

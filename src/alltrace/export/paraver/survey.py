@@ -30,7 +30,6 @@ class Values:
         self.values: Int64 = values[order]
 
     def of(self, ids: Int64) -> Int64:
-        """The values of ids that the survey saw."""
         if not len(self.ids):
             return np.zeros(len(ids), np.int64)
         return np.asarray(self.values[self.places(ids)])
@@ -79,7 +78,6 @@ class Survey:
         self.end_ns: int = max(1, selection.end_ns - selection.zero_ns)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What other processes need, which is not the run."""
         return {name: value for name, value in vars(self).items() if name not in ("_selection", "_known")}
 
     def _ids(self, table: str, column: str) -> Int64:

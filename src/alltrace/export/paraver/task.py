@@ -345,12 +345,10 @@ class _CallJoin:
         self._rows.add(keys[rows], starts[rows], ends[rows], tracks[rows], 0)
 
     def work(self, processes: Int64, correlations: Int64, starts: Int64, tracks: Int64, sizes: Int64, tag: int) -> None:
-        """Add n pieces of work, with the size and the tag of their communication."""
         rows = np.flatnonzero((correlations > 0) & (tracks >= 0))
         self._rows.add(self._keys(processes, correlations, rows), _WORK + tag, starts[rows], tracks[rows], sizes[rows])
 
     def waits(self, processes: Int64, correlations: Int64, tracks: Int64) -> None:
-        """Add n waits for what is on these tracks."""
         rows = np.flatnonzero((correlations > 0) & (tracks >= 0))
         self._rows.add(self._keys(processes, correlations, rows), _WAIT, 0, tracks[rows], 0)
 

@@ -41,8 +41,6 @@ _SENDS, _RECEIVES = ("Send", "SendRecv"), ("Recv", "SendRecv")
 
 @dataclass(frozen=True)
 class Written:
-    """What a trace holds."""
-
     files: tuple[Path, ...]
     tasks: int  # ranks
     threads: int
@@ -119,7 +117,6 @@ def _tracks(selection: Selection, rank: RankRecord, fold_streams: bool) -> Track
 
 
 def _about(selection: Selection) -> str:
-    """Comment lines that say where the trace comes from."""
     from alltrace import __version__
 
     lines = [f"{ev.ABOUT}{__version__}: {printable(str(selection.run.path.name))}"]
@@ -176,8 +173,6 @@ def _nccl_messages(selection: Selection, writer: RecordWriter, objects: list[Int
 
 
 class _PackedTask(NamedTuple):
-    """The lines of a rank, packed."""
-
     runs: list[KeptRuns]
     shapes: list[tuple[int, Form]]  # their shapes, by number
     counts: dict[str, int]  # how many states, events and communications there are
@@ -198,7 +193,6 @@ class _RankTask:
     demangled: bool  # whether kernels have their full name
 
     def __call__(self, item: tuple[Tracks, Int64], advance: Callable[[int], None]) -> _PackedTask:
-        """The lines of a rank, by its tracks and their objects."""
         tracks, objects = item
         # a task may run again elsewhere while what is left of its first worker still writes
         name = f"rank-{tracks.rank.rank}-{platform.node()}-{os.getpid()}"
@@ -220,8 +214,6 @@ class _RankTask:
 
 @dataclass(frozen=True)
 class _Resources:
-    """The objects of a trace."""
-
     tracks: tuple[Tracks, ...]  # the tracks of each task
     hosts: tuple[str, ...]  # the nodes
     gpus: tuple[tuple[str, ...], ...]  # for each node its GPUs, by UUID or its substitute
@@ -248,7 +240,6 @@ class _Resources:
         return [f"{0 if d is None else self._cpu(tracks, d)}:1:{task + 1}:{n}" for n, d in enumerate(devices, 1)]
 
     def row_text(self) -> str:
-        """The text of a .row file."""
         threads = [label for n, t in enumerate(self.tracks, 1) for label in _thread_labels(t, n)]
         cpus = [f"{label_of(h)}.{label_of(g)}" for h, gpus in zip(self.hosts, self.gpus, strict=True) for g in self._cpus(gpus)]
         levels = {

@@ -29,11 +29,9 @@ class Fault:
     steps: tuple[int, int] | None = None  # the first and the last step that have it, both included; None for all
 
     def hits(self, rank: int, step: int) -> bool:
-        """Whether a rank has the fault in a step."""
         return rank in self.ranks and self.during(step)
 
     def during(self, step: int) -> bool:
-        """Whether the fault is there in a step."""
         return self.steps is None or self.steps[0] <= step <= self.steps[1]
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:

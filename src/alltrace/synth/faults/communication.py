@@ -28,7 +28,6 @@ class SlowCommunicator(Fault):
     factor: float = bounded(3.0, 0.01)  # transfers take this many times as long
 
     def transfer_ns(self, group: Group, op: Collective, step: int, transfer_ns: int) -> int:
-        """A longer time for these communicators."""
         return int(transfer_ns * self.factor) if group.name in self.communicators and self.during(step) else transfer_ns
 
     def placed(self, layout: Layout, groups: tuple[Group, ...]) -> Fault:
@@ -60,7 +59,6 @@ class ExposedCommunication(Fault):
     finding: ClassVar[str] = "exposed-communication"
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
-        """The instructions with a wait after each collective."""
         edited: list[Op] = []
         for op in ops:
             edited.append(op)
@@ -77,7 +75,6 @@ class SerializedCommunication(Fault):
     finding: ClassVar[str] = "serialized-communication"
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
-        """The instructions with all collectives, and the waits for them, on one stream."""
         streams = {op.stream for op in ops if isinstance(op, Collective)}
         edited: list[Op] = []
         for op in ops:

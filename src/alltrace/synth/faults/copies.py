@@ -26,7 +26,6 @@ class PageableCopy(Fault):
     gb_per_s: float = bounded(3.0, 0.01)  # how fast, in bytes per nanosecond
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
-        """The instructions with every copy to the device from pageable memory."""
         return [self._slower(op) if isinstance(op, Copy) and op.kind == _TO_DEVICE else op for op in ops]
 
     def _slower(self, op: Copy) -> Copy:
@@ -43,7 +42,6 @@ class SyncCopy(Fault):
     host_ns: int = bounded(40_000, 0)  # host time with it before it continues
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
-        """The instructions with a copy after each layer."""
         return around(ops, after=self._fetch)
 
     def _fetch(self, op: Compute) -> tuple[Op, ...]:
@@ -64,7 +62,6 @@ class LowBandwidth(Fault):
     factor: float = bounded(10.0, 0.01)  # they take this many times as long
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
-        """The instructions with slower copies."""
         kind = _DIRECTIONS[self.direction]
         return [
             dataclasses.replace(op, duration_ns=int(op.duration_ns * self.factor))
@@ -74,7 +71,6 @@ class LowBandwidth(Fault):
         ]
 
     def transfer_ns(self, group: Group, op: Collective, step: int, transfer_ns: int) -> int:
-        """A longer time for the rank's communicators."""
         slow = self.direction == "link" and self.during(step) and not set(self.ranks).isdisjoint(group.ranks)
         return int(transfer_ns * self.factor) if slow else transfer_ns
 

@@ -49,15 +49,12 @@ class Frame:
         self._numbers = {group.name: number for number, group in enumerate(self.groups)}
 
     def number(self, name: str) -> int:
-        """The index of the communicator of this name."""
         return self._numbers[name]
 
     def body(self, rank: int, step: int, rng: np.random.Generator) -> list[Op]:
-        """The forward and the backward pass."""
         raise NotImplementedError
 
     def streams(self, rank: int) -> Iterable[int]:
-        """The streams that the optimizer waits for."""
         return ()
 
     def step(self, rank: int, step: int, rng: np.random.Generator) -> list[Op]:

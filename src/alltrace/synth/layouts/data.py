@@ -39,11 +39,9 @@ class DataParallel(Frame):
         self._width = width
 
     def streams(self, rank: int) -> tuple[int, ...]:
-        """The streams that the optimizer waits for."""
         return (DATA_STREAM_OF_NCCL,) if self.scenario.layout.ranks > 1 else ()
 
     def body(self, rank: int, step: int, rng: np.random.Generator) -> list[Op]:
-        """The forward and the backward pass."""
         return [*self._forward(rank, rng), *self.backward(lambda thread: self._backward(rank, rng, thread))]
 
     def _forward(self, rank: int, rng: np.random.Generator) -> list[Op]:

@@ -39,11 +39,9 @@ class ExpertParallel(Frame):
         super().__init__(scenario, communicators)
 
     def streams(self, rank: int) -> tuple[int, ...]:
-        """The streams that the optimizer waits for."""
         return (DATA_STREAM_OF_NCCL, EXPERT_STREAM_OF_NCCL)[: 2 if self.scenario.layout.ranks > self._width else 1]
 
     def body(self, rank: int, step: int, rng: np.random.Generator) -> list[Op]:
-        """The forward and the backward pass."""
         work = self.scenario.work
         ops: list[Op] = [Push("forward")]
         for layer in range(work.layers):

@@ -40,7 +40,6 @@ class PipelineParallel(Frame):
         super().__init__(scenario, communicators)
 
     def streams(self, rank: int) -> tuple[int, ...]:
-        """The streams that the optimizer waits for."""
         return (DATA_STREAM_OF_NCCL,) if self._width > 1 else ()
 
     def body(self, rank: int, step: int, rng: np.random.Generator) -> list[Op]:

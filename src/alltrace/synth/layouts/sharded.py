@@ -32,11 +32,9 @@ class FullySharded(Frame):
         super().__init__(scenario, [("gather", everyone), ("reduce", everyone)])
 
     def streams(self, rank: int) -> tuple[int, ...]:
-        """The streams that the optimizer waits for."""
         return (DATA_STREAM_OF_NCCL,)
 
     def body(self, rank: int, step: int, rng: np.random.Generator) -> list[Op]:
-        """The forward and the backward pass."""
         work = self.scenario.work
         ops: list[Op] = [Push("forward"), self._gather(MAIN_THREAD)]
         for layer in range(work.layers):
