@@ -144,7 +144,6 @@ class Watch:
 
 
 def armed_watch() -> Watch | None:
-    """The watch of this process, if it was armed."""
     folder = os.environ.get(ARMED)
     return Watch(folder, leads=bool(os.environ.get(LEADS)), rule=os.environ.get(RULE, "")) if folder else None
 

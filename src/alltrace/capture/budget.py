@@ -44,8 +44,6 @@ class Job(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One thing to know: what it is, and the answer."""
-
     what: str
     answer: str
 

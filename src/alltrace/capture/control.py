@@ -40,7 +40,6 @@ def read_control(path: str) -> dict[str, Any] | None:
 
 
 def write_control(path: str, content: dict[str, Any]) -> None:
-    """Write it in place."""
     import json
 
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)

@@ -141,7 +141,6 @@ def _container(root: Path) -> Iterator[Finding]:
 
 
 def _container_kind(root: Path) -> str | None:
-    """What kind of container this is; None for none."""
     if (root / ".dockerenv").exists():
         return "a container of Docker"
     if (root / "run/.containerenv").exists():
@@ -286,7 +285,6 @@ def _may(root: Path, capability: int) -> bool:
 
 
 def _file_system(root: Path, folder: Path) -> str | None:
-    """The kind of file system that `folder` is on."""
     best, kind = "", None
     here = str(folder.resolve())
     for line in (_read(root / "proc/mounts") or "").splitlines():

@@ -21,7 +21,6 @@ _POLL_S = 0.05
 
 
 def gpu_log_command() -> list[str]:
-    """The command of `nvidia-smi`."""
     program = shutil.which("nvidia-smi")
     if program is None:
         raise UsageError("nvidia-smi is not on PATH")

@@ -56,7 +56,6 @@ def _place(source: Identity) -> str:
 
 
 def _ask(launcher: Launcher, environment: Mapping[str, str]) -> Identity | None:
-    """The identity from one launcher, or None if it is not present."""
     if launcher.needs and not any(v in environment for v in launcher.needs):
         return None
     rank = _number(environment, launcher.rank)

@@ -136,7 +136,6 @@ def account(request: Request, report: Path, private: Path, me: str, problems: li
 
 
 def full(folder: Path) -> str | None:
-    """A message if a folder has no space for a report; None if it has."""
     with suppress(OSError):
         about = os.statvfs(folder)
         free = about.f_bavail * about.f_frsize

@@ -66,11 +66,9 @@ class Selection(NamedTuple):
 
     @property
     def most(self) -> int | None:
-        """The most ranks of a node; None for all."""
         return min((n for n in (self.per_node, 1 if self.first_local else None) if n is not None), default=None)
 
     def outside(self, world_size: int | None) -> str | None:
-        """The chosen ranks that the world does not have, as text; None if there are none."""
         if self.spans is None or world_size is None:
             return None
         over = [(max(first, world_size), last) for first, last in self.spans if last >= world_size]

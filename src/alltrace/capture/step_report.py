@@ -225,7 +225,6 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
             self._ask()
 
     def _ask(self) -> None:
-        """Ask for a window of steps, as `alltrace capture now` does."""
         folder = os.environ.get(ARMED)
         if not folder:
             return

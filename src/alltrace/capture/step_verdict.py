@@ -57,7 +57,6 @@ class RankTimes(NamedTuple):
 
 
 def unpacked(row: bytes) -> RankTimes | None:
-    """What a rank sent; None if it is damaged."""
     if len(row) < _ROW.size:
         return None
     exchange, names, first, own, error, slowest, total, clock, most, throttle, xid, count, _ = _ROW.unpack_from(row)

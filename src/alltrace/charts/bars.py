@@ -116,7 +116,6 @@ def _readable(
 
 
 def _pivoted(columns: Columns, chart: Chart) -> Drawing:
-    """Bars coloured by the values of `group`."""
     y = columns.numbers(chart.y[0])
     keep = np.isfinite(y)
     if columns.whole(chart.x) and len(np.unique(columns.numbers(chart.x)[keep])) > 1:

@@ -30,7 +30,6 @@ def cells(table: Any, *, grouped: bool = False) -> list[list[str]]:
 
 
 def column_cells(column: Any, field: Any, *, grouped: bool) -> list[str]:
-    """The cells of one column (see `cells`), of which `field` is the Arrow field."""
     import pyarrow as pa
 
     values = column.to_pylist()
@@ -147,7 +146,6 @@ def is_sparse(field: Any) -> bool:
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON; null for the numbers that JSON does not have."""
     return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, default=_json_plain)
 
 

@@ -40,8 +40,6 @@ class Series:
 
 @dataclass(frozen=True)
 class Heat:
-    """A heat map: rows of cells."""
-
     edges: tuple[float, ...]  # where the columns begin, and where the last ends, in the units of the axis across: m + 1
     rows: tuple[str, ...]  # the names of the n rows
     values: tuple[tuple[float, ...], ...]  # n rows of m numbers, NaN if nothing is known

@@ -180,7 +180,6 @@ def _groups(columns: Columns, chart: Chart) -> tuple[NDArray[Any], list[str], ND
 
 
 def _called(word: str, name: str) -> str:
-    """`rank 3` for a number, the name itself for a name."""
     return f"{word} {name}" if name.lstrip("-").isdigit() else name
 
 
@@ -209,7 +208,6 @@ def _cells(values: NDArray[Any], cells: int) -> NDArray[Any]:
 
 
 def _notes(columns: Columns, chart: Chart, at: NDArray[Any]) -> list[str]:
-    """The text shown at each point: `detail`."""
     if chart.detail is None:
         return []
     shown = columns.answer.table.column(chart.detail).take(pa.array(at)).to_pylist()
@@ -221,5 +219,4 @@ def _numbers(values: NDArray[Any]) -> tuple[float, ...]:
 
 
 def _unnamed(series: list[Series]) -> list[Series]:
-    """The series; an only one needs no name."""
     return [replace(series[0], name="")] if len(series) == 1 else series

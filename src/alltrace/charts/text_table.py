@@ -85,7 +85,6 @@ def streamed_text(answer: Answer, stream: RowStream, form: TableForm = PLAIN) ->
 
 
 def terminal_width() -> int:
-    """Columns of the terminal; 0 if it does not say."""
     import shutil
 
     return shutil.get_terminal_size((0, 0)).columns

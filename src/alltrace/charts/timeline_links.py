@@ -22,8 +22,6 @@ _LEAST_ROOM_NS = 1000
 
 
 class Places(NamedTuple):
-    """Where the rows of an answer are: its columns of that."""
-
     start: str  # when the subject of a row starts
     end: str | None  # when it ends; None if no column has it
     length: str | None  # how long it lasts

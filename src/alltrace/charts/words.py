@@ -47,7 +47,6 @@ _COLORS = ("#2f77b5", "#d9603b", "#3f9b6c", "#8a5fb4", "#dba730", "#33a3b5", "#c
 
 
 def label(column: Column) -> str:
-    """The label of a column on a chart: its name in words, without the unit."""
     name = column.name
     for ending in _ENDINGS.get(column.unit or "", ()):
         name = name.removesuffix(ending)

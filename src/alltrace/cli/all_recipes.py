@@ -67,7 +67,6 @@ def _replies(recipes: Sequence[Question], run: OpenRun, args: argparse.Namespace
 
 
 def ask_all_and_write(arguments: Sequence[str]) -> int:
-    """Ask every recipe and write what they answer, as the arguments after `recipe all` say."""
     recipes = [find(name) for name in names()]
     text = (
         "Run every recipe that the run has data for. Each table of each answer becomes a file, RECIPE/TABLE.parquet; "
@@ -131,7 +130,6 @@ def _written(folder: Folder, reply: Reply, facts: Mapping[str, int]) -> _Done:
 
 
 def ask_several_and_write(recipes: Sequence[Question], name: str, arguments: Sequence[str]) -> int:
-    """Ask several recipes and write their answers one after the other, as the arguments after `recipe A,B` say."""
     text = "Ask several recipes of one run, which is read once for all of them. Options are those that they need or filter by."
     parser, output = _parser(recipes, name, text, "--format json", arguments)
     output.add_argument("--format", choices=FORMATS, default="table", help="default: table; csv and parquet need a folder")

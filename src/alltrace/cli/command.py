@@ -218,7 +218,6 @@ def open_from(args: argparse.Namespace) -> OpenRun:
 
 
 def open_other(args: argparse.Namespace, run: str) -> OpenRun:
-    """Another run than that of `args`, opened alike."""
     return open_from(argparse.Namespace(**{**vars(args), "run": [run]}))
 
 

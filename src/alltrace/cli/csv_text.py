@@ -89,7 +89,6 @@ class _Rows:
         self._name_bytes = np.diff(self._name_offsets)
 
     def text(self, first: int, count: int) -> str:
-        """The lines of up to `count` rows, from row `first` on."""
         part = self._table.slice(first, count)
         values = np.empty((part.num_columns, part.num_rows + 1), np.int64)
         kinds = np.empty(part.num_columns, np.int8)

@@ -140,7 +140,6 @@ def _run(arguments: list[str]) -> int:
 
 
 def _unknown(verb: str) -> UsageError:
-    """What to do about a word that is not a verb; most recipes are not verbs."""
     from alltrace.cli.registry import VERBS
     from alltrace.recipes.registry import names
 

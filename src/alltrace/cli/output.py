@@ -183,7 +183,6 @@ class _Csv:
 
 
 def write_picture(verb: str, answer: Answer, path: Path) -> None:
-    """Draw `answer` into the file `path`."""
     from alltrace.charts import draw, picture_bytes
 
     picture = picture_bytes(draw(answer, title=verb), path.suffix.lower().lstrip("."))

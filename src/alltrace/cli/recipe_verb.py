@@ -93,7 +93,6 @@ def add_recipe_options(parser: argparse.ArgumentParser, recipe: Question) -> Non
 
 
 def ask_and_write(verb: str, recipe: Question, args: argparse.Namespace) -> int:
-    """Ask `recipe` of the run in `args` and write its answer as `args` says."""
     from alltrace.cli.output import check_drawable, check_output, write_answer, write_picture
 
     options = _options(recipe, args)

@@ -16,9 +16,7 @@ class Command(Protocol):
 
     def configure(self, parser: argparse.ArgumentParser) -> None: ...
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Do it; returns the exit code."""
-        ...
+    def run(self, args: argparse.Namespace) -> int: ...
 
 
 class Verb(NamedTuple):

@@ -21,7 +21,6 @@ class Outcome(Generic[_Result]):
     error: AlltraceError | None  # the `AlltraceError` it raised, or None
 
     def get(self) -> _Result:
-        """The result; raises the error if there is one."""
         if self.error is not None:
             raise self.error
         return self.result  # type: ignore[return-value]

@@ -166,7 +166,6 @@ def end_with_parent(parent: int, scratch: str | None) -> None:
 
 
 def _in_worker(index: int, item: Any) -> tuple[Outcome[Any], int]:
-    """The outcome of one item, and all its units of work."""
     done = reported = 0
     next_report = time.monotonic() + _REPORT_EVERY_S
 

@@ -81,7 +81,6 @@ class Output:
         self._packer = zlib.compressobj(_FAST, zlib.DEFLATED, _GZIP) if gzip else None
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append `data`."""
         self._all(self._packer.compress(data) if self._packer else data)
 
     def __enter__(self) -> Self:

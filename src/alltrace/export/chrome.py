@@ -143,7 +143,6 @@ class _Writer:
         )
 
     def rank(self, tracks: Tracks, across: Flow | None, sorter: Sorter) -> WrittenRank:
-        """Add all that is on the tracks of a rank (see `RankWriter`)."""
         self._sorter, self._slice_count = sorter, 0
         number = tracks.rank.rank
         pid = self._pids[number]

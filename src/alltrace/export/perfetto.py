@@ -174,7 +174,6 @@ class _Writer:
         self._templates: dict[Any, Template] = {}
 
     def rank(self, tracks: Tracks, across: Flow | None, sorter: Sorter) -> WrittenRank:
-        """Add all that is on the tracks of a rank (see `RankWriter`)."""
         self._sorter, self._slice_count = sorter, 0
         launches = launches_of(self._selection, tracks)
         launched = self._launched(tracks, launches)

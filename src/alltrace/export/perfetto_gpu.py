@@ -160,7 +160,6 @@ def gpu_info(selection: Selection) -> bytes:
 
 
 def _devices(selection: Selection) -> list[Device]:
-    """The GPUs of all ranks, each once."""
     return list({device.identity: device for rank in reversed(selection.ranks) for device in reversed(rank.devices)}.values())[::-1]
 
 

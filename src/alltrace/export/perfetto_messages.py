@@ -35,14 +35,12 @@ def varint(number: int) -> bytes:
 
 
 def field(number: int, value: int | bytes) -> bytes:
-    """A field of a message: a number, or bytes with their length."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
 def utf8(text: str) -> bytes:
-    """A text as bytes."""
     return text.encode("utf-8", "replace")
 
 

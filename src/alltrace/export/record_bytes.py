@@ -37,7 +37,6 @@ class Pool:
         return self._scratch
 
     def add(self, piece: bytes | str) -> int:
-        """The number of a piece; equal pieces have one."""
         piece = piece.encode("utf-8", "replace") if isinstance(piece, str) else piece
         number = self._known.get(piece)
         if number is None:
@@ -47,7 +46,6 @@ class Pool:
         return number
 
     def add_all(self, pieces: Iterable[bytes | str]) -> Int64:
-        """The numbers of the pieces, as an int64 array."""
         return np.fromiter((self.add(p) for p in pieces), np.int64)
 
     def piece(self, number: int) -> bytes:

@@ -87,7 +87,6 @@ class Selection:
             yield from self._wanted(batch, order, table)
 
     def _wanted(self, batch: Any, order: str, table: str) -> Iterator[Any]:
-        """The wanted rows of a batch, if there are any."""
         rows = batch
         if self.window_ns is not None:
             rows = self._clipped(batch, order, table, *self.window_ns)
@@ -132,7 +131,6 @@ class SentSelection:
 
     @property
     def needs(self) -> tuple[Path, ...]:
-        """What the other processes must see."""
         return self._sent.needs
 
     def __getstate__(self) -> dict[str, Any]:

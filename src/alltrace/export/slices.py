@@ -135,7 +135,6 @@ class SliceMaker:
         )
 
     def _by_kind(self, rows: Any, text: Callable[[str | None], str]) -> Int64:
-        """A text for each row by its kind, which may be None."""
         codes, kinds = words(rows, "kind")
         return self._texts([*map(text, kinds), text(None)])[codes]
 
@@ -156,7 +155,6 @@ class SliceMaker:
         return labels, which * 2 + ~nest, domains[which]
 
     def _domains(self, rows: Any) -> tuple[Int64, Int64, list[str | None]]:
-        """The categories of the domains, the domain of each row, and the domains' names, None for the default one."""
         import pyarrow as pa
 
         ids, which = np.unique(numbers(rows, "domain"), return_inverse=True)
@@ -273,7 +271,6 @@ def members_across(selection: Selection, aligned: Aligned) -> dict[int, Members]
 
 
 def flow_of(members: Members, tracks: Tracks, zero_ns: int) -> Flow:
-    """The members of a rank that are on its tracks. `zero_ns`: the zero of the selection."""
     places = tracks.of_streams(members.devices, members.streams)
     on = places >= 0
     starts = Places(places[on], members.starts[on] - zero_ns)

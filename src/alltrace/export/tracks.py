@@ -62,7 +62,6 @@ class Tracks:
         return f"GPU{ordinal}" if alone or own is None else f"GPU{ordinal} ({own.identity[1]})"
 
     def device(self, row: int) -> Device | None:
-        """The GPU of a row of `devices`."""
         return next((d for d in self.rank.devices if d.device == row), None)
 
 
@@ -141,8 +140,6 @@ def launches_of(selection: Selection, tracks: Tracks) -> Launches:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Rows of a table on tracks: n of them."""
-
     rows: Any  # the rows, with the requested columns
     tracks: Int64  # n tracks, -1 for none
     starts: Int64  # n starts, ns from the zero of the selection

@@ -63,7 +63,6 @@ def gather(folder: Path) -> Evidence:
 
 
 def _read(path: Path, evidence: Evidence, inspectors: list[InspectorFile]) -> bool:
-    """Read a file into the evidence; whether it says anything."""
     if path.suffix == SUFFIX:
         return read_steps(path, evidence)
     named = _DUMP_NAME.search(path.name) is not None

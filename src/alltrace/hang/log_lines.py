@@ -279,7 +279,6 @@ def _host_of_file(source: str) -> str:
 
 
 def _ranks(text: str) -> list[int]:
-    """The numbers of a list such as `0-3,7`."""
     ranks: list[int] = []
     for part in text.replace(" ", "").split(","):
         first, _, last = part.partition("-")

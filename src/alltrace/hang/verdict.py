@@ -449,7 +449,6 @@ class _Case:
         return f"{text} Whether {who(ranks).lower()}, which {left} as well cannot be known."
 
     def notes(self) -> list[str]:
-        """What must be known of the files."""
         evidence = self.evidence
         dumps = len(evidence.recordings) - len(self._watchdog_ranks())
         read, ranks = counted(len(evidence.read), "file"), counted(len(self.all_ranks), "rank")

@@ -130,7 +130,6 @@ def chart_of(by: str) -> Chart:
 
 
 def job_names(runs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The names of the jobs of runs, each once."""
     return sorted({r["job"] for r in runs if r["job"] is not None})
 
 
@@ -308,7 +307,6 @@ def _notes(by: str, runs: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[st
 
 
 def _short_paths(paths: Sequence[str]) -> list[str]:
-    """Paths without the folder that all are in."""
     if not paths:
         return []
     common = os.path.commonpath([PurePath(p).parent for p in paths])

@@ -138,7 +138,6 @@ def cells(*texts: str) -> tuple[Cell, ...]:
 
 
 def empty_table(columns: Sequence[Cell], *, in_bytes: bool = False) -> AnswerTable:
-    """A table without rows."""
     return AnswerTable(
         pa.schema([c.field(in_bytes=in_bytes) for c in columns]).empty_table(), tuple(c.answer_column() for c in columns)
     )

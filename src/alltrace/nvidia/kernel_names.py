@@ -38,7 +38,6 @@ MEMORY_LABELS = {
 
 
 def name_column(options: Mapping[str, Any]) -> str:
-    """The column of `kernels` that names a kernel under `options`."""
     return "short_name" if options.get("base") else "mangled_name" if options.get("mangled") else "name"
 
 
@@ -53,7 +52,6 @@ def kernel_words(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def kernel_columns(options: Mapping[str, Any]) -> list[str]:
-    """The columns of `kernels` that `kernel_texts` reads."""
     return ["name", name_column(options), *(["process", "correlation"] if options.get("nvtx_name") else [])]
 
 

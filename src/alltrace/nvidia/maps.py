@@ -292,7 +292,6 @@ class HostUtilMap(HeatMap):
         return {**super().without(options), **zero}
 
     def _of_processes(self, rank: Rank, options: Options) -> SeriesRows:
-        """A row per process that has any of both."""
         kernels = _kernels_by_device(rank)
         calls = _host_intervals(rank, self._calls)
         processes = rank.table("processes", ["process", "pid"])

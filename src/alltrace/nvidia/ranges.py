@@ -52,7 +52,6 @@ def range_labels(domain: Any, name: Any, texts: RunFacts | Rank) -> Any:
 
 
 def range_names(table: Any, texts: RunFacts | Rank) -> Any:
-    """The names of ranges with `domain` and `name`, a dictionary array."""
     codes, first = group([table.column("domain"), table.column("name")])
     distinct = pc.take(table.select(["domain", "name"]), pa.array(first)).combine_chunks()
     domain, name = (distinct.column(c).combine_chunks() for c in ("domain", "name"))
@@ -160,7 +159,6 @@ class Numbering(NamedTuple):
     offset: int
 
     def numbers(self, rows: Any) -> Int64:
-        """The numbers of the ranges with these rows (an Arrow array) in the report."""
         own = integers(rows, -1) if self.in_report else np.arange(1, len(rows) + 1)
         return own + self.offset
 

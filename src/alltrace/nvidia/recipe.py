@@ -177,6 +177,5 @@ def part_files(run: RunFacts, parts: Sequence[Part]) -> pa.Array:
 
 
 def file_columns(parts: Sequence[Part], run: RunFacts) -> Columns:
-    """The columns of the table `files`."""
     ranks = [part.rank for part in parts]
     return {"Rank": ranks, FILE: file_column(run, ranks)} if ranks else {}

@@ -91,17 +91,14 @@ class Report(Question):
         return Answer(table.table, table.columns)
 
     def empty(self, options: Options) -> Answer:
-        """The answer without rows."""
         table = empty_table(self.answer_cells(options), in_bytes=self.exact_sizes)
         return Answer(table.table, table.columns)
 
     def row_stream(self, tables: Generator[Any, None, None], options: Options) -> Answer:
-        """The answer with the rows of `tables`, each the table of an `answer`."""
         empty = self.empty(options)
         return empty._replace(stream=RowStream(tables, empty.table))
 
     def tables_of(self, parts: Sequence[Part], options: Options) -> list[Any]:
-        """The tables of the parts that have rows, with the rank if it is a column."""
         some = [part for part in parts if part.table.num_rows]
         if not options.get("by_rank"):
             return [part.table for part in some]

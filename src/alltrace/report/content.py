@@ -285,7 +285,6 @@ def _figures(run: OpenRun, wanted: Ask, answer: Answer, about: Mapping[str, Any]
 
 
 def _clocks(info: Answer, *, pictures: bool) -> Section:
-    """The list of clocks in `info`, as a separate section."""
     rows = [dict(r) for r in info.extra.get("clocks", ())]
     table = col.table_of(rows, _CLOCKS)
     chart = Chart("bars", "host", ("error_ns",), title="")

@@ -31,7 +31,6 @@ _GROUPED = 10_000
 
 
 def heading(column: Column) -> str:
-    """The header of a column: its name in words."""
     return f"{label(column)} %" if column.unit == "%" else label(column)
 
 
@@ -65,7 +64,6 @@ def definitions(section: Section) -> list[tuple[str, str, str]]:
 
 
 def docs_url() -> str | None:
-    """Where the package says that its documentation is; None if it does not."""
     try:
         urls = metadata("alltrace").get_all("Project-URL") or []
     except PackageNotFoundError:

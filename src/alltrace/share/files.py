@@ -120,7 +120,6 @@ def _in_folder(folder: Path) -> Iterator[tuple[Path, str | None]]:
 
 
 def _kind(path: Path) -> str | None:
-    """What a file or a folder is; None for what cannot be scrubbed."""
     if path.is_dir():
         return "run" if is_run(path) else None
     if path.suffix in REPORTS:
@@ -175,7 +174,6 @@ def _renamed(item: _Item, words: Words) -> Path:
 
 
 def _write(item: _Item, target: Path, words: Words, *, drop_texts: bool, keep_payloads: bool) -> str:
-    """Write the copy of one file or run; what was removed from it."""
     if item.kind == "export":
         return str(scrub(item.path, target, drop_texts=drop_texts, keep_payloads=keep_payloads, words=words))
     if item.kind == "run":

@@ -41,7 +41,6 @@ def write_log(source: Path, target: IO[bytes], words: Words) -> int:
 
 
 def _line(raw: bytes, words: Callable[[str], str]) -> str | None:
-    """What stays of a line, or None."""
     line = g.ANSI.sub(b"", raw)
     head = g.HEADER.search(line) if b" NCCL " in line else None
     if head is not None:

@@ -97,7 +97,6 @@ class Words:
         )
 
     def instead(self, kind: str, text: str) -> str:
-        """What replaces a text of a kind, such as `text3`."""
         key = f"{kind} {text}"
         if key not in self._instead:
             self._instead[key] = self._next(kind)

@@ -141,7 +141,6 @@ class Report:
 
 
 def fact_tables(report: Report) -> dict[str, _Facts]:
-    """The tables of facts: for each its column names and its rows."""
     tables: dict[str, _Facts] = {
         "TARGET_INFO_SYSTEM_ENV": _system(report),
         "TARGET_INFO_SESSION_START_TIME": _session(report),

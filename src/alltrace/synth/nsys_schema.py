@@ -210,7 +210,6 @@ def schema(version: str) -> dict[str, tuple[Column, ...]]:
 
 
 def enums(version: str) -> dict[str, tuple[tuple[int, str, str], ...]]:
-    """The enumerations of a schema version. `version`: a key of `PRODUCTS`."""
     return ENUMS if version == "3.7.2" else {**ENUMS, **NEWER_ENUMS}
 
 

@@ -91,7 +91,6 @@ def write_run(
 
 
 def _write_report(report: Report, target: Path, format: str) -> dict[str, int]:  # noqa: A002
-    """Writes one report; returns its rows by table."""
     if format == "kineto":
         return write_kineto(report, target / report.file_name)
     environment = report.environment

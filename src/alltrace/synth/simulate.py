@@ -134,8 +134,6 @@ class _Meeting:
 
 
 class _Rank:
-    """One rank: its threads, its streams and what it recorded."""
-
     def __init__(self, rank: int, meeting: _Meeting) -> None:
         scenario = meeting.scenario
         self.rank = rank

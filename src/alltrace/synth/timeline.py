@@ -22,7 +22,6 @@ class Names:
         self._numbers: dict[str, int] = {}
 
     def number(self, text: str) -> int:
-        """The number of `text`, a new one if it is new."""
         return self._numbers.setdefault(text, len(self._numbers))
 
     @property
@@ -61,7 +60,6 @@ class Rows:
         return self._sorted
 
     def where(self, mask: NDArray[np.bool_]) -> Rows:
-        """The rows that `mask` is true for."""
         return self._made_of(self._table()[mask])
 
     def changed(self, column: str, values: NDArray[np.int64]) -> Rows:

@@ -76,7 +76,6 @@ class Truth:
         return pq.read_table(self.folder / COLLECTIVES_FILE)
 
     def write(self, folder: Path) -> None:
-        """Writes `truth.json` into `folder`."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "folder"}
         (folder / TRUTH_FILE).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
 
@@ -160,7 +159,6 @@ def _device_times(line: Timeline) -> dict[str, int]:
 
 
 def write_collectives(run: SimulatedRun, recordings: Sequence[Recording], folder: Path) -> None:
-    """Writes `truth_collectives.parquet` into `folder`; see `Truth.collectives` for the columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -268,7 +268,6 @@ def _sampled(stored: Rank, table: str, piece: Piece, places: Mapping[int, int] |
 
 
 def _following(stored: Rank, source: Source, piece: Piece) -> Any:
-    """The row after a piece; None for the last piece."""
     behind = next((p for p in stored.pieces(source.table) if p.first_row == piece.first_row + piece.rows), None)
     return None if behind is None else stored.piece(source.table, behind.group, ["time", "thread"]).slice(0, 1)
 

@@ -60,7 +60,6 @@ def read_rank(path: Path) -> dict[str, TrackTiles]:
 
 
 def _lists(column: Any) -> list[NDArray[Any] | None]:
-    """The lists of a column as views of its numbers, None for null."""
     lists: list[NDArray[Any] | None] = []
     for chunk in column.chunks:
         flat, bounds = chunk.values.to_numpy(zero_copy_only=False), chunk.offsets.to_numpy()

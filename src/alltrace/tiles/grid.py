@@ -47,7 +47,6 @@ class Grid:
 
 
 def level_for(span_ns: int, bins: int) -> int:
-    """The finest level at which a span has no more than `bins` bins."""
     return min(((max(span_ns, 1) - 1) // bins).bit_length(), MOST_LEVEL)
 
 

@@ -61,8 +61,6 @@ SOURCES: dict[str, Source] = {
 
 @dataclass(frozen=True)
 class Samples:
-    """A table of samples: time, what is sampled, value."""
-
     table: str
     group: str  # first part of its tracks' keys
     track: tuple[str, ...]  # the columns that identify the track of a row

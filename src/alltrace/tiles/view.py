@@ -247,7 +247,6 @@ class View:
         ]
 
     def _with_last_values(self, request: _Request, rank: int, track: TrackTiles, arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
-        """The same, with the last value in bins without their own sample."""
         (table,) = tables_of(parse_key(track.key)[0])
         samples = [(t, v) for key, t, v in self.events.samples(rank, table, -(1 << 62), request.end) if key == track.key]
         times, values = (
@@ -271,7 +270,6 @@ def _tracks_nbytes(tracks: Mapping[str, TrackTiles]) -> int:
 
 
 def _part(values: NDArray[Any], n: int) -> NDArray[Any]:
-    """What tile `n` has of values by bin, the last axis."""
     return np.ascontiguousarray(values[..., n * TILE_BINS : (n + 1) * TILE_BINS])
 
 

@@ -220,7 +220,6 @@ class NamesLike:
             raise UsageError(f"{self._pattern!r} is not a valid regular expression: {why}") from error
 
     def ids(self) -> Any:
-        """Their ids by now: int64 array."""
         import pyarrow as pa
 
         if len(self._reader.words) != self._met:

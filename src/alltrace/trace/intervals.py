@@ -68,7 +68,6 @@ def union(sets: Iterable[Merged]) -> Merged:
 
 
 def intersection(a: Merged, b: Merged) -> Merged:
-    """What both sets cover."""
     if not len(a.starts) or not len(b.starts):
         return NOTHING
     total = len(a.starts) + len(b.starts)
@@ -78,12 +77,10 @@ def intersection(a: Merged, b: Merged) -> Merged:
 
 
 def difference(a: Merged, b: Merged) -> Merged:
-    """What `a` covers and `b` does not."""
     return intersection(a, _complement(b, INT64_MIN, INT64_MAX)) if len(a.starts) and len(b.starts) else a
 
 
 def clip(merged: Merged, start: int, end: int) -> Merged:
-    """The part of a set within `[start, end)`."""
     if end <= start:
         return NOTHING
     first = int(np.searchsorted(merged.ends, start, "right"))

@@ -40,7 +40,6 @@ class Table(NamedTuple):
         return (*self.track, *([self.order] if self.order else []))
 
     def column(self, name: str) -> Column:
-        """The column called `name`; KeyError if there is none."""
         for column in self.columns:
             if column.name == name:
                 return column
@@ -53,7 +52,6 @@ class Table(NamedTuple):
         return tuple(c.name for c in self.columns if c.type == "name")
 
     def arrow_schema(self, columns: Iterable[str] | None = None) -> Any:
-        """The `pyarrow.Schema` of the table, or of the given columns of it."""
         return schema_of(self.columns if columns is None else tuple(self.column(c) for c in columns))
 
 

@@ -82,7 +82,6 @@ def parse_ranks(text: str | None) -> list[int] | None:
 
 
 def _span(text: str) -> Span | None:
-    """The span of a text; None if it is not a span, or an empty one."""
     match = _SPAN.fullmatch(text)
     if match is None:
         return None

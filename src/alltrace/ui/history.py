@@ -46,7 +46,6 @@ class HistoryFile:
 
 
 def _figure(answer: Answer, chart: Chart | None) -> dict[str, Any]:
-    """The figure of an answer as `figure`; nothing if there is nothing to draw."""
     from alltrace.charts import draw, figure
 
     if chart is None or not answer.table.num_rows:

@@ -61,7 +61,6 @@ class Asked:
         return None if self._values.get(name) in (None, "") else self.text(name, most=most)
 
     def flag(self, name: str) -> bool:
-        """Whether `name` is true."""
         return self._values.get(name) in (True, "true", "1")
 
     def texts(self, name: str) -> list[str]:

@@ -24,8 +24,6 @@ _LEAST_LATE_S, _MOST_LATE_S = 0.1, 1.0
 
 
 class State(NamedTuple):
-    """A job at a moment; times in s."""
-
     job: str
     ranks: int  # that have written
     world: int  # that the job has

@@ -62,7 +62,6 @@ class NsysOptions(NamedTuple):
 
 
 def ask_nsys(path: Path) -> Tool:
-    """What the nsys at `path` knows."""
     return ask(path, arguments=("profile", "--help"))
 
 
@@ -205,7 +204,6 @@ def window_switches(options: NsysOptions) -> list[str]:
 
 
 def _window(tool: Tool, options: NsysOptions) -> list[str]:
-    """`window_switches`, when the tool knows them all."""
     switches = window_switches(options)
     for switch in switches:
         _needed(tool, "such a window", switch.partition("=")[0])

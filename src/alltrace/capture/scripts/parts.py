@@ -63,7 +63,6 @@ def _values(job: Job, *, window: bool = False) -> dict[str, Any]:
 
 
 def request_of(job: Job, output: str) -> Request:
-    """The request to `capture exec` from a job's settings."""
     values = _values(job)
     first_alone = values["profiler"] == "ncu" and values["ranks"] is None
     return make_request({**values, "output": output, **({"ranks": "0"} if first_alone else {})})
@@ -86,7 +85,6 @@ def wrapper_text(job: Job) -> str:
 
 
 def wrapper_variables(job: Job, name: str) -> dict[str, str]:
-    """The variables that the wrapper without Python needs."""
     if job.text("profiler.wrapper") != "shell":
         return {}
     values = {"ALLTRACE_OUTPUT": Expression('"$reports"'), "ALLTRACE_JOB": name}

@@ -46,7 +46,6 @@ class Expression(str):
 
 
 def word(text: str) -> str:
-    """`text` as one word of a shell."""
     return str(text) if isinstance(text, Expression) else shlex.quote(text)
 
 

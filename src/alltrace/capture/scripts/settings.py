@@ -267,7 +267,6 @@ class Job:
 
 
 def checked(setting: Option, value: Any) -> Any:
-    """`value`, when it is one that the setting may have; a UsageError if it is not."""
     value, name = setting.checked(value, setting.name), setting.name
     if setting.type is list and not all(isinstance(v, str) and "\0" not in v for v in value):
         setting.refuse(value, name)
@@ -318,7 +317,6 @@ def flatten(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_setting(name: str) -> Option:
-    """The setting of that name, such as `job.nodes`."""
     if name not in _BY_NAME:
         raise UsageError.unknown("setting", name, _nearby(name))
     return _BY_NAME[name]

@@ -76,7 +76,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings from the file, then from the options, then the program after `--`."""
     from alltrace.capture.scripts.settings import parse_assignment, read_job
     from alltrace.cli.capturing.heaviest import checked_top, heaviest
 

@@ -109,7 +109,6 @@ def _take(
 
 
 def help_text(command: str, usage: str, about: str, switches: Sequence[Switch]) -> str:
-    """The help of a command: its usage, what it does, and its options."""
     shown = [(f"-{s.short}, " if s.short else "") + f"--{s.name}{f' {s.metavar}' if s.metavar else ''}" for s in switches]
     width = max(map(len, shown))
     lines = [f"  {name:<{width}}  {s.help}" for name, s in zip(shown, switches, strict=True)]

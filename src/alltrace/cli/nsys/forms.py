@@ -192,7 +192,6 @@ def _number(form: Form, key: str, default: int) -> int:
 
 
 def _aligned(form: Form, shown: Shown, tables: Iterator[Any]) -> Iterator[str]:
-    """Columns of text; as a `table` in boxes."""
     yield f"\n ** {shown.title}:\n\n"
     if shown.heading:
         yield f"{shown.heading}\n"

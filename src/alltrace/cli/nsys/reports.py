@@ -72,8 +72,6 @@ def ask_report(
 
 
 class Reports:
-    """The requests of `nsys stats`."""
-
     command = "nsys stats"
     word = "report"
     defaults: ClassVar[tuple[str, ...]] = (

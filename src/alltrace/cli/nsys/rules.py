@@ -52,8 +52,6 @@ _BY = {"process": "PID", "thread": "TID"}
 
 
 class Rules:
-    """The requests of `nsys analyze`."""
-
     command = "nsys analyze"
     word = "rule"
     defaults: ClassVar[tuple[str, ...]] = tuple(TITLES)

@@ -38,7 +38,6 @@ class Column(NamedTuple):
     fixed: str = ""  # the unit of a column that has no other
 
     def header(self, units: Mapping[str, str], *, with_unit: bool = True) -> str:
-        """The title with its unit."""
         unit = units.get(self.category, self.fixed)
         if not unit or not with_unit:
             return self.title

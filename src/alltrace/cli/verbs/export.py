@@ -121,7 +121,6 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _write(args: argparse.Namespace, selection: Selection, aligned: Aligned) -> str:
-    """Writes the export; returns what was written, in words."""
     most = None if args.max_mb is None else int(args.max_mb * _MEGABYTE)
     if args.what == "paraver":
         from alltrace.export.paraver.writer import export_paraver

@@ -201,7 +201,6 @@ class RecordWriter:
         more: Sequence[Any],
         kinds: Int64 | None,
     ) -> None:
-        """Add events; their forms have a place for the value."""
         small = _small(values)
         if not small:
             forms = [[NEXT if f == VALUE else f for f in form] for form in forms]
@@ -209,7 +208,6 @@ class RecordWriter:
         self._add(self._words(objects, forms, kinds), times, place, values if small else 0, more)
 
     def _words(self, objects: Int64, forms: Sequence[Sequence[Any]], kinds: Int64 | None) -> Int64:
-        """The words of events, without values."""
         shapes = np.array([self._shape(EVENT_LINE, *form) for form in forms], np.int64)
         words: Int64 = objects << _OBJECT_SHIFT
         words |= shapes[0] if kinds is None else shapes[kinds]

@@ -35,7 +35,6 @@ class Values:
         return np.asarray(self.values[self.places(ids)])
 
     def places(self, ids: Int64) -> Int64:
-        """The places of ids that the survey saw in `ids`."""
         return np.asarray(np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1))
 
 

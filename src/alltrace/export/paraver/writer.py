@@ -230,7 +230,6 @@ class _Resources:
 
     @staticmethod
     def threads(tracks: Tracks) -> int:
-        """The threads of a task; one that has nothing still has one."""
         return max(1, len(tracks))
 
     def objects(self, task: int) -> list[str]:

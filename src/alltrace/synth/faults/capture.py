@@ -115,7 +115,6 @@ class HiddenByGraphs(CaptureFault):
         return edited
 
     def check(self, scenario: Scenario) -> None:
-        """Nothing, if the schema has whole graphs."""
         super().check(scenario)
         if scenario.environment.schema == "3.7.2":
             raise UsageError(f"fault {self.kind!r} needs schema 3.25.0; 3.7.2 has no table for whole graphs")

@@ -31,7 +31,6 @@ class SlowCommunicator(Fault):
         return int(transfer_ns * self.factor) if group.name in self.communicators and self.during(step) else transfer_ns
 
     def placed(self, layout: Layout, groups: tuple[Group, ...]) -> Fault:
-        """The fault with its communicators and, if it has none, their members as its ranks."""
         names = self.communicators
         if not names and self.ranks:
             names = tuple(group.name for group in groups if set(self.ranks) <= set(group.ranks))
@@ -41,7 +40,6 @@ class SlowCommunicator(Fault):
         return dataclasses.replace(self, communicators=names, ranks=self.ranks or tuple(sorted(members)))
 
     def check(self, scenario: Scenario) -> None:
-        """Nothing, if the communicators exist."""
         super().check(scenario)
         from alltrace.synth.layouts import LAYOUTS
 
@@ -87,7 +85,6 @@ class SerializedCommunication(Fault):
         return edited
 
     def check(self, scenario: Scenario) -> None:
-        """Nothing, if a rank has more than one communicator."""
         super().check(scenario)
         layout = scenario.layout
         pair = layout.kind == "pipeline" and layout.ranks == layout.pipeline_stages == 2

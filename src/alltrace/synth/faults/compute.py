@@ -66,7 +66,6 @@ class SlowHost(Fault):
         return dataclasses.replace(self, hosts=tuple(sorted({host % layout.hosts for host in self.hosts})))
 
     def check(self, scenario: Scenario) -> None:
-        """Nothing, if the hosts exist."""
         super().check(scenario)
         beyond = [host for host in self.hosts if not 0 <= host < scenario.layout.hosts]
         if beyond or not self.hosts:

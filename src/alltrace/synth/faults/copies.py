@@ -75,7 +75,6 @@ class LowBandwidth(Fault):
         return int(transfer_ns * self.factor) if slow else transfer_ns
 
     def check(self, scenario: Scenario) -> None:
-        """Nothing, if there is such a direction."""
         super().check(scenario)
         if self.direction not in _DIRECTIONS:
             raise UsageError.unknown("direction", self.direction, _DIRECTIONS)

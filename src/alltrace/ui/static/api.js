@@ -3,10 +3,7 @@
 
 /** What the server said it cannot do. */
 export class Refused extends Error {
-  /**
-   * @param {number} status
-   * @param {string} message
-   */
+  /** @param {number} status @param {string} message */
   constructor(status, message) {
     super(message);
     this.status = status;
@@ -39,19 +36,12 @@ export async function ticketed(path) {
   return `${path}?${new URLSearchParams({ ticket })}`;
 }
 
-/**
- * @param {any} body
- * @param {AbortSignal} [signal]
- * @returns {RequestInit}
- */
+/** @param {any} body @param {AbortSignal} [signal] @returns {RequestInit} */
 function inJson(body, signal) {
   return { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal };
 }
 
-/**
- * @param {string} path
- * @param {RequestInit} [options]
- */
+/** @param {string} path @param {RequestInit} [options] */
 async function authorized(path, options = {}) {
   let response;
   try {
@@ -75,22 +65,12 @@ export class Api {
     this.prefix = prefix;
   }
 
-  /**
-   * @param {string} path
-   * @param {Record<string, any>} [query]
-   * @param {AbortSignal} [signal]
-   * @returns {Promise<any>}
-   */
+  /** @param {string} path @param {Record<string, any>} [query] @param {AbortSignal} [signal] @returns {Promise<any>} */
   async get(path, query = {}, signal) {
     return (await this.#fetch(`${path}?${new URLSearchParams(query)}`, { signal })).json();
   }
 
-  /**
-   * @param {string} path
-   * @param {Record<string, any>} body
-   * @param {AbortSignal} [signal]
-   * @returns {Promise<any>}
-   */
+  /** @param {string} path @param {Record<string, any>} body @param {AbortSignal} [signal] @returns {Promise<any>} */
   async post(path, body, signal) {
     return (await this.#fetch(path, inJson(body, signal))).json();
   }
@@ -141,10 +121,7 @@ export class Api {
     return unpack(await response.arrayBuffer());
   }
 
-  /**
-   * @param {string} path
-   * @param {RequestInit} options
-   */
+  /** @param {string} path @param {RequestInit} options */
   #fetch(path, options) {
     return authorized(`${this.prefix}/${path}`, options);
   }
@@ -159,11 +136,7 @@ const ARRAYS = { f8: Float64Array, f4: Float32Array, i4: Int32Array, u4: Uint32A
 /** What a tile without items has: most tiles of a view that is zoomed far. @type {Record<string, any>} */
 const NO_ITEMS = Object.fromEntries(["start", "length", "row", "name", "count", "lane", "code", "table", "share"].map((n) => [n, []]));
 
-/**
- * The tiles in the bytes that `alltrace.tiles.view.pack` makes.
- * @param {ArrayBuffer} buffer
- * @returns {Tile[]}
- */
+/** The tiles in the bytes that `alltrace.tiles.view.pack` makes. @param {ArrayBuffer} buffer @returns {Tile[]} */
 export function unpack(buffer) {
   const view = new DataView(buffer);
   if (buffer.byteLength < 8 || view.getUint32(0) !== 0x41544231) throw new Refused(0, "the server sent no tiles");

@@ -15,11 +15,7 @@ const NAMED = ["kind", "name", "count", "total_ns", "mean_ns", "min_ns", "max_ns
 const LONGEST = ["name", "rank", "start", "duration_ns", "table", "row"].map((name) => ({ name, unit: name === "start" || name === "duration_ns" ? "ns" : null }));
 
 export class AreaPanel {
-  /**
-   * @param {import("./timeline.js").Timeline} timeline
-   * @param {Span} range
-   * @param {string[]} tracks ranks and keys
-   */
+  /** @param {import("./timeline.js").Timeline} timeline @param {Span} range @param {string[]} tracks ranks and keys */
   constructor(timeline, range, tracks) {
     this.timeline = timeline;
     this.range = range;

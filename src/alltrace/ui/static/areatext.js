@@ -11,11 +11,7 @@ export function areaText(tracks) {
   return [rankText(folded), ...tracks.filter((t) => !t.endsWith("/summary")).slice(0, 200)].filter(Boolean).join(",");
 }
 
-/**
- * @param {string} text
- * @param {number[]} known
- * @returns {string[]|null}
- */
+/** @param {string} text @param {number[]} known @returns {string[]|null} */
 export function areaOf(text, known) {
   if (!text) return null;
   const parts = text.split(",");

@@ -40,10 +40,7 @@ function mainTracks(tracks, chosen) {
 }
 
 export class Arrangement {
-  /**
-   * @param {import("./types.js").Run} run
-   * @param {() => void} changed
-   */
+  /** @param {import("./types.js").Run} run @param {() => void} changed */
   constructor(run, changed) {
     this.run = run;
     this.changed = changed;
@@ -86,10 +83,7 @@ export class Arrangement {
     this.#done();
   }
 
-  /**
-   * What an address says.
-   * @param {Record<string, string>} values
-   */
+  /** What an address says. @param {Record<string, string>} values */
   read(values) {
     this.words = values.tracks ?? "";
     this.kind = KINDS.some(([k]) => k === values.kind) ? values.kind : "";
@@ -126,11 +120,7 @@ export class Arrangement {
     return found;
   }
 
-  /**
-   * A rank's place along a dimension of the grid.
-   * @param {number} rank
-   * @param {number} dimension
-   */
+  /** A rank's place along a dimension of the grid. @param {number} rank @param {number} dimension */
   #place(rank, dimension) {
     const sizes = (this.run.dimensions ?? []).map((d) => d.size);
     const stride = sizes.slice(0, dimension).reduce((a, b) => a * b, 1);
@@ -154,10 +144,7 @@ export class Arrangement {
     return [...ranks].sort((a, b) => group(a) - group(b) || a - b);
   }
 
-  /**
-   * The text about a rank next to its host.
-   * @param {number} rank
-   */
+  /** The text about a rank next to its host. @param {number} rank */
   told(rank) {
     const role = this.#roles.get(rank);
     return `${role ? ` · ${role}` : ""}${this.#placeText(rank)}`;

@@ -30,19 +30,12 @@ export function verdict(found, links) {
   return h("div", {}, h("p", { class: "verdict" }, found.verdict), links && main ? buttons(main, found.cards.indexOf(main)) : null);
 }
 
-/**
- * @param {Found} found
- * @param {boolean} links whether the views are of this run
- */
+/** @param {Found} found @param {boolean} links whether the views are of this run */
 export function cards(found, links) {
   return h("ol", { class: "finding-cards" }, ...found.cards.map((c, at) => card(c, at, links)));
 }
 
-/**
- * @param {Card} card
- * @param {number} at its place in the list
- * @param {boolean} links
- */
+/** @param {Card} card @param {number} at its place in the list @param {boolean} links */
 function card(card, at, links) {
   const rows = [
     ["ranks", card.who],
@@ -62,10 +55,7 @@ function card(card, at, links) {
   );
 }
 
-/**
- * A bar for each step, the marked one dark.
- * @param {StepTimes} times
- */
+/** A bar for each step, the marked one dark. @param {StepTimes} times */
 function bars(times) {
   const high = Math.max(...times.times_ns, 1);
   const rects = times.times_ns.map((ns, at) =>
@@ -75,10 +65,7 @@ function bars(times) {
   return h("figure", { class: "steptimes" }, svg("svg", shape, ...rects), h("figcaption", { class: "muted" }, times.words));
 }
 
-/**
- * @param {Card} card
- * @param {number} at its place in the list
- */
+/** @param {Card} card @param {number} at its place in the list */
 function buttons(card, at) {
   const { place, proof } = card;
   const options = Object.fromEntries(Object.entries(proof.options).map(([k, v]) => [`o.${k}`, String(v)]));
@@ -101,10 +88,7 @@ function buttons(card, at) {
   );
 }
 
-/**
- * Where the time of all devices went, as one bar with its legend.
- * @param {JobTime} found
- */
+/** Where the time of all devices went, as one bar with its legend. @param {JobTime} found */
 export function timeBar(found) {
   // without unclassified kernels the class is left out
   const classes = found.classes.filter((c) => c.ns || c.name !== "unclassified");

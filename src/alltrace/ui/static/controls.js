@@ -7,11 +7,7 @@ import { duration, exact } from "./units.js";
 
 /** @typedef {import("./timeline.js").Timeline} Timeline */
 
-/**
- * Let pointer, wheel and keys move a timeline.
- * @param {Timeline} timeline
- * @returns {() => void} what ends it
- */
+/** Let pointer, wheel and keys move a timeline. @param {Timeline} timeline @returns {() => void} what ends it */
 export function listen(timeline) {
   const box = timeline.tracksBox;
   box.addEventListener("pointerdown", (e) => {
@@ -97,10 +93,7 @@ export function listen(timeline) {
   return () => document.removeEventListener("keydown", onKey);
 }
 
-/**
- * @param {Timeline} timeline
- * @param {KeyboardEvent} e
- */
+/** @param {Timeline} timeline @param {KeyboardEvent} e */
 function key(timeline, e) {
   if (typing() || e.ctrlKey || e.metaKey || e.altKey || document.querySelector("dialog[open]")) return;
   const middle = (timeline.span.start + timeline.span.end) / 2;

@@ -19,10 +19,7 @@ function spanOf({ table, columns }, whole) {
   return { start, end: Math.max(start, columns.end ?? columns.api_end ?? (table === "ranges" ? whole : start)) };
 }
 
-/**
- * What an event moves, where it runs and how, as far as it is known.
- * @param {Record<string, any>} columns
- */
+/** What an event moves, where it runs and how, as far as it is known. @param {Record<string, any>} columns */
 function wordsOf({ bytes, kind, stream, communicator, sequence, grid_x: blocks, block_x: threads, thread, return_value: returned }) {
   const parts = [
     bytes > 0 ? `${count(bytes)} bytes` : "",
@@ -39,10 +36,7 @@ function wordsOf({ bytes, kind, stream, communicator, sequence, grid_x: blocks, 
 
 /** The details below the timeline: of an event, of a range of time, of a search. */
 export class Details {
-  /**
-   * @param {import("./main.js").Context} ctx
-   * @param {import("./timeline.js").Timeline} timeline
-   */
+  /** @param {import("./main.js").Context} ctx @param {import("./timeline.js").Timeline} timeline */
   constructor(ctx, timeline) {
     this.ctx = ctx;
     this.timeline = timeline;
@@ -82,11 +76,7 @@ export class Details {
     return this.stop.signal;
   }
 
-  /**
-   * @template T
-   * @param {Promise<T>} answer
-   * @returns {Promise<T|null>}
-   */
+  /** @template T @param {Promise<T>} answer @returns {Promise<T|null>} */
   async #of(answer) {
     try {
       return await answer;
@@ -108,11 +98,7 @@ export class Details {
     return found;
   }
 
-  /**
-   * A button that chooses an event and goes there.
-   * @param {string} text
-   * @param {EventId} event
-   */
+  /** A button that chooses an event and goes there. @param {string} text @param {EventId} event */
   #go(text, event) {
     return h("button", { type: "button", class: "plain", on: { click: () => void this.timeline.choose(event, true) } }, text);
   }
@@ -229,10 +215,7 @@ export class Details {
     );
   }
 
-  /**
-   * @param {import("./types.js").Span} range
-   * @param {string[]} tracks
-   */
+  /** @param {import("./types.js").Span} range @param {string[]} tracks */
   async area(range, tracks) {
     this.#fresh();
     const panel = (this.panel = new AreaPanel(this.timeline, range, tracks));

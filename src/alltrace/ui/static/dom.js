@@ -43,21 +43,14 @@ export function svg(tag, attributes, ...children) {
   return made;
 }
 
-/**
- * The element with an id, which the page has.
- * @param {string} id
- * @returns {HTMLElement}
- */
+/** The element with an id, which the page has. @param {string} id @returns {HTMLElement} */
 export function byId(id) {
   const found = document.getElementById(id);
   if (!found) throw new Error(`the page has no #${id}`);
   return found;
 }
 
-/**
- * What one of two runs or steps is called, in its colour.
- * @param {"A"|"B"} which
- */
+/** What one of two runs or steps is called, in its colour. @param {"A"|"B"} which */
 export const mark = (which) => h("span", { class: `mark-${which.toLowerCase()}` }, which);
 
 /**
@@ -125,11 +118,7 @@ class Tip {
     this.element = h("div", { class: "tip", hidden: true, role: "presentation" });
   }
 
-  /**
-   * @param {number} x
-   * @param {number} y
-   * @param {string[]} lines
-   */
+  /** @param {number} x @param {number} y @param {string[]} lines */
   show(x, y, lines) {
     if (!this.element.isConnected) document.body.append(this.element);
     this.element.replaceChildren(...lines.map((l) => h("div", {}, l)));
@@ -146,11 +135,7 @@ class Tip {
 
 export const tip = new Tip();
 
-/**
- * Offer text as a file.
- * @param {string} name
- * @param {string} text
- */
+/** Offer text as a file. @param {string} name @param {string} text */
 export function download(name, text) {
   const url = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
   h("a", { href: url, download: name }).click();

@@ -14,10 +14,7 @@ import { classColor, pixel, sliceColor } from "./colors.js";
 export const LANE = 16;
 export const TABLES = ["kernels", "copies", "graphs", "collectives", "ranges", "api", "mpi", "ucx", "osrt", "syscalls", "openacc", "openmp", "samples", "sched"];
 
-/**
- * @param {Tile} tile
- * @param {Place} place
- */
+/** @param {Tile} tile @param {Place} place */
 export function drawTile(tile, place) {
   const { context, from, to, y, height } = place;
   if (to <= from) return;
@@ -31,10 +28,7 @@ export function drawTile(tile, place) {
   context.restore();
 }
 
-/**
- * @param {Tile} tile
- * @param {Place} place
- */
+/** @param {Tile} tile @param {Place} place */
 function drawBins(tile, { context, frame, y, height }) {
   const bins = tile.arrays.share.length / tile.classes.length;
   const width = 2 ** tile.level;
@@ -78,10 +72,7 @@ function binsPicture(tile, bins, height) {
   return picture;
 }
 
-/**
- * @param {Tile} tile
- * @param {Place} place
- */
+/** @param {Tile} tile @param {Place} place */
 function drawItems(tile, { context, frame, from, to, y, height, style, hits }) {
   const { start, length, name, lane, code, count, share } = tile.arrays;
   const rank = Number(tile.track.slice(0, tile.track.indexOf("/")));
@@ -129,10 +120,7 @@ export function clipped(context, text, room) {
   return letters > 1 ? `${text.slice(0, letters)}…` : "";
 }
 
-/**
- * @param {Tile} tile
- * @param {Place} place
- */
+/** @param {Tile} tile @param {Place} place */
 function drawSamples(tile, { context, frame, from, to, y, height, tops }) {
   const { mean, most } = tile.arrays;
   let top = tops.get(tile.track) ?? 0;

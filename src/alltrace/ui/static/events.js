@@ -15,11 +15,7 @@ const COLUMNS = [
   { name: "row", unit: null, doc: "row of the rank's table" },
 ];
 
-/**
- * The table of a selection.
- * @param {import("./main.js").Context} ctx
- * @param {Record<string, string>} values
- */
+/** The table of a selection. @param {import("./main.js").Context} ctx @param {Record<string, string>} values */
 export function show(ctx, values) {
   const known = ctx.run.ranks.map((r) => r.rank);
   const there = TABLES.filter((t) => t === "collectives" || ctx.run.ranks.some((r) => r.tables.includes(t)));

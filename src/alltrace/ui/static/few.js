@@ -15,10 +15,7 @@ const CAUSES = /** @type {Record<string, string>} */ ({
   unknown_ns: "unknown",
 });
 
-/**
- * @param {import("./main.js").Context} ctx
- * @returns {HTMLElement}
- */
+/** @param {import("./main.js").Context} ctx @returns {HTMLElement} */
 export function panels(ctx) {
   const [kernels, idle] = [h("div"), h("div")];
   void fill(ctx, kernels, "kernels", { names: "short" }, (rows) => rows.slice(0, MOST).map((r) => [r.name, r.total_ns]), "compute");
@@ -35,10 +32,7 @@ export function panels(ctx) {
   );
 }
 
-/**
- * A bar for each step, which leads to it on the timeline.
- * @param {import("./types.js").Run} run
- */
+/** A bar for each step, which leads to it on the timeline. @param {import("./types.js").Run} run */
 function steps({ steps }) {
   const high = Math.max(...steps.map((s) => s.mean_ns), 1);
   const bars = steps.map((s, at) =>

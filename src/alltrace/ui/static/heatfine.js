@@ -27,12 +27,7 @@ export class FineHeat {
     this.stop.abort();
   }
 
-  /**
-   * @param {string} metric
-   * @param {number} level
-   * @param {number} index
-   * @returns {FineTile|undefined}
-   */
+  /** @param {string} metric @param {number} level @param {number} index @returns {FineTile|undefined} */
   get(metric, level, index) {
     return this.tiles.get(`${metric}/${level}/${index}`);
   }
@@ -60,13 +55,7 @@ export class FineHeat {
     }
   }
 
-  /**
-   * @param {string} view
-   * @param {string} metric
-   * @param {number} level
-   * @param {number} index
-   * @param {number[]} ranks
-   */
+  /** @param {string} view @param {string} metric @param {number} level @param {number} index @param {number[]} ranks */
   async #load(view, metric, level, index, ranks) {
     this.asking = view;
     const { signal } = this.stop;

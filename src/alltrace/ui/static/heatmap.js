@@ -110,10 +110,7 @@ export class HeatMap {
     return fits >= 1 ? Math.floor(fits) : rows <= MOST_HEIGHT ? 1 : MOST_HEIGHT / rows;
   }
 
-  /**
-   * Where each row begins, and where the last one ends: those of marked ranks are higher.
-   * @param {number[]} rows
-   */
+  /** Where each row begins, and where the last one ends: those of marked ranks are higher. @param {number[]} rows */
   #tops(rows) {
     const high = this.rowHeight;
     const marked = this.marked.size <= MOST_MARKED ? Math.max(MARKED, high) : high;
@@ -186,10 +183,7 @@ export class HeatMap {
     return this.#level < this.run.grid.level && !this.run.metrics.find((m) => m.name === this.metric)?.scale;
   }
 
-  /**
-   * The number of the row at a height, by halving.
-   * @param {number} y
-   */
+  /** The number of the row at a height, by halving. @param {number} y */
   #rowAt(y) {
     let [low, high] = [0, this.shown.length];
     while (low < high) {
@@ -200,10 +194,7 @@ export class HeatMap {
     return low;
   }
 
-  /**
-   * Finer tiles over the coarse ones, as far as they are there.
-   * @param {CanvasRenderingContext2D} context
-   */
+  /** Finer tiles over the coarse ones, as far as they are there. @param {CanvasRenderingContext2D} context */
   #paintFine(context) {
     const [level, high, perPixel] = [this.#level, this.rowHeight, this.perPixel];
     const tileNs = 2 ** level * TILE;
@@ -267,10 +258,7 @@ export class HeatMap {
     }
   }
 
-  /**
-   * @param {number} level
-   * @param {number} index
-   */
+  /** @param {number} level @param {number} index */
   #tile(level, index) {
     const key = `${this.metric}/${level}/${index}`;
     const found = this.tiles.get(key);
@@ -350,11 +338,7 @@ export class HeatMap {
     return Uint16Array.from(sums, (sum, b) => (counts[b] ? sum / counts[b] : NO_DATA));
   }
 
-  /**
-   * The share under a point, 0 to 1; null if nothing is known.
-   * @param {number} rank
-   * @param {number} ns
-   */
+  /** The share under a point, 0 to 1; null if nothing is known. @param {number} rank @param {number} ns */
   value(rank, ns) {
     const row = this.rowOf.get(rank) ?? 0;
     let level = this.#level;
@@ -427,10 +411,7 @@ export class HeatMap {
     });
   }
 
-  /**
-   * @param {number} factor
-   * @param {number} around
-   */
+  /** @param {number} factor @param {number} around */
   zoom(factor, around) {
     this.look({ start: around - (around - this.span.start) * factor, end: around + (this.span.end - around) * factor });
   }

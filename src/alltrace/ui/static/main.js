@@ -88,10 +88,7 @@ function tell(text) {
 
 /** A run on the page, and what the server still makes of it. */
 class Source {
-  /**
-   * @param {Api} api
-   * @param {Promise<any>} asked its facts, already requested
-   */
+  /** @param {Api} api @param {Promise<any>} asked its facts, already requested */
   constructor(api, asked) {
     this.api = api;
     this.asked = asked;
@@ -117,10 +114,7 @@ class Source {
     this.done(run);
   }
 
-  /**
-   * Show what has come in place of what was shown.
-   * @param {number} number
-   */
+  /** Show what has come in place of what was shown. @param {number} number */
   async #renew(number) {
     if (this.run && this.run.shown >= number) return;
     while (this.run && typing()) await new Promise((r) => setTimeout(r, SOON_MS)); // do not interrupt the user

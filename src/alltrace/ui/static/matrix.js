@@ -90,10 +90,7 @@ export function show(ctx, values) {
     }
   }
 
-  /**
-   * @param {any} from
-   * @param {any} to
-   */
+  /** @param {any} from @param {any} to */
   function address(from, to) {
     const ranks = by === "rank" ? [from, to] : ctx.run.ranks.filter((r) => r.host === from || r.host === to).map((r) => r.rank);
     return link("timeline", { ranks: [...new Set(ranks)].slice(0, 64).join(","), open: by === "rank" ? from : "-" });

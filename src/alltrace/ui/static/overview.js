@@ -12,11 +12,7 @@ import { keep, link } from "./url.js";
 
 const FEW_RANKS = 4; // leave room below their rows of the heat map
 
-/**
- * What was found, the facts, and the heat map.
- * @param {Context} ctx
- * @param {Record<string, string>} values
- */
+/** What was found, the facts, and the heat map. @param {Context} ctx @param {Record<string, string>} values */
 export function show(ctx, values) {
   const { run, api } = ctx;
   // until the findings are there the busy time is shown, and then what the first of them is about, the culprits on top

@@ -16,10 +16,7 @@ export const PALETTE = {
   host: "#aab065",
 };
 
-/**
- * What differs on a dark page.
- * @type {Record<string, string>}
- */
+/** What differs on a dark page. @type {Record<string, string>} */
 export const DARK = {
   idle: "#29343c",
 };

@@ -52,10 +52,7 @@ export function detailsBorder(details) {
   return border({ name: "details", label: "height of the details", vertical: false, least: 60, most: () => window.innerHeight * 0.75, value: () => details.offsetHeight, set: (v) => details.style.setProperty("--details", `${v}px`), sign: -1 });
 }
 
-/**
- * The border next to the labels of tracks.
- * @param {() => void} changed
- */
+/** The border next to the labels of tracks. @param {() => void} changed */
 export function labelsBorder(changed) {
   const root = document.documentElement;
   const value = () => parseInt(getComputedStyle(root).getPropertyValue("--labels"), 10) || 200;

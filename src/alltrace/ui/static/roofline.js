@@ -10,11 +10,7 @@ import { keep, link } from "./url.js";
 /** @typedef {import("./roofpicture.js").Point} Point */
 /** @typedef {Record<string, any>} Row */
 
-/**
- * The rows of an answer by the names of its columns.
- * @param {Answer} answer
- * @returns {Row[]}
- */
+/** The rows of an answer by the names of its columns. @param {Answer} answer @returns {Row[]} */
 const named = (answer) => answer.rows.map((row) => Object.fromEntries(answer.columns.map((c, i) => [c.name, row[i]])));
 
 /**
@@ -106,10 +102,7 @@ class Roofline {
     this.picture.close();
   }
 
-  /**
-   * Whether a point has a place on logarithmic axes.
-   * @param {Row} p
-   */
+  /** Whether a point has a place on logarithmic axes. @param {Row} p */
   #can(p) {
     return p.intensity_flop_per_byte > 0 && p.work_flop_per_s > 0;
   }
@@ -201,10 +194,7 @@ class Roofline {
     for (const tr of this.table.querySelectorAll("tbody tr")) tr.classList.toggle("chosen", tr instanceof HTMLElement && tr.dataset.key === String(this.chosen));
   }
 
-  /**
-   * @param {number} launch
-   * @param {"picture"|"table"|"address"} from
-   */
+  /** @param {number} launch @param {"picture"|"table"|"address"} from */
   choose(launch, from) {
     this.chosen = launch;
     this.picture.choose(launch);

@@ -46,10 +46,7 @@ export function drawRuler(canvas, width, left, span, steps) {
   }
 }
 
-/**
- * The next of 1, 2, 5, 10, ... ns.
- * @param {number} ns
- */
+/** The next of 1, 2, 5, 10, ... ns. @param {number} ns */
 export function niceStep(ns) {
   const base = 10 ** Math.floor(Math.log10(Math.max(ns, 1)));
   return [1, 2, 5, 10].map((f) => f * base).find((s) => s >= ns) ?? 10 * base;

@@ -102,10 +102,7 @@ export class Search {
     );
   }
 
-  /**
-   * Marks on the line of each rank.
-   * @param {CanvasRenderingContext2D} context
-   */
+  /** Marks on the line of each rank. @param {CanvasRenderingContext2D} context */
   draw(context) {
     if (!this.found) return;
     const { timeline } = this;
@@ -135,10 +132,7 @@ export class Search {
     context.lineWidth = 1;
   }
 
-  /**
-   * How many were found on a rank, for its label.
-   * @param {number} rank
-   */
+  /** How many were found on a rank, for its label. @param {number} rank */
   of(rank) {
     const found = this.found?.by_rank[rank];
     return found ? ` · ${count(found)} found` : "";

@@ -41,10 +41,7 @@ const LOOKS = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharr
 
 const SVG = "http:" + "//www.w3.org/2000/svg";
 
-/**
- * Merges drawings on top of each other into one.
- * @param {SVGSVGElement[]} layers
- */
+/** Merges drawings on top of each other into one. @param {SVGSVGElement[]} layers */
 function joined(layers) {
   const boxes = layers.map((s) => s.getBoundingClientRect());
   const [left, top] = [Math.min(...boxes.map((b) => b.left)), Math.min(...boxes.map((b) => b.top))];
@@ -77,11 +74,7 @@ function styled(drawing) {
   return copy;
 }
 
-/**
- * @param {HTMLElement} main
- * @param {HTMLCanvasElement[]} canvases
- * @returns {Promise<Blob|null>}
- */
+/** @param {HTMLElement} main @param {HTMLCanvasElement[]} canvases @returns {Promise<Blob|null>} */
 function painted(main, canvases) {
   const boxes = canvases.map((c) => visible(c, main));
   const [left, top] = [Math.min(...boxes.map((b) => b.left)), Math.min(...boxes.map((b) => b.top))];
@@ -126,10 +119,7 @@ function visible(element, main) {
   return { left, top, right: Math.max(left, right), bottom: Math.max(top, bottom) };
 }
 
-/**
- * @param {Blob} blob
- * @param {string} name
- */
+/** @param {Blob} blob @param {string} name */
 function offer(blob, name) {
   const url = URL.createObjectURL(blob);
   h("a", { href: url, download: name }).click();

@@ -8,11 +8,7 @@ import { keep, link } from "./url.js";
 
 const FIRST = "SELECT rank, short_name, count(*) AS n, sum(\"end\" - start) AS total_ns\nFROM kernels GROUP BY ALL ORDER BY total_ns DESC LIMIT 50";
 
-/**
- * Queries over the run's tables.
- * @param {import("./main.js").Context} ctx
- * @param {Record<string, string>} values
- */
+/** Queries over the run's tables. @param {import("./main.js").Context} ctx @param {Record<string, string>} values */
 export function show(ctx, values) {
   const box = h("textarea", { "aria-label": "query in DuckDB's SQL", spellcheck: "false" });
   box.value = values.query ?? FIRST;

@@ -102,33 +102,20 @@ const shortened = (text) => (text.length > MOST_TEXT ? `${text.slice(0, MOST_TEX
 /** @param {Column} column its moments are shown as numbers, so their unit is in the header */
 const heading = ({ name, unit }) => name.replace(/_ns$/, "").replace(/_percent$/, " %").replace(/_/g, " ") + (unit === "ns" && /^(start|end|time)/.test(name) ? " [ns]" : "");
 
-/**
- * @param {string} text
- * @param {Column[]} columns
- * @returns {[number, boolean]}
- */
+/** @param {string} text @param {Column[]} columns @returns {[number, boolean]} */
 function sortOf(text, columns) {
   const down = text.startsWith("-");
   return [columns.findIndex((c) => c.name === (down ? text.slice(1) : text)), down];
 }
 
-/**
- * What has no value is last in either direction.
- * @param {any} a
- * @param {any} b
- * @param {boolean} down
- */
+/** What has no value is last in either direction. @param {any} a @param {any} b @param {boolean} down */
 function compare(a, b, down) {
   if (a === null || b === null) return a === b ? 0 : a === null ? 1 : -1;
   const order = typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
   return down ? -order : order;
 }
 
-/**
- * RFC 4180 with LF line ends.
- * @param {Column[]} columns
- * @param {any[][]} rows
- */
+/** RFC 4180 with LF line ends. @param {Column[]} columns @param {any[][]} rows */
 export function csv(columns, rows) {
   const quoted = (/** @type {any} */ v) => {
     const text = v === null || v === undefined ? "" : typeof v === "object" ? JSON.stringify(v) : String(v);
@@ -137,10 +124,7 @@ export function csv(columns, rows) {
   return [columns.map((c) => c.name), ...rows].map((r) => r.map(quoted).join(",")).join("\n") + "\n";
 }
 
-/**
- * Names and values, one below the other.
- * @param {Record<string, any>} values
- */
+/** Names and values, one below the other. @param {Record<string, any>} values */
 export function listOf(values) {
   const list = h("dl");
   for (const [name, value] of Object.entries(values)) {

@@ -8,10 +8,7 @@ const MOST_TILES = 8000;
 const AT_ONCE = 2;
 
 export class TileStore {
-  /**
-   * @param {import("./api.js").Api} api
-   * @param {{arrived: () => void, failed: (error: any) => void}} calls
-   */
+  /** @param {import("./api.js").Api} api @param {{arrived: () => void, failed: (error: any) => void}} calls */
   constructor(api, calls) {
     this.api = api;
     this.calls = calls;
@@ -29,12 +26,7 @@ export class TileStore {
     this.tiles.clear();
   }
 
-  /**
-   * @param {string} track
-   * @param {number} level
-   * @param {number} index
-   * @returns {Tile|undefined}
-   */
+  /** @param {string} track @param {number} level @param {number} index @returns {Tile|undefined} */
   get(track, level, index) {
     const found = this.tiles.get(`${level}/${index}/${track}`);
     if (found) found.used = this.clock;
@@ -84,12 +76,7 @@ export class TileStore {
     void this.#load(ask.slice(0, Math.min(most, 96)), level, first, last);
   }
 
-  /**
-   * @param {string[]} tracks
-   * @param {number} level
-   * @param {number} first
-   * @param {number} last
-   */
+  /** @param {string[]} tracks @param {number} level @param {number} first @param {number} last */
   async #load(tracks, level, first, last) {
     const flight = { level, first, last, tracks: new Set(tracks), stop: new AbortController() };
     this.flying.add(flight);

@@ -30,10 +30,7 @@ const MOST_STUCK = 0.6; // pinned tracks that fill more of the height scroll wit
 const MOST_ASKED = 256; // ranks with tracks requested at once
 
 export class Timeline {
-  /**
-   * @param {Context} ctx
-   * @param {Record<string, string>} values
-   */
+  /** @param {Context} ctx @param {Record<string, string>} values */
   constructor(ctx, values) {
     this.ctx = ctx;
     this.whole = ctx.run.grid.span_ns;
@@ -131,26 +128,17 @@ export class Timeline {
     this.stuck = this.pinned <= this.height * MOST_STUCK ? this.pinned : 0;
   }
 
-  /**
-   * Where a row is on the screen.
-   * @param {Row} row
-   */
+  /** Where a row is on the screen. @param {Row} row */
   top(row) {
     return row.pin && this.stuck ? row.y : row.y - this.scrolled;
   }
 
-  /**
-   * Whether a row is behind the pinned ones.
-   * @param {Row} row
-   */
+  /** Whether a row is behind the pinned ones. @param {Row} row */
   behind(row) {
     return !row.pin && this.top(row) + row.height <= this.stuck;
   }
 
-  /**
-   * The row at a height of the screen.
-   * @param {number} y
-   */
+  /** The row at a height of the screen. @param {number} y */
   rowAt(y) {
     return this.visible().reverse().find((r) => this.top(r) <= y && y < this.top(r) + r.height);
   }
@@ -176,10 +164,7 @@ export class Timeline {
     this.draw();
   }
 
-  /**
-   * Show what a URL says.
-   * @param {Record<string, string>} values
-   */
+  /** Show what a URL says. @param {Record<string, string>} values */
   changed(values) {
     const known = this.ctx.run.ranks.map((r) => r.rank);
     const number = (/** @type {string|undefined} */ v, /** @type {number} */ other) => (v !== undefined && v !== "" && Number.isFinite(Number(v)) ? Number(v) : other);
@@ -234,39 +219,26 @@ export class Timeline {
     this.layout();
   }
 
-  /**
-   * @param {string} text
-   * @param {"start"|"end"} which
-   */
+  /** @param {string} text @param {"start"|"end"} which */
   #typed(text, which) {
     const ns = parseTime(text);
     if (ns !== null) this.look(which === "start" ? ns : this.span.start, which === "end" ? ns : this.span.end);
   }
 
-  /**
-   * @param {number} start
-   * @param {number} end
-   * @returns {Span}
-   */
+  /** @param {number} start @param {number} end @returns {Span} */
   #bounded(start, end) {
     const length = Math.max(LEAST_NS, Math.min(end - start, this.whole * 1.02 + LEAST_NS));
     const from = Math.max(-length * 0.5, Math.min(start, this.whole - length * 0.5));
     return { start: from, end: from + length };
   }
 
-  /**
-   * @param {number} start
-   * @param {number} end
-   */
+  /** @param {number} start @param {number} end */
   look(start, end) {
     this.span = this.#bounded(start, end);
     this.draw();
   }
 
-  /**
-   * @param {number} factor
-   * @param {number} [around]
-   */
+  /** @param {number} factor @param {number} [around] */
   zoom(factor, around = (this.span.start + this.span.end) / 2) {
     this.look(around - (around - this.span.start) * factor, around + (this.span.end - around) * factor);
   }
@@ -462,10 +434,7 @@ export class Timeline {
     return `, cursors ${duration(Math.abs(this.cursors[1] - this.cursors[0]))} apart`;
   }
 
-  /**
-   * @param {number} rank
-   * @param {string} other
-   */
+  /** @param {number} rank @param {string} other */
   collectiveKey(rank, other) {
     return this.tracks.get(rank)?.find((t) => t.group === "collectives")?.key ?? other;
   }
@@ -513,10 +482,7 @@ export class Timeline {
     this.draw();
   }
 
-  /**
-   * @param {EventId} event
-   * @param {boolean} [go] whether to go where it is
-   */
+  /** @param {EventId} event @param {boolean} [go] whether to go where it is */
   async choose(event, go = false) {
     this.chosen = event;
     this.range = this.area = null;
@@ -674,10 +640,7 @@ export class Timeline {
     return [...new Set(this.rows.filter((r) => !r.tile && inside(r)).map((r) => r.id))];
   }
 
-  /**
-   * @param {number} x
-   * @param {number} y
-   */
+  /** @param {number} x @param {number} y */
   hit(x, y) {
     let best;
     for (const b of this.hits) {
@@ -688,10 +651,7 @@ export class Timeline {
   }
 }
 
-/**
- * @param {Context} ctx
- * @param {Record<string, string>} values
- */
+/** @param {Context} ctx @param {Record<string, string>} values */
 export function show(ctx, values) {
   const timeline = new Timeline(ctx, values);
   Object.assign(window, { alltraceTimeline: timeline }); // for measuring

@@ -3,10 +3,7 @@
 
 const STEPS = /** @type {[number, string][]} */ ([[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]]);
 
-/**
- * A duration with four digits.
- * @param {number|null} ns
- */
+/** A duration with four digits. @param {number|null} ns */
 export function duration(ns) {
   if (ns === null || !Number.isFinite(ns)) return "";
   const [size, unit] = STEPS.find(([s]) => Math.abs(ns) >= s) ?? [1, "ns"];
@@ -15,11 +12,7 @@ export function duration(ns) {
   return `${value.toLocaleString("en", { maximumFractionDigits: digits })} ${unit}`;
 }
 
-/**
- * A moment, to the digit that `perPixel` ns can show.
- * @param {number} ns
- * @param {number} perPixel
- */
+/** A moment, to the digit that `perPixel` ns can show. @param {number} ns @param {number} perPixel */
 export function moment(ns, perPixel) {
   const digits = Math.max(0, Math.min(9, 9 - Math.floor(Math.log10(Math.max(perPixel, 1)))));
   const whole = Math.trunc(Math.abs(ns) / 1e9);
@@ -41,12 +34,7 @@ export const count = (n) => n.toLocaleString("en");
  */
 export const counted = (n, thing, things) => `${count(n)} ${n === 1 ? thing : (things ?? `${thing}s`)}`;
 
-/**
- * A cell of a table, by its column's unit.
- * @param {any} value
- * @param {string|null} unit
- * @param {string} name
- */
+/** A cell of a table, by its column's unit. @param {any} value @param {string|null} unit @param {string} name */
 export function cell(value, unit, name) {
   if (value === null || value === undefined) return "";
   if (typeof value === "number") {
@@ -61,10 +49,7 @@ export function cell(value, unit, name) {
   return String(value);
 }
 
-/**
- * `0-3, 7` for 0, 1, 2, 3, 7; other lists are joined.
- * @param {any[]} values
- */
+/** `0-3, 7` for 0, 1, 2, 3, 7; other lists are joined. @param {any[]} values */
 export function rankText(values) {
   if (!values.every((v) => Number.isInteger(v))) return values.join(", ");
   const parts = /** @type {[number, number][]} */ ([]);
@@ -99,11 +84,7 @@ export function parseRanks(text, known) {
   return known.filter((k) => found.has(k));
 }
 
-/**
- * A time that was typed: `1.5 s`, `20ms`, `300` (ns).
- * @param {string} text
- * @returns {number|null}
- */
+/** A time that was typed: `1.5 s`, `20ms`, `300` (ns). @param {string} text @returns {number|null} */
 export function parseTime(text) {
   const match = /^\s*(-?[\d.]+)\s*(s|ms|us|µs|ns)?\s*$/.exec(text.replace(/(\d)[ ,](?=\d)/g, "$1"));
   if (!match) return null;

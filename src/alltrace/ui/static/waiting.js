@@ -32,10 +32,7 @@ export class Waiting {
     this.listeners = [];
   }
 
-  /**
-   * Go by this state, and ask on until nothing is made any more.
-   * @param {State} state
-   */
+  /** Go by this state, and ask on until nothing is made any more. @param {State} state */
   follow(state) {
     this.#take(state);
     if (this.#over) return;
