@@ -80,20 +80,14 @@ def test_a_raw_capture_in_place_of_the_report_is_named_with_a_command_that_can_b
     assert left(tmp_path) == []
 
 
-def test_what_a_users_own_arguments_print_is_shown(capture, fake_nsys):
+def test_what_nsys_prints_and_removes_changes_no_exit_code(capture, fake_nsys):
     done = capture("exec", "--nsys", fake_nsys, "--profiler-arg=--stats=true", "--", "true", **WORLD, PRINTS="1")
     assert "alltrace capture: rank 1: the table" in done.stderr
     assert "[1/8] [0%" not in done.stderr
     assert "the table" not in capture("exec", "--force", "--nsys", fake_nsys, "--", "true", **WORLD, PRINTS="1").stderr
-
-
-def test_a_dry_run_tells_what_would_be_left_out(capture, fake_nsys):
     done = capture("exec", "--nsys", fake_nsys, "--efa", "--dry-run", "--", "true", RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
     assert "rank 0: --efa would be left out: nsys 2023.4.4" in done.stderr
     assert "--enable" not in done.stdout
-
-
-def test_a_folder_that_the_profiler_removes_meanwhile_changes_no_exit_code(capture, fake_nsys):
     text = '(for i in 1 2 3 4 5 6; do rm -rf "$TMPDIR/nvidia"; mkdir -p "$TMPDIR/nvidia/a"; done) & exit 3'
     done = capture("exec", "--nsys", fake_nsys, "--", "sh", "-c", text, FAKE="none", **WORLD)
     assert done.returncode == 3
@@ -136,22 +130,16 @@ def test_it_ends_by_the_signal_that_ended_the_program(capture, fake_nsys, number
     assert done.returncode == -number
 
 
-def test_a_profiler_that_is_killed_leaves_the_program_running_and_its_exit_code_is_kept(capture, fake_nsys):
+def test_the_exit_code_is_known_whoever_was_killed_or_is_slow(capture, fake_nsys):
     program = "read -r _ _ _ front _ < /proc/$PPID/stat; kill -KILL $front; sleep 0.5; exit 9"
     done = capture("exec", "--nsys", fake_nsys, "--", "sh", "-c", program, **WORLD)
     assert done.returncode == 9
     assert "the profiler was ended by SIGKILL" in done.stderr
     assert "no complete report" in done.stderr
-
-
-def test_the_exit_code_is_waited_for_where_the_shell_around_the_program_is_slow_to_write_it(capture, fake_nsys):
     program = "sleep 1; kill -STOP $PPID; (sleep 1; kill -CONT $PPID) & exit 9"
     done = capture("exec", "--nsys", fake_nsys, "--", "sh", "-c", program, FAKE="leaves", **WORLD)
     assert done.returncode == 9
     assert done.stderr.count("no complete report") == 1
-
-
-def test_the_exit_code_is_known_where_the_shell_around_the_program_was_killed(capture, fake_nsys):
     program = "sleep 1; kill -KILL $PPID; sleep 0.5; exit 9"
     done = capture("exec", "--nsys", fake_nsys, "--", "sh", "-c", program, FAKE="leaves", **WORLD)
     assert done.returncode == 9

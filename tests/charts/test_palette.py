@@ -38,14 +38,11 @@ def test_classes_side_by_side_are_told_apart(eyes):
             assert apart >= LEAST, f"{one} and {other} for {eyes}: {apart:.1f}"
 
 
-def test_the_page_has_the_same_colours():
+def test_the_page_and_every_class_have_the_colours():
     script = files("alltrace.ui").joinpath("static/palette.js").read_text()
     tables = re.findall(r"export const (\w+) = \{(.*?)\n\}", script, re.DOTALL)
     found = {name: dict(re.findall(r'^  "?([a-z ]+)"?: "(#[0-9a-f]{6})",$', body, re.MULTILINE)) for name, body in tables}
     assert found == {"PALETTE": PALETTE, "DARK": DARK}
-
-
-def test_every_class_has_a_colour_and_pictures_use_it():
     assert {c for c in CLASSES if c not in ("range", "collective")} <= set(PALETTE)
     assert color("compute", 3) == PALETTE["compute"]
     assert color("exposed copy", 0) == PALETTE["exposed copy"]

@@ -14,14 +14,11 @@ from alltrace.trace.errors import StrictError
 EVERY_VERB = pytest.mark.parametrize("verb", [v.name for v in VERBS])
 
 
-def test_without_a_verb_the_verbs_are_shown_and_the_usage_was_bad(alltrace):
+def test_the_version_and_the_verbs_without_one(alltrace):
     done = alltrace()
     assert done.code == 2
     assert all(f"  {v.name} " in done.out for v in VERBS)
     assert alltrace("--help").code == 0
-
-
-def test_the_version(alltrace):
     for flag in ("-V", "--version"):
         done = alltrace(flag)
         assert (done.code, done.out, done.err) == (0, f"alltrace {__version__}\n", "")
@@ -100,22 +97,16 @@ def test_a_report_that_cannot_be_read_is_noted_or_with_strict_exit_code_4(alltra
     assert alltrace("info", folder, "--strict", "--format", "csv").code == StrictError.exit_code == 4
 
 
-def test_an_output_that_is_full_is_a_sentence(run):
+def test_outputs_that_are_full_closed_or_without_unicode(run):
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(command("info", run), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 3
     assert re.fullmatch(r"alltrace: No space left on device; .*\n", done.stderr)
-
-
-def test_a_reader_that_has_seen_enough_is_no_error(run):
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(command("info", run), stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_terminal_without_unicode_gets_escapes(run):
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     line = command("sql", run, "select '核' as c")
     done = subprocess.run(line, capture_output=True, env=environment, check=True)

@@ -68,9 +68,6 @@ def test_json_is_the_envelope_and_nothing_else():
         "notes": ["rank 5: <b>no</b> \x07report"],
         "clocks": [{"host": "a", "drift_ppm": 0.5}],
     }
-
-
-def test_json_of_nothing():
     envelope = json.loads(to_json("gaps", Answer(TABLE.slice(0, 0), COLUMNS), TABLE.slice(0, 0), FACTS))
     assert (envelope["rows"], envelope["notes"]) == ([], [])
 
@@ -84,7 +81,7 @@ def test_a_name_writes_nothing_to_a_terminal(form, capsys, monkeypatch):
     assert "\\x1b[31m\\u202e" in shown.replace("\\\\", "\\").replace("\\u001b", "\\x1b").replace("\\[", "[")
 
 
-def test_markdown_shows_text_as_text():
+def test_markdown_and_tables_show_text_as_text():
     assert to_markdown(ANSWER, TABLE.slice(0, 7)).splitlines() == [
         "| rank | name | time\\_ns | share | rate |",
         "|---:|---|---:|---:|---:|",
@@ -98,9 +95,6 @@ def test_markdown_shows_text_as_text():
         "",
         "- rank 5: &lt;b&gt;no&lt;/b&gt; \\\\x07report",
     ]
-
-
-def test_a_table_groups_thousands_and_escapes_control_characters():
     rows = TABLE.select(["rank", "name", "time_ns", "share"]).slice(0, 4)
     assert to_text(ANSWER, rows, cut=3).splitlines() == [
         "rank  name                time_ns  share",
@@ -118,9 +112,6 @@ def test_a_table_groups_thousands_and_escapes_control_characters():
         "",
         "note: rank 5: <b>no</b> \\x07report",
     ]
-
-
-def test_a_narrow_terminal_cuts_text_and_never_numbers():
     table = pa.table({"name": ["a" * 60], "time_ns": [123456789]})
     row = to_text(Answer(table, ()), table, form=TableForm(40)).splitlines()[2]
     assert row == "a" * 17 + "…" + "a" * 9 + "  123,456,789"

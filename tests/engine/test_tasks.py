@@ -29,7 +29,7 @@ def work(item, advance):
     return item * item, os.getpid()
 
 
-def test_one_job_runs_here_and_in_order():
+def test_outcomes_are_the_same_here_and_elsewhere():
     told = []
     outcomes = list(run_tasks(work, [3, 1, 2], jobs=1, progress=told.append))
     assert [o.index for o in outcomes] == [0, 1, 2]
@@ -38,11 +38,7 @@ def test_one_job_runs_here_and_in_order():
     assert next(iter(run_tasks(work, [5], jobs=8))).get()[1] == os.getpid()
     assert list(run_tasks(work, [], jobs=8)) == []
     assert default_jobs() >= 1
-
-
-def test_many_jobs_run_elsewhere_with_the_same_outcomes():
     items = [*range(12), -5, 500]
-    told = []
     outcomes = sorted(run_tasks(work, items, jobs=2, progress=told.append), key=lambda o: o.index)
     assert [o.index for o in outcomes] == list(range(14))
     good = [o for o in outcomes if o.error is None]
@@ -75,7 +71,7 @@ class Remembering:
         return os.getpid(), list(self.seen)
 
 
-def test_what_tasks_share_is_sent_to_each_process_once_and_stays_there():
+def test_tasks_share_what_is_sent_once_and_failures_are_sentences():
     Remembering.sent = 0
     found: dict[int, list[int]] = {}
     for outcome in run_tasks(Remembering(), range(40), jobs=2):
@@ -83,14 +79,8 @@ def test_what_tasks_share_is_sent_to_each_process_once_and_stays_there():
         found[pid] = max(found.get(pid, []), seen, key=len)
     assert sorted(n for seen in found.values() for n in seen) == list(range(40))
     assert Remembering.sent == 2
-
-
-def test_a_killed_worker_is_a_sentence():
     with pytest.raises(AlltraceError, match=r"a worker process was killed, .* run it again with a smaller --jobs"):
         list(run_tasks(work, [1, 13, 2, 3], jobs=2))
-
-
-def test_a_bug_in_a_worker_is_raised_as_it_is():
     with pytest.raises(ZeroDivisionError):
         list(run_tasks(work, [1, 14, 2, 3], jobs=2))
 

@@ -131,7 +131,7 @@ def test_each_kernel_and_copy_is_an_event_of_its_gpu_and_queue(trace):
     assert {e["context"] for e in found} == {(4000, 4), (4001, 4)}
 
 
-def test_launches_have_their_geometry_and_resources(trace):
+def test_launches_have_their_geometry_and_calls_stay_slices(trace):
     first = events(trace[0])[0]["event"]
     assert (first.launch.grid_size.x, first.launch.grid_size.y, first.launch.grid_size.z) == (256, 3, 1)
     assert (first.launch.workgroup_size.x, first.launch.workgroup_size.y, first.launch.workgroup_size.z) == (128, 1, 1)
@@ -142,6 +142,9 @@ def test_launches_have_their_geometry_and_resources(trace):
     assert {names[a.name_iid]: a.uint_value for a in first.launch.args} == {"registers_per_thread": 40, "shared_mem_dynamic": 4096}
     without = next(e["event"] for e in events(trace[0]) if e["name"] == "second")
     assert not without.HasField("launch")
+    labels = {label for _, label in names_of(trace[0]).values()}
+    assert not any("stream" in label for label in labels)
+    assert {s[3] for s in slices_of(trace[0])} == {"cudaLaunchKernel", "cudaGraphLaunch", "cudaMemcpyAsync"}
 
 
 def test_calls_name_the_first_work_that_they_launched(trace):
@@ -162,12 +165,6 @@ def test_calls_name_the_first_work_that_they_launched(trace):
         "cudaGraphLaunch": [("second", 2000)] * 2,
         "cudaMemcpyAsync": [("memcpy HtoD", 3000)] * 2,
     }
-
-
-def test_calls_stay_slices_and_tracks_of_streams_go(trace):
-    labels = {label for _, label in names_of(trace[0]).values()}
-    assert not any("stream" in label for label in labels)
-    assert {s[3] for s in slices_of(trace[0])} == {"cudaLaunchKernel", "cudaGraphLaunch", "cudaMemcpyAsync"}
 
 
 def test_viewers_name_the_role_of_a_rank(tmp_path):

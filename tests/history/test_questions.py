@@ -18,7 +18,7 @@ def rows(history, by, **chosen):
     return ask_history(history, by, **chosen).table.to_pylist()
 
 
-def test_each_run_is_judged_by_those_before_it(history):
+def test_each_run_is_judged_by_comparable_ones_before_it(history):
     for number, step in enumerate((100, 102, 99, 101, 100, 130, 100, 60)):
         put(history, number, step_ns=step * MS)
     put(history, 20, job="other", step_ns=500 * MS)
@@ -29,9 +29,6 @@ def test_each_run_is_judged_by_those_before_it(history):
     assert found[5]["change_percent"] == pytest.approx(30)
     assert [r["run"] for r in found][:2] == ["run0", "run1"]
     assert found[1]["start_utc"] == "2026-03-01 13:30"
-
-
-def test_runs_on_other_numbers_of_ranks_or_hosts_are_not_compared(history):
     for number in range(6):
         put(history, number, step_ns=100 * MS)
     for number, facts in enumerate(({"ranks": 8}, {"host_count": 4}, {"job": "other"}), 6):
@@ -46,7 +43,7 @@ def test_runs_on_other_numbers_of_ranks_or_hosts_are_not_compared(history):
     assert (slower["run"], slower["since_utc"], slower["slower_runs"]) == ("run10", "2026-03-01 21:30", 2)
 
 
-def test_gpu_hours_are_of_all_ranks_by_kind(history):
+def test_gpu_hours_equal_runs_and_runs_without_steps(history):
     hour = 3600 * 1000 * MS
     put(history, 0, span_ns=hour, findings=[{"kind": "sync", "lost_ns": hour // 2}, {"kind": "jitter", "lost_ns": None}])
     put(history, 1, span_ns=hour, job="b", ranks=8, findings=[{"kind": "sync", "lost_ns": hour // 2}])
@@ -54,23 +51,17 @@ def test_gpu_hours_are_of_all_ranks_by_kind(history):
         {"kind": "sync", "lost_gpu_hours": 6.0, "lost_percent": 50.0, "runs": 2, "jobs": ["b", "train"]},
         {"kind": "jitter", "lost_gpu_hours": None, "lost_percent": None, "runs": 1, "jobs": ["train"]},
     ]
-
-
-def test_equal_runs_are_usual_within_a_percent(history):
     for number in range(5):
         put(history, number)
     put(history, 5, step_ns=100_900_000)
     put(history, 6, step_ns=101_100_000)
     assert [r["verdict"] for r in rows(history, "run")][5:] == ["usual", "slower"]
-
-
-def test_runs_without_steps_are_shown_and_not_counted(history):
     for number in range(7):
         put(history, number, step_ns=None if number == 2 else 100 * MS)
     assert [r["verdict"] for r in rows(history, "run")] == [None] * 6 + ["usual"]
 
 
-def test_the_host_that_is_slow_in_every_job_comes_first(history):
+def test_hosts_and_findings_that_come_back_and_chosen_runs(history):
     for number in range(6):
         slow = {"host": "bad", "slow": True, "kind": "slow-host", "lost_percent": 10.0 + number, "blame_percent": 90.0}
         once = {
@@ -94,9 +85,6 @@ def test_the_host_that_is_slow_in_every_job_comes_first(history):
     assert found[0]["last_slow_run"] == "run5"
     assert found[3]["kind"] is found[3]["lost_percent"] is found[3]["last_slow_utc"] is None
     assert [(r["runs"], r["jobs"]) for r in rows(history, "host", job="a")] == [(3, 1)] * 3
-
-
-def test_findings_that_come_back_come_first(history):
     for number in range(4):
         findings = [{"kind": "sync", "lost_percent": float(number), "where": "x", "hosts": ["a"] if number else []}]
         findings += [{"kind": "sync", "place": 1, "lost_percent": 1.0, "where": "y"}]
@@ -109,9 +97,6 @@ def test_findings_that_come_back_come_first(history):
     assert (sync["first_utc"], sync["last_utc"]) == ("2026-03-01 12:30", "2026-03-01 15:30")
     assert [r["top_finding"] for r in rows(history, "run")] == ["sync"] * 4 + [None]
     assert (stall["kind"], stall["runs"], stall["lost_percent"], stall["where"]) == ("data-stall", 1, None, "load")
-
-
-def test_runs_are_chosen_by_job_and_tag(history):
     put(history, 1, tags=["nightly"])
     put(history, 2, job="other", tags=["nightly", "x"])
     put(history, 3)

@@ -4,24 +4,18 @@ import pytest
 from alltrace.history.spread import LEAST_VALUES, SPREADS, usual
 
 
-def test_bounds_are_so_many_scaled_median_distances_away():
+def test_bounds_are_scaled_median_distances():
     values = [100, 103, 99, 102, 98, 101, 97]  # median 100, distances 0 3 1 2 2 1 3, their median 2
     found = usual(values, 0.0)
     margin = 4 * 1.4826 * 1.140 * 2
     assert SPREADS == 4
     assert found == pytest.approx((100, 100 - margin, 100 + margin))
     assert usual(values, 50.0) == (100, 50, 150)
-
-
-def test_one_odd_run_moves_nothing_much():
     values = [100, 103, 99, 102, 98, 101, 97]
     plain, odd = usual(values, 0.0), usual([*values[:-1], 5000], 0.0)
     assert plain is not None
     assert odd is not None
     assert odd.high < 1.05 * plain.high
-
-
-def test_too_few_have_no_spread():
     assert usual([1.0] * (LEAST_VALUES - 1), 1.0) is None
     assert usual([1.0] * LEAST_VALUES, 1.0) == (1.0, 0.0, 2.0)
 

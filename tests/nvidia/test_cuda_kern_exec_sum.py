@@ -17,7 +17,7 @@ def run(tmp_path):
     return make_run(tmp_path / "run", {0: {"api": API, "kernels": KERNELS}})
 
 
-def test_statistics_of_each_phase(run):
+def test_phases_of_each_launch_and_their_statistics(run):
     (row,) = ask(run, find_report("cuda_kern_exec_sum")).table.to_pylist()
     assert row == {
         "PID": 4000, "TID": 4001, "DevId": 0, "Count": 3, "QCount": 2,
@@ -31,9 +31,6 @@ def test_statistics_of_each_phase(run):
         "KAvg (ns)": 15.0, "KMed (ns)": 10.0, "KMin (ns)": 5, "KMax (ns)": 30, "KStdDev (ns)": 13.2,
         "API Name": "cudaLaunchKernel", "Kernel Name": "void gemm_kernel(int)",
     }  # fmt: skip
-
-
-def test_each_launch_has_its_phases(run):
     rows = ask(run, find_report("cuda_kern_exec_trace")).table.to_pylist()
     assert [(r["API Dur (ns)"], r["Queue Dur (ns)"], r["Kernel Dur (ns)"], r["Total Dur (ns)"]) for r in rows] == [
         (50, 40, 10, 100),

@@ -25,16 +25,13 @@ def mpi(start, end, **others):
     return {"start": start, "end": end, "name": "MPI_Allreduce", "kind": "collective", **others}
 
 
-def test_bins_are_of_one_length_and_the_last_is_what_is_left():
+def test_bins_are_of_one_length_and_covered_as_far_as_recorded():
     assert equal_bins(0, 100, 4).tolist() == [0, 25, 50, 75, 100]
     assert equal_bins(10, 20, 3).tolist() == [10, 14, 18, 20]
     assert equal_bins(0, 3, 30).tolist() == [0, 1, 2, 3]
     assert equal_bins(5, 5, 30).tolist() == [5, 6]
     # 10 bins of 2 ns would reach to 20
     assert equal_bins(0, 11, 10).tolist() == [0, 2, 4, 6, 8, 10, 11]
-
-
-def test_a_bin_is_covered_as_far_as_the_rank_was_recorded():
     cut = Binning(np.array([0, 10, 20, 30], np.int64), {1: (5, 20), 2: (40, 50)})
     assert cut.covered(0).tolist() == [10, 10, 10]
     assert cut.covered(1).tolist() == [5, 10, 0]

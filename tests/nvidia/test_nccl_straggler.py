@@ -13,7 +13,7 @@ def run(tmp_path_factory):
     return alltrace.open(folder / "reports", cache_dir=folder / "cache")
 
 
-def test_the_slow_rank_is_found(run):
+def test_the_slow_rank_is_found_and_times_choose_instances(run):
     answer = ask(run, "nccl_straggler", {"bins": 5})
     rows = answer.table.to_pylist()
     members = run.aligned().members
@@ -28,9 +28,6 @@ def test_the_slow_rank_is_found(run):
     assert len(heat) == 20
     assert sum(r["Operations"] for r in heat) == members.num_rows
     assert sum(r["Times Last"] for r in heat) == len(set(members.column("instance").to_pylist()))
-
-
-def test_times_choose_instances(run):
     start, end = run.in_session_time().span_ns
     half = (start + end) // 2
     parts = [ask(run, "nccl_straggler", {"filter_time": t}).table.column("Operations") for t in (f"/{half}", f"{half}/")]

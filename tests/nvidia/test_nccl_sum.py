@@ -27,7 +27,7 @@ def test_sizes_and_types_come_from_the_logs(runs):
     assert sum(r["Sum"] for r in joined["operations"]) == sum(r["Sum"] for r in alone["operations"]) > 0
 
 
-def test_communicators_add_up_to_operations(runs):
+def test_communicators_add_up_and_filters_let_operations_pass(runs):
     run = runs["joined"]
     answer = ask(run, "nccl_sum")
     operations, communicators = (answer.further[n].table.to_pylist() for n in ("operations", "communicators"))
@@ -38,9 +38,6 @@ def test_communicators_add_up_to_operations(runs):
     aligned(run)
     (total,) = run.table("collectives").aggregate('count(*), sum("end" - start), sum(bytes)').fetchall()
     assert tuple(sum(r[c] for r in communicators) for c in ("Count", "Sum", "Bytes")) == tuple(int(v) for v in total)
-
-
-def test_a_filter_that_operations_pass_is_not_said_to_let_nothing_pass(runs):
     answer = ask(runs["alone"], "nccl_sum", {"start": 0})
     assert answer.table.num_rows == 0
     assert answer.further["operations"].table.num_rows

@@ -18,7 +18,7 @@ def answer(tmp_path_factory):
     return ask(make_run(tmp_path_factory.mktemp("nvtx") / "run", {r: {"ranges": rows} for r, rows in ranks.items()}), "nvtx_sum")
 
 
-def test_statistics_over_ranks_are_exact(answer):
+def test_statistics_over_all_ranks_and_of_each(answer):
     rows = {r["Text"]: r for r in answer.table.to_pylist()}
     # a name that two domains have is told apart, one that a single domain has is not
     assert list(rows) == ["NCCL:a", "a", "b", "n"]
@@ -29,9 +29,6 @@ def test_statistics_over_ranks_are_exact(answer):
         "Q1 (approx)": q1, "Median (approx)": median, "Q3 (approx)": q3, "Max": 100, "Sum": 170,
     }  # fmt: skip
     assert rows["n"]["Std (approx)"] is None
-
-
-def test_each_rank_has_its_own_statistics(answer):
     table = answer.further["rank_stats"].table
     assert [(r["Rank"], r["File"], r["Text"], r["Sum"]) for r in table.to_pylist()] == [
         (0, "rank0", "a", 70), (0, "rank0", "b", 7),

@@ -20,7 +20,7 @@ def run(tmp_path_factory):
     return make_run(tmp_path_factory.mktemp("pace") / "run", {r: {"ranges": rows} for r, rows in ranks.items()})
 
 
-def test_each_iteration_of_each_rank(run):
+def test_iterations_of_each_rank_and_of_a_name_that_none_has(run):
     answer = ask(run, "nvtx_pace", {"name": "step"})
     titles = ("Iteration", "Rank", "Start", "End", "Duration", "Delta", "Duration Accum", "Delta Accum")
     assert [tuple(r[t] for t in titles) for r in answer.table.to_pylist()] == [
@@ -31,6 +31,10 @@ def test_each_iteration_of_each_rank(run):
         (1, 2, 115, 130, 15, 10, 20, 10),
     ]
     assert answer.notes == ("ranks have 2 to 3 occurrences; they are matched from the first on",)
+    answer = ask(run, "nvtx_pace", {"name": "a@b/c"})
+    assert (answer.table.num_rows, answer.notes) == (0, ("no rank has 'a@b/c'",))
+    with pytest.raises(UsageError, match="needs --name"):
+        ask(run, "nvtx_pace")
 
 
 def test_a_column_for_each_rank_as_nsys_has_them(run):
@@ -49,13 +53,6 @@ def test_a_column_for_each_rank_as_nsys_has_them(run):
     (stats,) = tables["stats"].to_pylist()
     assert (stats["Text"], stats["Count"], stats["Median (approx)"], stats["Sum"]) == ("step", 5, 10.0, 60)
     assert tables["files"].column("Rank").to_pylist() == [0, 2]
-
-
-def test_a_name_that_no_rank_has_and_none_at_all(run):
-    answer = ask(run, "nvtx_pace", {"name": "a@b/c"})
-    assert (answer.table.num_rows, answer.notes) == (0, ("no rank has 'a@b/c'",))
-    with pytest.raises(UsageError, match="needs --name"):
-        ask(run, "nvtx_pace")
 
 
 def test_threads_are_mixed_and_told(tmp_path):

@@ -26,24 +26,15 @@ def cells(answer, *titles):
     return [tuple(row[t] for t in titles) for row in answer.table.to_pylist()]
 
 
-def test_names_of_metrics_of_all_versions():
+def test_samples_have_names_and_rates_by_their_time():
     assert plain_metric("SMs Active [Throughput %]") == plain_metric("SM Active") == "sm active"
     assert plain_metric("SM Issue [Throughput %]") == "sm issue"
-
-
-def test_a_sample_belongs_to_the_time_before_it():
     means = bin_means(ints(0, 10, 11, 20, 30, 31), np.array([9.0, 2, 4, 6, 8, 7]), ints(0, 10, 20, 30))
     assert means.tolist() == [2.0, 5.0, 8.0]
     assert np.isnan(bin_means(ints(), np.array([]), ints(0, 10))).tolist() == [True]
-
-
-def test_rates_are_weighted_by_their_time_in_a_bin():
     rates = bin_rates(ints(0, 15, 40), ints(15, 30, 40), np.array([2.0, 8.0, 99.0]), ints(0, 10, 20, 30, 40))
     assert rates[:3].tolist() == [2.0, 5.0, 8.0]
     assert np.isnan(rates[3])
-
-
-def test_rates_stay_exact_far_from_zero():
     far = 1 << 60
     rates = bin_rates(ints(far, far + 15), ints(far + 15, far + 30), np.array([2.0, 8.0]), ints(far, far + 10, far + 20))
     assert rates.tolist() == [2.0, 5.0]

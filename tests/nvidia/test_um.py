@@ -21,7 +21,7 @@ def run(tmp_path):
     return make_run(tmp_path / "run", {0: {"copies": copies, "page_faults": faults}})
 
 
-def test_migrations_and_faults_by_address(run):
+def test_migrations_and_faults_by_address_and_together(run):
     assert ask(run, find_report("um_sum")).table.to_pylist() == [
         {
             "Virtual Address": "0x7F0000000000", "HtoD Migration size (MB)": 3.0, "DtoH Migration size (MB)": None,
@@ -32,9 +32,6 @@ def test_migrations_and_faults_by_address(run):
             "CPU Page Faults": 2, " GPU Page Faults": None, "Migration Throughput (MB/s)": 1_000_000.0,
         },
     ]  # fmt: skip
-
-
-def test_everything_together(run):
     assert ask(run, find_report("um_total_sum")).table.to_pylist() == [
         {
             "Total HtoD Migration Size (MB)": 3.0, "Total DtoH Migration Size (MB)": 0.5, "Total CPU Page Faults": 2,

@@ -21,16 +21,13 @@ def sections(report):
     return {s.ask.key: s for s in report.sections}
 
 
-def test_answers_are_those_of_the_recipes(hostile_run):
+def test_answers_are_those_of_the_recipes_and_said_once(hostile_run):
     report = gather(hostile_run, "a run")
     found = sections(report)
     assert list(found) == [*(a.key for a in ASKS if not a.only_with), "clocks"]
     assert found["breakdown"].answer.table.equals(hostile_run.recipe("breakdown").to_arrow())
     assert list(found["activity"].figures) == ["compute", "busy", "communication", "exposed", "idle", "waiting"]
     assert report.facts == {"ranks": 4, "hosts": 1, "devices": 4, "span_ns": 69 * MS}
-
-
-def test_what_was_said_once_is_not_said_again(hostile_run):
     notes = [n for s in gather(hostile_run, "a run").sections for n in s.notes]
     assert notes.count("rank 4: no report") == 1
 

@@ -70,16 +70,13 @@ def query(path, statement):
         return database.execute(statement).fetchall()
 
 
-def test_no_range_has_a_payload_and_the_export_says_that_they_were_left_out(recorded):
+def test_no_payloads_and_streams_numbered_by_each_rank(recorded):
     for truth in recorded.values():
         for path in truth.reports:
             assert query(path, "SELECT count(*) FROM NVTX_EVENTS WHERE domainId > 0 AND eventType = 59")[0][0] > 0
             assert query(path, "SELECT count(jsonText), count(binaryData) FROM NVTX_EVENTS") == [(0, 0)]
             options = dict(query(path, "SELECT name, value FROM META_DATA_EXPORT WHERE name LIKE '%INCLUDE%'"))
             assert options == {"EXPORT_PARAM_INCLUDE_BLOBS": "false", "EXPORT_PARAM_INCLUDE_JSON": "false"}
-
-
-def test_each_rank_numbers_its_streams_and_the_default_stream_is_the_same(recorded):
     for truth in recorded.values():
         streams = [
             frozenset(s for (s,) in query(p, "SELECT DISTINCT streamId FROM CUPTI_ACTIVITY_KIND_KERNEL")) for p in truth.reports

@@ -19,7 +19,7 @@ def test_transfers_follow_the_bus_bandwidth_factors(op, volume):
     assert transfer_ns(_GROUP, None, Layout(), _LINKS) == 1_000
 
 
-def test_one_message_is_a_call_and_two_are_a_group():
+def test_calls_of_groups_and_what_a_payload_tells():
     pair = Group("pair", (2, 6), 7)
     whole = {"NCCL communicator ID": 7, "Message size [bytes]": 64, "Peer rank": 1}
     one = Collective(0, "SendRecv", 64, 13, receives=True)
@@ -34,9 +34,6 @@ def test_one_message_is_a_call_and_two_are_a_group():
     ]
     assert all(start < end < begin for _, start, end, _ in found)
     assert launching_range(both, pair, 6, Environment()) == ("ncclGroupEnd", {})
-
-
-def test_what_a_payload_tells():
     assert launching_range(Collective(0, "ReduceScatter", 8, 13), _GROUP, 4, Environment()) == (
         "ncclReduceScatter",
         {"NCCL communicator ID": 99, "Message size [bytes]": 8, "Reduction operation": "Sum"},

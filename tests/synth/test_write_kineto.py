@@ -235,7 +235,7 @@ def test_what_kineto_does_not_record_is_not_answered(twins, recipe):
     assert not rows
 
 
-def test_collectives_are_the_same_operations(twins):
+def test_collectives_clocks_ranks_and_threads_are_the_same(twins):
     _, nsys, kineto = twins
     key = ("op", "bytes", "group_size", "ranks", "instances", "incomplete")
     expected, found = (sorted(tuple(r[c] for c in key) for r in rows(run, "collectives")) for run in (nsys, kineto))
@@ -243,23 +243,12 @@ def test_collectives_are_the_same_operations(twins):
     assert found == expected
     waits = [sum(r["wait_ns"] for r in rows(run, "collectives")) for run in (nsys, kineto)]
     assert waits[1] == pytest.approx(waits[0], rel=0.02)
-
-
-def test_clocks_are_the_same(twins):
-    _, nsys, kineto = twins
     for a, b in zip(nsys.aligned().clocks, kineto.aligned().clocks, strict=True):
         assert (b.host, b.component) == (a.host, a.component)
         assert b.offset_ns == pytest.approx(a.offset_ns, abs=2_000)
-
-
-def test_ranks_hosts_and_processes_are_told_by_the_traces(twins):
-    _, nsys, kineto = twins
     assert [(r.rank, r.host, r.pids) for r in kineto.ranks] == [(r.rank, r.host, r.pids) for r in nsys.ranks]
     assert {r.rank_source for r in kineto.ranks} == {"distributedInfo"}
-
-
-def test_who_ran_where_is_the_same(twins):
-    """`info` tells of the reports themselves; what it says of ranks is the same but for files and how a rank was told."""
+    # `info` tells of the reports themselves; what it says of ranks is the same but for files and how a rank was told
     columns = ("rank", "local_rank", "host", "process", "kernels", "copies", "api", "syncs")
     expected, found = ([{c: r[c] for c in columns} for r in run.recipe("info").to_pylist()] for run in twins[1:])
     assert found == expected

@@ -12,13 +12,10 @@ def lanes(pairs):
     return lanes_of(starts, ends).tolist()
 
 
-def test_what_lies_side_by_side_shares_a_lane_and_what_is_nested_lies_below():
+def test_what_overlaps_has_lanes_up_to_a_last_one():
     assert lanes([(0, 10), (10, 20), (30, 40)]) == [0, 0, 0]
     assert lanes([(0, 100), (10, 50), (20, 30), (60, 70), (100, 110)]) == [0, 1, 2, 1, 0]
     assert lanes_of(np.zeros(0, np.int64), np.zeros(0, np.int64)).tolist() == []
-
-
-def test_there_is_a_last_lane():
     assert max(lanes([(i, 1000) for i in range(100)])) == MOST_LANES - 1
 
 

@@ -13,14 +13,11 @@ def test_powers_of_two_stay_in_their_bounds(number, found):
     assert power_of_two(number, 64, 4096) == found
 
 
-def test_a_rank_gets_a_bin_for_sixteen_rows_and_all_ranks_together_no_more_than_eight_million():
+def test_bins_of_a_rank_and_edges_of_the_grid():
     assert grid_of((-10, 1_000_000 - 10), 1, 16 * 256).bins(grid_of((-10, 1_000_000 - 10), 1, 16 * 256).level) <= 256
     many = grid_of((0, 10**12), 8192, 8192 * 10**6)
     assert 512 < many.bins(many.level) <= 1024
     assert grid_of((0, 0), 0, 0) == Grid(0, 1, 0)
-
-
-def test_edges_lie_on_the_grid_and_never_overflow():
     grid = Grid(-100, 1000, 4)
     assert grid.bins(4) == 63
     assert grid.edges(2, 2, 4).tolist() == [-68, -52, -36]
@@ -31,7 +28,4 @@ def test_edges_lie_on_the_grid_and_never_overflow():
             edges = grid.edges(first, TILE_BINS, level).tolist()
             assert edges == [min(first + n << level, MOST_SPAN_NS) - 100 for n in range(TILE_BINS + 1)]
     assert grid.tile_span(62, 7) == (MOST_SPAN_NS - 100, MOST_SPAN_NS - 100)
-
-
-def test_a_run_that_claims_to_last_for_ever_is_cut():
     assert grid_of((-(1 << 62), (1 << 62) - 1), 1, 10).span_ns == MOST_SPAN_NS

@@ -73,14 +73,11 @@ def test_a_wide_view_costs_bins_and_a_narrow_one_the_events_themselves(tmp_path)
         assert known[0] == pytest.approx(0 if level == 2 else (3 * 4950 + 378) / 328)
 
 
-def test_a_view_far_outside_the_run_is_empty(view):
+def test_a_view_outside_is_empty_and_each_kind_has_its_class(view):
     tiles, names = view.tiles([(0, "gpu/0/0/7"), (0, "summary")], 62, 1 << 40, 2)
     assert [t.kind for t in tiles] == ["items", "items", "bins", "bins"]
     assert not names
     assert not tiles[-1].arrays["share"].any()
-
-
-def test_each_kind_of_work_has_its_class(view):
     codes = {}
     for key in ("gpu/0/0/7", "gpu/0/0/20", "gpu/0/0/30", "api/0", "ranges/0"):
         (tile,) = view.tiles([(0, key)], 9, 0, 1)[0]
@@ -104,14 +101,11 @@ def test_what_is_not_there_is_refused(view, tracks, level, first, count, message
         view.tiles(tracks, level, first, count)
 
 
-def test_work_stops_when_nobody_waits(view):
+def test_the_heat_map_is_right_at_coarser_levels_and_work_stops(view):
     token = Token()
     token.cancel()
     with pytest.raises(CancelledError):
         view.tiles([(0, "summary")], 9, 0, 1, token)
-
-
-def test_the_heat_map_is_right_at_coarser_levels(view):
     grid = view.grid
     fine = view.heat("busy", grid.level, 0)
     assert fine.shape == (2, grid.bins(grid.level))

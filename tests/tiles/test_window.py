@@ -15,7 +15,7 @@ from alltrace.trace.errors import UsageError
 US = 1000
 
 
-def test_a_range_is_divided_exactly(view):
+def test_ranges_are_divided_exactly_also_where_nothing_ran(view):
     found = summary(view.events, [0, 1], 60 * US, 115 * US)
     # 20 to 75 us on the kernels' own clock
     first = {
@@ -31,22 +31,13 @@ def test_a_range_is_divided_exactly(view):
     assert kernels["gemm_kernel"] == (2, 40 * US, 20 * US, 20 * US)
     assert kernels["ncclDevKernel_AllReduce_Sum_f32_RING_LL"] == (2, 35 * US, 15 * US, 20 * US)
     assert (found["ranks_asked"], found["ranks_done"]) == (2, 2)
-
-
-def test_devices_that_did_nothing_in_a_range_are_idle(view):
     rows = summary(view.events, [0, 1], 5 * US, 15 * US, gpus=view.gpus)["breakdown"]
     nothing = {"compute_ns": 0, "exposed_communication_ns": 0, "exposed_copy_ns": 0, "idle_ns": 10 * US}
     assert rows == [{"rank": r, "device": 0, **nothing} for r in (0, 1)]
     assert summary(view.events, [0, 1], 60 * US, 115 * US, gpus=view.gpus) == summary(view.events, [0, 1], 60 * US, 115 * US)
-
-
-def test_an_empty_range_is_refused_and_no_ranks_answer_nothing(view):
     with pytest.raises(UsageError, match="from 5 to 5 ns is empty"):
         summary(view.events, [0], 5, 5)
     assert summary(view.events, [], 0, 5)["breakdown"] == []
-
-
-def test_time_before_the_run_and_after_it_holds_nothing(view):
     assert summary(view.events, [0], -(10**15), -(10**14))["kernels"] == []
     assert events_between(view.events, [0], ["kernels"], 10**12, 10**13)["row"] == []
 
@@ -83,18 +74,12 @@ def test_events_are_filtered_by_name_track_and_length(view):
     assert events_between(*ask, track="gpu/0/0/20")["rank"] == [0, 1]
     assert events_between(*ask, least_ns=20 * US)["duration_ns"] == [40 * US, 40 * US, 20 * US]
     assert events_between(*ask, pattern="no such")["row"] == []
-
-
-def test_expressions_take_linear_time_and_nonsense_is_refused(view):
     assert NamesLike(view.events, "(a+)+$" * 5).ids().tolist() == []
     for bad in ("(", "a{9999}", "\ud800", "(?=x)"):
         with pytest.raises(UsageError, match="is not a valid regular expression"):
             NamesLike(view.events, bad)
     with pytest.raises(UsageError, match="longer than"):
         NamesLike(view.events, "x" * 1001)
-
-
-def test_directions_of_copies_are_found_once_they_were_seen(view):
     view.tiles([(0, "gpu/0/0/30")], 9, 0, 1)
     assert search(view.events, "^HtoD$", [0])["events"]["table"] == ["copies"]
     assert longest_named(view.events, 0, "HtoD", UsualSteps(view.run))[2:] == (110 * US, 120 * US)

@@ -76,16 +76,13 @@ def test_blocks(ranges, size):
         assert depths[i] == (0 if parent < 0 else depths[parent] + 1)
 
 
-def test_interleaved_ranges():
+def test_ranges_interleave_nest_deeply_and_reach_far():
     ranges = [(0, 0, 10), (0, 5, 15), (0, 6, 9), (0, 11, 14)]
     depths, parents = nesting.nest(*columns(ranges))
     assert parents.tolist() == [-1, -1, 1, 1]
     assert depths.tolist() == [0, 0, 1, 1]
     query, row = nesting.enclosing(*columns(ranges), *columns([(0, 7, 8), (0, 8, 12), (0, 10, 10), (1, 7, 8)]))
     assert list(zip(query.tolist(), row.tolist(), strict=True)) == [(0, 0), (0, 1), (0, 2), (1, 1), (2, 0), (2, 1)]
-
-
-def test_rows_of_any_order_nest_as_sorted_ones_do():
     draw = np.random.default_rng(3)
     starts = draw.integers(0, 200, 400)
     ranges = np.stack((draw.integers(0, 3, 400), starts, starts + draw.integers(0, 60, 400)))
@@ -94,15 +91,9 @@ def test_rows_of_any_order_nest_as_sorted_ones_do():
     found_depths, found_parents = nesting.nest(*ranges)
     assert found_depths[order].tolist() == depths.tolist()
     assert found_parents[order].tolist() == np.where(parents < 0, -1, order[parents]).tolist()
-
-
-def test_extreme_times():
     low, high = INT64_MIN, INT64_MAX
     depths, parents = nesting.nest(*columns([(0, low, high), (0, low, 0), (0, -1, high)]))
     assert (depths.tolist(), parents.tolist()) == ([0, 1, 1], [-1, 0, 0])
-
-
-def test_deep_nesting_and_many_calls():
     depth = 3000
     tracks = np.zeros(depth, np.int64)
     starts = np.arange(depth)

@@ -10,10 +10,7 @@ def test_one_thing_has_no_s(number, text):
     assert counted(number, "rank") == text
 
 
-def test_a_plural_of_its_own():
+def test_plurals_and_spans_of_numbers():
     assert [counted(n, "entry", "entries") for n in (1, 2)] == ["1 entry", "2 entries"]
-
-
-def test_spans_of_numbers():
     assert number_ranges([]) == "none"
     assert number_ranges([7, 0, 2, 1]) == "0-2, 7"

@@ -18,10 +18,7 @@ def test_sums_are_exact(pairs):
     assert exact_sums(values, group, 4).tolist() == [sum(v for g, v in pairs if g == n) for n in range(4)]
 
 
-def test_small_sums_stay_numbers_of_64_bits():
+def test_sums_are_64_bits_or_decimals():
     assert exact_sums(np.array([1, 2], np.int64), np.array([0, 0]), 1).dtype == np.int64
-
-
-def test_whole_numbers_that_do_not_fit_are_decimals():
     assert whole_numbers([1, None]).type == pa.int64()
     assert whole_numbers([1, None, 2**70]).to_pylist() == [Decimal(1), None, Decimal(2**70)]

@@ -199,16 +199,13 @@ def test_a_thousand_bodies_for_every_path_and_no_query_break_nothing(tmp_path, m
     assert min(codes[200], codes[400]) > 50
 
 
-def test_a_pattern_that_would_take_for_ever_takes_none(client):
+def test_neither_patterns_nor_options_reach_beyond_the_question(client):
     begun = time.process_time()
     for kernel in ("(\\w+)+!", "(a|a)*$b"):  # of a kernel with a name of 300 letters
         client.post("/api/recipe", json={"name": "whatif", "options": {"kernel": kernel, "scale": 0.5}})
     assert time.process_time() - begun < 5
     found = client.post("/api/recipe", json={"name": "whatif", "options": {"kernel": "(?=x)"}})
     assert (found.status_code, "not a valid regular expression" in found.json()["error"]) == (400, True)
-
-
-def test_the_page_opens_no_file_that_an_option_names(client):
     recipes = {r["name"]: [o["name"] for o in r["options"]] for r in client.get("/api/recipes").json()["recipes"]}
     for name, option, other in (("collectives", "nccl_tests", "instances"), ("efficiency", "reference", "scaling")):
         found = client.post("/api/recipe", json={"name": name, "options": {option: "/etc/hostname"}})

@@ -103,7 +103,7 @@ def test_the_envelope_of_info_is_as_promised(alltrace, run):
     }
 
 
-def test_a_table_for_people_is_the_default(alltrace, run):
+def test_forms_of_an_answer_and_some_of_its_rows(alltrace, run):
     done = alltrace("breakdown", run)
     assert done.code == 0
     head, line, first, *_ = done.out.splitlines()
@@ -117,17 +117,11 @@ def test_a_table_for_people_is_the_default(alltrace, run):
         *"50.0 25.0 0.0 12.5 12.5".split(),
     ]
     assert "note: rank 2: no report" in done.out
-
-
-def test_csv_is_alone_on_standard_output_and_notes_on_the_other(alltrace, run):
     done = alltrace("gaps", run, "--format", "csv", "--min-ns", "1000")
     assert done.out == (
         "rank,gpu,start_ns,duration_ns,before,after\n0,GPU-0,60000000,10000000,ncclDevKernel_AllReduce_Sum_f32_RING_LL,copy HtoD\n"
     )
     assert done.err == "alltrace: rank 2: no report\n"
-
-
-def test_some_ranks_and_some_rows(alltrace, run):
     assert [r["rank"] for r in answered(alltrace("overlap", run, "--ranks", "1", "--format", "json"))["rows"]] == [1]
     assert [r["rank"] for r in answered(alltrace("overlap", run, "--limit", "1", "--format", "json"))["rows"]] == [0]
     assert "... 1 more rows" in alltrace("overlap", run, "--limit", "1").out
@@ -161,7 +155,7 @@ def test_recipe_lists_every_recipe(alltrace):
     assert [line for line in lines if not line.startswith(" ")][:2] == ["time:", "communication:"]
 
 
-def test_stats_lists_every_report_and_gives_one(alltrace, run):
+def test_stats_and_sql_answer(alltrace, run):
     from alltrace.recipes.registry import REPORTS
 
     lines = alltrace("stats", "--list").out.splitlines()
@@ -173,9 +167,6 @@ def test_stats_lists_every_report_and_gives_one(alltrace, run):
     by_rank = alltrace("stats", "cuda_gpu_kern_sum:by-rank", run, "--format", "csv").out
     assert by_rank == alltrace("stats", "cuda_gpu_kern_sum", run, "--by-rank", "--format", "csv").out
     assert by_rank.startswith("Rank,")
-
-
-def test_sql_answers_with_numbers(alltrace, run):
     envelope = answered(
         alltrace(
             "sql", run, 'select rank, sum("end" - start) as busy_ns from kernels group by rank order by rank', "--format", "json"

@@ -36,14 +36,11 @@ def test_a_folder_beside_the_trace_chooses_by_label(tmp_path):
     assert "evt_type_label 1 \"GPU SM '../x' Active\"" in metric
 
 
-def test_every_view_names_a_label_that_a_trace_can_have():
+def test_every_view_has_labels_and_samples_theirs():
     known = {"CUDA kernel": 1}
     views = [v for v, _ in views_of([ev.EventType({n: label for label, n in known.items()})])]
     assert {v.name for v in views} >= {"states", "launch_latency", "kernels", "useful_device"}
     assert "mpi" not in {v.name for v in views}
-
-
-def test_occupancy_and_use_of_tensor_cores_are_views_where_they_were_sampled():
     sampled = {
         9401: "GPU Compute Warps in Flight [Throughput %]",
         9402: "GPU Tensor Active [Throughput %]",

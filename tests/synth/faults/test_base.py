@@ -10,22 +10,19 @@ from alltrace.trace.errors import UsageError
 _RNG = np.random.default_rng(0)
 
 
-def test_the_base_changes_nothing():
+def test_the_base_of_faults_and_their_kinds():
     ops = [Pop()]
     assert Fault(ranks=(0,)).edit(0, 0, ops, _RNG) is ops
     assert Fault().transfer_ns(None, None, 0, 17) == 17
-
-
-def test_truth_and_moving():
     fault = SlowRank(ranks=(9, 5), factor=2.0)
     assert fault.truth() == {"kind": "slow-rank", "ranks": (9, 5), "factor": 2.0}
     assert fault.moved(Layout(hosts=1, ranks_per_host=4)).ranks == (1,)
-
-
-def test_the_registry_names_each_kind():
     assert {name: fault.kind for name, fault in FAULTS.items()} == {name: name for name in FAULTS}
     planted = {fault.kind for scenario in SCENARIOS.values() for fault in scenario.faults}
     assert planted <= set(FAULTS)
+    fault = SlowRank(ranks=(2,), steps=(3, 4))
+    assert [step for step in range(8) if fault.hits(2, step)] == [3, 4]
+    assert not fault.hits(1, 3)
 
 
 def test_the_findings_are_those_of_a_diagnosis():
@@ -47,12 +44,6 @@ def test_the_findings_are_those_of_a_diagnosis():
         "low-bandwidth",
         "capture-fault",
     }
-
-
-def test_a_window_of_steps():
-    fault = SlowRank(ranks=(2,), steps=(3, 4))
-    assert [step for step in range(8) if fault.hits(2, step)] == [3, 4]
-    assert not fault.hits(1, 3)
 
 
 @pytest.mark.parametrize(

@@ -39,13 +39,10 @@ def test_one_communicator_is_slower(name, communicator, ranks):
     assert lost_ns(name, "slow-communicator:factor=4") > 0
 
 
-def test_a_link_is_the_communicators_of_both_its_ends():
+def test_a_link_has_two_ends_and_may_be_slow_for_some_steps():
     slow = run("tensor-data", "slow-communicator:ranks=1,5")
     assert slow.faults[0].communicators == ("world", "data 1")
     assert slow.faults[0].ranks == (1, 5)
-
-
-def test_slow_for_some_steps():
     slow, well = run("healthy", "slow-communicator:steps=2-2"), run("healthy")
     ratio = _transfers(slow, "world") / _transfers(well, "world")
     assert ratio.round().tolist() == [1] * 8 + [3] * 4 + [1] * 4

@@ -3,7 +3,7 @@ import pytest
 from tests.synth.faults.planting import STEPS, calls, lost_ns, run
 
 
-def test_pageable_copies_are_slow_and_block():
+def test_pageable_and_synchronous_copies_stop_the_host():
     line = run("healthy", "pageable-copy:ranks=2").timelines[2]
     rows = line.copies
     batch = rows["kind"] == 1
@@ -14,9 +14,6 @@ def test_pageable_copies_are_slow_and_block():
     assert all(ends[c] > end for c, end in zip(rows["correlation"][batch].tolist(), rows["end"][batch].tolist(), strict=True))
     # 8 MiB at 3 instead of 25 GB/s
     assert lost_ns("healthy", "pageable-copy:ranks=2") == pytest.approx(STEPS * (8 << 20) * (1 / 3 - 1 / 25), rel=0.1)
-
-
-def test_synchronous_copies_stop_the_host():
     fetching, well = run("healthy", "sync-copy:ranks=2"), run("healthy")
     line = fetching.timelines[2]
     starts, lengths = calls(line, "cudaMemcpy_v3020")

@@ -9,43 +9,31 @@ def _step(scenario, rank=0):
     return DataParallel(scenario).step(rank, 0, np.random.default_rng(0))
 
 
-def test_data_parallel_has_one_communicator_and_a_bucket_for_each_all_reduce():
+def test_communicators_and_kernels_of_data_and_tensor_groups():
     scenario = SCENARIOS["healthy"]
     assert [group.ranks for group in DataParallel(scenario).groups] == [tuple(range(16))]
     reduces = [op for op in _step(scenario) if isinstance(op, Collective)]
     assert [op.size_bytes for op in reduces] == [100_000_000] * 4
-
-
-def test_tensor_groups_lie_inside_hosts_and_data_groups_across():
     groups = {group.name: group.ranks for group in DataParallel(SCENARIOS["tensor-data"]).groups}
     assert groups["tensor 1"] == (4, 5, 6, 7)
     assert groups["data 1"] == (1, 5, 9, 13)
     assert len(groups) == 1 + 4 + 4
     hashes = [group.comm_hash for group in DataParallel(SCENARIOS["tensor-data"]).groups]
     assert len(set(hashes)) == len(hashes)
-
-
-def test_kernels_of_a_step():
     work = SCENARIOS["tiny"].work
     kernels = sum(len(op.kernels) for op in _step(SCENARIOS["tiny"]) if isinstance(op, Compute))
     assert kernels == work.layers * work.kernels_per_layer * 3 + work.optimizer_kernels == 26
 
 
-def test_tensor_parallel_shares_every_layer_twice():
+def test_tensor_parallel_ranks_single_ranks_and_ranges():
     scenario = SCENARIOS["tensor-data"].override(layers=3, buckets=1, ideal=True)
     ops = _step(scenario, rank=6)
     shared = [op for op in ops if isinstance(op, Collective) and op.size_bytes == scenario.work.activation_bytes]
     assert len(shared) == 6
     groups = DataParallel(scenario).groups
     assert {groups[op.group].ranks for op in shared} == {(4, 5, 6, 7)}
-
-
-def test_one_rank_has_nobody_to_talk_to():
     ops = _step(SCENARIOS["bench"].override(layers=2, buckets=1, rank_source="mpi", ideal=True))
     assert not [op for op in ops if isinstance(op, (Collective, HostCollective, StreamWait))]
-
-
-def test_ranges_open_and_close_on_each_thread_and_can_be_left_out():
     depth = {0: 0, 1: 0}
     for op in _step(SCENARIOS["tiny"]):
         if isinstance(op, Push):

@@ -9,16 +9,13 @@ from alltrace.synth.program import Collective, Compute
 from alltrace.synth.simulate import simulate
 
 
-def test_communicators_are_neighbours_with_experts_and_those_with_the_same_ones():
+def test_communicators_and_exchanges_of_experts():
     groups = {group.name: group.ranks for group in ExpertParallel(SCENARIOS["experts"]).groups}
     assert groups["expert 1"] == tuple(range(8, 16))
     assert groups["data 3"] == (3, 11)
     assert len(groups) == 1 + 2 + 8
     alone = ExpertParallel(SCENARIOS["experts"].override(ranks=8, hosts=1, ideal=True))
     assert [group.name for group in alone.groups] == ["world", "expert 0"]
-
-
-def test_two_exchanges_for_each_layer_and_direction():
     scenario = SCENARIOS["experts"]
     ops = ExpertParallel(scenario).step(9, 1, np.random.default_rng(0))
     exchanges = [op for op in ops if isinstance(op, Collective) and op.op == "AlltoAll"]
@@ -28,9 +25,6 @@ def test_two_exchanges_for_each_layer_and_direction():
         part: sum(len(op.kernels) for op in ops if isinstance(op, Compute) and op.part == part) for part in ("layer", "expert")
     }
     assert parts == {"layer": 180, "expert": 180}
-
-
-def test_an_exchange_takes_what_leaves_a_rank():
     run = simulate(SCENARIOS["experts"].override(steps=1, ideal=True))
     links = run.scenario.links
     for one in run.collectives:

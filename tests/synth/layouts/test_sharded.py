@@ -8,15 +8,12 @@ from alltrace.synth.simulate import simulate
 from alltrace.synth.truth import _device_times
 
 
-def test_gathers_twice_and_reduces_once_for_each_layer():
+def test_gathers_run_under_the_kernels_of_the_layer_before():
     scenario = SCENARIOS["sharded"]
     ops = [op for op in FullySharded(scenario).step(3, 1, np.random.default_rng(0)) if isinstance(op, Collective)]
     names = [op.op for op in ops]
     assert (names.count("AllGather"), names.count("ReduceScatter")) == (24, 12)
     assert {op.size_bytes for op in ops} == {400_000_000 // (12 * 16)}
-
-
-def test_the_next_gather_runs_under_the_kernels_of_this_layer():
     run = simulate(SCENARIOS["sharded"].override(steps=3, ideal=True))
     times = _device_times(run.timelines[5])
     assert times["communication_ns"] > 20_000_000
