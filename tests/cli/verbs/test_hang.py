@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.hang_writing import HangFault, Job, Layout, write_job
 
-from alltrace.cli.demo_cases import HANG_CASES
+from alltrace.cli.verbs.demo import HANG_CASES
 from alltrace.synth.hanging_jobs import FAULTS
 
 JOB = Job(Layout(), HangFault("killed", (7,), 4, 2))

@@ -7,10 +7,16 @@ from __future__ import annotations
 
 from alltrace.synth.faults.base import Fault
 from alltrace.synth.faults.capture import CutShort, DroppedEvents, HiddenByGraphs, LateStart, MissingRank, NoRanges
-from alltrace.synth.faults.communication import ExposedCommunication, SerializedCommunication, SlowCommunicator
 from alltrace.synth.faults.compute import Imbalance, SlowHost, SlowRank
-from alltrace.synth.faults.copies import LowBandwidth, PageableCopy, SyncCopy
 from alltrace.synth.faults.host import Allocation, DataStall, HostPause, IdleGap, LaunchBound, NeedlessSync
+from alltrace.synth.faults.transfers import (
+    ExposedCommunication,
+    LowBandwidth,
+    PageableCopy,
+    SerializedCommunication,
+    SlowCommunicator,
+    SyncCopy,
+)
 
 _ALL = (
     SlowRank,

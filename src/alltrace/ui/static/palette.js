@@ -1,5 +1,5 @@
 // @ts-check
-/** The colours of classes, as `charts/palette.py` has them; a test compares both. */
+/** The colours of classes, as `charts/words.py` has them; a test compares both. */
 
 /** @type {Record<string, string>} */
 export const PALETTE = {

@@ -6,8 +6,7 @@ import pytest
 from tests.charts.color_vision import SEEN_BY, ciede2000, lab
 from tests.together import together
 
-from alltrace.charts.palette import DARK, NEIGHBOURS, PALETTE, SEVERITIES
-from alltrace.charts.words import color
+from alltrace.charts.words import DARK, NEIGHBOURS, PALETTE, SEVERITIES, color
 from alltrace.tiles.tracks import CLASSES
 
 LEAST = 12
