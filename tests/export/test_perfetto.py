@@ -10,6 +10,7 @@ from tests.making import HOSTILE, collective, copy, kernel, make_run
 from tests.viewer_traces import names_of, slices_of
 
 from alltrace.export.perfetto import export_by_host, export_perfetto
+from alltrace.export.perfetto_messages import field, varint
 from alltrace.export.selection import select
 from alltrace.trace.errors import UsageError
 
@@ -176,3 +177,10 @@ def large_run(folder, ranks, each):
             kernels.append(make(begin + rank + 2000, begin + 9000, correlation=i + 1))
         rows[rank] = {"api": calls, "kernels": kernels}
     return make_run(folder, rows, hosts={r: f"host{r // 8}" for r in range(ranks)})
+
+
+def test_fields():
+    assert varint(300) == b"\xac\x02"
+    assert field(1, b"ab") == b"\x0a\x02ab"
+    assert field(60, 1) == b"\xe0\x03\x01"
+    assert len(varint(-1)) == 10

@@ -1,10 +1,13 @@
 """Who is to blame for a job that hangs: simulated hangs with known culprits, whole and damaged dumps, healthy jobs."""
 
+import os
+
 import pytest
 from tests.hang_writing import KINDS, HangFault, Job, Layout, damage, drawn, write_job, write_pickles
 from tests.together import together
 
 from alltrace.hang.verdict import verdict_of
+from benchmarks.hangs import TRUTHS, hang
 
 
 def first_row(folder, **more):
@@ -247,3 +250,16 @@ def test_the_last_operations_of_a_long_dump_say_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_LAST_OPERATIONS", 60)
     assert first_row(tmp_path)[0].verdict == whole
     assert all(len(r.entries) < 90 for r in files.gather(tmp_path).recordings.values())
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize("cause", ["skipped-call", "other-order", "killed", "stopped"])
+def test_the_cause_and_the_rank_of_a_real_hang(tmp_path, cause):
+    if not os.environ.get("ALLTRACE_TORCH_PYTHON"):
+        pytest.skip("no PyTorch: set ALLTRACE_TORCH_PYTHON")
+    hang(cause, tmp_path, 5, 12, 6.0)
+    answer = verdict_of(tmp_path)
+    row = answer.table.to_pylist()[0]
+    assert row["ranks"] == [5], answer.verdict
+    assert row["kind"] in TRUTHS[cause]

@@ -13,16 +13,14 @@ import sqlite3
 import subprocess
 from collections import Counter
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.thorough import THOROUGH
 
 import alltrace
 from alltrace.cli.csv_text import to_csv
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.nsight_recipes import answers_in, ask_nsight, close, rows_of, twin
@@ -15,9 +16,6 @@ import alltrace
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.registry import find
 from alltrace.synth import write_run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 

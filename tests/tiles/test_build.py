@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.making import flip, kernel, make_run
 from tests.tiles.conftest import busy_run
+from tests.together import together
 
 from alltrace.align.store import aligned
 from alltrace.run.checked_arrow import read_table
@@ -11,7 +12,9 @@ from alltrace.run.manifest import write_manifest
 from alltrace.run.store import Run
 from alltrace.tiles.build import inputs_of, pyramid
 from alltrace.tiles.files import FACTS, HEAT, NO_DATA, heat_arrays, rank_file, read_rank
+from alltrace.tiles.grid import MOST_SPAN_NS, TILE_BINS, Grid, grid_of, level_for, power_of_two
 from alltrace.tiles.labels import labelled
+from alltrace.tiles.rank_tiles import shared_tables, summary_of, tracks_of
 from alltrace.tiles.view import View
 from alltrace.trace.errors import AlltraceError, DamageError
 
@@ -206,3 +209,45 @@ def test_a_new_rank_is_drawn_and_those_that_it_does_not_move_are_not(tmp_path):
     make_run(tmp_path / "moved", rows, hosts={3: "another", 2: "another"})
     pyramid(Run(tmp_path / "moved"), folder=tmp_path / "tiles", jobs=1)
     assert all((again.folder / rank_file(r)).stat().st_mtime_ns != stamps[r] for r in range(3))
+
+
+def test_each_table_is_read_once_and_forgotten_by_the_end(run):
+    aligned(run)
+    grid = pyramid(run, jobs=1).grid
+    rank = run.rank(0)
+    tables = shared_tables(rank)
+    assert summary_of(tables, grid)["compute"].sum() == 50_000
+    assert tables.reads == {"kernels": 1, "copies": 1, "graphs": 1}
+    keys = [track.key for track in tracks_of(rank, tables, grid, grid.start_ns + grid.span_ns)]
+    assert {"gpu/0/0/7", "ranges/0", "api/0"} <= set(keys)
+    assert set(tables.reads.values()) == {1}
+    tables.table("kernels", ["start"])
+    assert tables.reads["kernels"] == 2
+
+
+def test_the_level_of_a_span_is_the_finest_that_fits():
+    assert [level_for(span, 64) for span in (0, 1, 64, 65, 128, 129)] == [0, 0, 0, 1, 1, 2]
+    assert level_for(MOST_SPAN_NS, 1) == 62
+
+
+@together(("number", "found"), [(0.1, 64), (64, 64), (127, 64), (128, 128), (1e9, 4096)])
+def test_powers_of_two_stay_in_their_bounds(number, found):
+    assert power_of_two(number, 64, 4096) == found
+
+
+def test_bins_of_a_rank_and_edges_of_the_grid():
+    assert grid_of((-10, 1_000_000 - 10), 1, 16 * 256).bins(grid_of((-10, 1_000_000 - 10), 1, 16 * 256).level) <= 256
+    many = grid_of((0, 10**12), 8192, 8192 * 10**6)
+    assert 512 < many.bins(many.level) <= 1024
+    assert grid_of((0, 0), 0, 0) == Grid(0, 1, 0)
+    grid = Grid(-100, 1000, 4)
+    assert grid.bins(4) == 63
+    assert grid.edges(2, 2, 4).tolist() == [-68, -52, -36]
+    assert grid.tile_span(0, 1) == (-100 + TILE_BINS, -100 + 2 * TILE_BINS)
+    assert grid.edges(5, 1, 62).tolist() == [MOST_SPAN_NS - 100] * 2
+    for level in (0, 20, 54, 62):
+        for first in (0, 1, 1 << 30, 1 << 62, 1 << 71):
+            edges = grid.edges(first, TILE_BINS, level).tolist()
+            assert edges == [min(first + n << level, MOST_SPAN_NS) - 100 for n in range(TILE_BINS + 1)]
+    assert grid.tile_span(62, 7) == (MOST_SPAN_NS - 100, MOST_SPAN_NS - 100)
+    assert grid_of((-(1 << 62), (1 << 62) - 1), 1, 10).span_ns == MOST_SPAN_NS
