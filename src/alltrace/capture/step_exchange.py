@@ -10,13 +10,11 @@ import os
 import queue
 import sys
 import threading
+from collections.abc import Callable
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from alltrace.capture.step_verdict import RankTimes, unpacked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MISSED = 2
 """Exchanges in turn that may fail; then there are no more."""

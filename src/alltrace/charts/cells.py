@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from alltrace.trace.amounts import column_scale
 from alltrace.trace.number_text import named_devices, number_ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _UNIT = re.compile(r"(_ns|_us|_bytes)((?:_per_step)?)$")
 _UNITS = ("bytes", "ns")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.trace.errors import UsageError
 from alltrace.trace.options import Option, count
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping
 
 LASTING = ExitStack()
 """What was entered for the whole command; `main` closes it."""

@@ -7,14 +7,11 @@ import errno
 import io
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from alltrace import __version__
 from alltrace.trace.errors import EXIT_DEFECT, EXIT_DONE, EXIT_INPUT, EXIT_USAGE, AlltraceError, UsageError, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _INTERRUPTED = 130
 _DESCRIPTION = """\

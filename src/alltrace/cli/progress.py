@@ -5,13 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.run.import_progress import Watcher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 ALIGNING = "aligning clocks"
 """The stage in which a run is aligned."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
-
-if TYPE_CHECKING:
-    import argparse
+from typing import NamedTuple, Protocol, cast
 
 
 class Command(Protocol):

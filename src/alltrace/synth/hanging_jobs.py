@@ -11,10 +11,8 @@ import os
 import random
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Any, NamedTuple
 
 _START_NS = 1_767_225_600_000_000_000
 _OPERATION_NS = 2_000_000

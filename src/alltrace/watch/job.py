@@ -6,16 +6,14 @@ Times are those at which this process sees a change, because the clocks of hosts
 from __future__ import annotations
 
 from array import array
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from alltrace.capture.gpu_state import GpuState
 from alltrace.capture.step_record import BLOCK_S
 from alltrace.capture.step_verdict import CPU_WAIT, OTHER, Finding, RankTimes, judge, median, times_of
 from alltrace.trace.step_records import PAGE_BYTES, SUFFIX, RankSteps, read_ranks
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _STEPS = 50
 _LEAST_STEPS = 10

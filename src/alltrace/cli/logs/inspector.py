@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from alltrace.trace.errors import EXIT_DONE
-
-if TYPE_CHECKING:
-    import argparse
 
 EXAMPLE = "alltrace logs inspector nccl-inspector-4711/ --view stragglers"
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from alltrace.trace.errors import EXIT_DONE, InputError, UsageError
-
-if TYPE_CHECKING:
-    import argparse
 
 EXAMPLE = "alltrace logs nccl-tests all_reduce_*.out --view summary --peak 450"
 VIEWS = ("sizes", "summary", "compare", "hosts")

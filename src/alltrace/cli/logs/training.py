@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from alltrace.cli.command import add_pattern_option, add_steps_option
 from alltrace.trace.errors import EXIT_DONE, InputError, UsageError
 from alltrace.trace.spans import parse_steps
-
-if TYPE_CHECKING:
-    import argparse
 
 EXAMPLE = "alltrace logs training train_a.log train_b.log --steps 45:50"
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
 
 from alltrace.trace.errors import EXIT_BREACH, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 EXIT_REFUSED = EXIT_BREACH
 """What nsys ends with if it cannot use a command line: 1. Its recipes end with 2, as alltrace does."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from alltrace.cli.command import add_answer_options, add_import_options, add_rank_option, add_step_options, open_other
 from alltrace.trace.errors import EXIT_DONE, UsageError
 from alltrace.trace.spans import parse_ranks
-
-if TYPE_CHECKING:
-    import argparse
 
 EXAMPLE = "alltrace diff ./yesterday/ ./today/ --what kernel,step --limit 20"
 

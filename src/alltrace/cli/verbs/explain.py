@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from alltrace.cli.command import add_answer_options
 from alltrace.trace.errors import EXIT_DONE
-
-if TYPE_CHECKING:
-    import argparse
 
 EXAMPLE = "alltrace explain exposed-communication"
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from alltrace.cli.argument_types import place, positive
 from alltrace.cli.command import add_answer_options
 from alltrace.trace.errors import EXIT_DONE, StrictError, UsageError, printable
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    import argparse
 
 EXAMPLE = "alltrace history ./runs/ --history history.duckdb --report week.html"
 QUESTIONS = ("run", "host", "finding", "kind")

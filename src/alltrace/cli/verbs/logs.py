@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from alltrace.cli.command import Parser, add_answer_options
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    import argparse
 
 KINDS: dict[str, tuple[str, str]] = {
     "nccl": ("alltrace.cli.logs.nccl", "logs of NCCL and RCCL: calls, sizes, communicators, transports, mismatches"),

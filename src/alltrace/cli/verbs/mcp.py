@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alltrace.cli.ending import ends_in_order
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
-
-if TYPE_CHECKING:
-    import argparse
 
 _MOST_PORT = 65535
 EXAMPLE = "alltrace mcp ./reports/"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from alltrace.cli.argument_types import file_or_output
 from alltrace.cli.command import add_rank_option, add_run_argument, add_step_options, open_from, open_other
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
 from alltrace.trace.spans import parse_ranks
-
-if TYPE_CHECKING:
-    import argparse
 
 EXAMPLE = "alltrace report ./reports/ -o report.html"
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alltrace.trace.errors import EXIT_DONE, InputError
-
-if TYPE_CHECKING:
-    import argparse
 
 EXAMPLE = "alltrace skill --install ./skills/"
 

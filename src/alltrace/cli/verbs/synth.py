@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.cli.argument_types import place
 from alltrace.trace.errors import EXIT_DONE, UsageError
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    import argparse
 
 _NUMBERS = ("ranks", "hosts", "steps", "seed")
 EXAMPLE = "alltrace synth sharded -o simulated --ranks 8 --fault slow-rank:ranks=3:factor=1.3"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from alltrace.cli.command import add_import_options
 from alltrace.cli.ending import ends_in_order
 from alltrace.trace.errors import EXIT_DONE
-
-if TYPE_CHECKING:
-    import argparse
 
 _MOST_PORT = 65535
 EXAMPLE = "alltrace ui ./reports/ --no-browser"

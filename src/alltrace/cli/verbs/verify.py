@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alltrace.cli.command import add_answer_options
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT
-
-if TYPE_CHECKING:
-    import argparse
 
 EXAMPLE = "alltrace verify run"
 

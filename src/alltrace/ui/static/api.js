@@ -12,8 +12,7 @@ export class Refused extends Error {
 
 /**
  * The token of the server. It is in the address that opens the page, and from then on in the storage of this tab, which pages of
- * another port cannot read; the address bar and the history do not keep it.
- */
+ * another port cannot read; the address bar and the history do not keep it. */
 const token = (() => {
   const inAddress = new URLSearchParams(location.search).get("token");
   if (inAddress) {
@@ -26,11 +25,8 @@ const token = (() => {
 const tabs = new BroadcastChannel("alltrace-token"); // a tab that was opened by a link asks those of the same origin
 tabs.addEventListener("message", ({ data }) => data === "" && tabs.postMessage(token));
 
-/**
- * The address of a script or a download, which cannot have headers: it is good for one request.
- * @param {string} path
- * @returns {Promise<string>}
- */
+/** The address of a script or a download, which cannot have headers: it is good for one request.
+ * @param {string} path @returns {Promise<string>} */
 export async function ticketed(path) {
   const { ticket } = await (await authorized("/ticket", inJson({ path }))).json();
   return `${path}?${new URLSearchParams({ ticket })}`;
@@ -75,47 +71,27 @@ export class Api {
     return (await this.#fetch(path, inJson(body, signal))).json();
   }
 
-  /**
-   * Numbers that come as bytes.
-   * @param {string} path
-   * @param {Record<string, any>} query
-   * @param {AbortSignal} [signal]
-   */
+  /** Numbers that come as bytes. @param {string} path @param {Record<string, any>} query
+   * @param {AbortSignal} [signal] */
   async numbers(path, query, signal) {
     const response = await this.#fetch(`${path}?${new URLSearchParams(query)}`, { signal });
     return new Float64Array(await response.arrayBuffer());
   }
 
-  /**
-   * One tile of the heat map: shares of ranks times bins.
-   * @param {string} metric
-   * @param {number} level
-   * @param {number} index
-   */
+  /** One tile of the heat map: shares of ranks times bins. @param {string} metric @param {number} level
+   * @param {number} index */
   async heat(metric, level, index) {
     return shares(await this.#fetch(`heat?${new URLSearchParams({ metric, level: `${level}`, index: `${index}` })}`, {}));
   }
 
-  /**
-   * One tile of the heat map finer than what is kept, of some ranks in ascending order.
-   * @param {string} metric
-   * @param {number} level
-   * @param {number} index
-   * @param {number[]} ranks
-   * @param {AbortSignal} signal
-   */
+  /** One tile of the heat map finer than what is kept, of some ranks in ascending order. @param {string} metric
+   * @param {number} level @param {number} index @param {number[]} ranks @param {AbortSignal} signal */
   async heatFine(metric, level, index, ranks, signal) {
     return shares(await this.#fetch("heat-fine", inJson({ metric, level, index, ranks }, signal)));
   }
 
-  /**
-   * @param {string[]} tracks
-   * @param {number} level
-   * @param {number} first
-   * @param {number} count
-   * @param {AbortSignal} signal
-   * @returns {Promise<Tile[]>}
-   */
+  /** @param {string[]} tracks @param {number} level @param {number} first @param {number} count
+   * @param {AbortSignal} signal @returns {Promise<Tile[]>} */
   async tiles(tracks, level, first, count, signal) {
     const response = await this.#fetch("tiles", inJson({ tracks, level, first, count }, signal));
     return unpack(await response.arrayBuffer());

@@ -21,17 +21,13 @@ const KINDS = /** @type {[string, string, string[]][]} */ ([
 
 /**
  * What tracks of several ranks have in common that are alike: the same stream of whichever GPU, threads of one name.
- * @param {Track} track
- */
+ * @param {Track} track */
 export function likeness({ group, label }) {
   return `${group}/${label.replace(/^GPU \d+ (?=stream)/, "").replace(/GPU \d+/, "GPU").replace(/ ?\(\d+\)$/, "").replace(/thread \d+$/, "thread")}`;
 }
 
-/**
- * Where a rank computes, communicates and has its ranges, one track each, and what is like the chosen track.
- * @param {Track[]} tracks
- * @param {Track} [chosen]
- */
+/** Where a rank computes, communicates and has its ranges, one track each, and what is like the chosen track.
+ * @param {Track[]} tracks @param {Track} [chosen] */
 function mainTracks(tracks, chosen) {
   const like = chosen && (tracks.find((t) => likeness(t) === likeness(chosen)) ?? tracks.find((t) => t.group === chosen.group));
   const fullest = (/** @type {string} */ group) => tracks.filter((t) => t.group === group).sort((a, b) => b.rows - a.rows)[0];
@@ -99,12 +95,8 @@ export class Arrangement {
     return { tracks: this.words, kind: this.kind, order: this.order, hide: [...this.hidden].slice(0, 200).join(","), first: this.first.join(",") };
   }
 
-  /**
-   * The tracks of a rank that are shown.
-   * @param {number} rank
-   * @param {Track[]} tracks
-   * @param {Track} [chosen] the track of what is chosen, maybe of another rank
-   */
+  /** The tracks of a rank that are shown. @param {number} rank @param {Track[]} tracks
+   * @param {Track} [chosen] the track of what is chosen, maybe of another rank */
   of(rank, tracks, chosen) {
     if (this.kind === "main") return mainTracks(tracks, chosen);
     const groups = KINDS.find(([k]) => k === this.kind)?.[2] ?? [];
@@ -129,8 +121,7 @@ export class Arrangement {
 
   /**
    * The ranks in order, those first that the address puts there; along a dimension, ranks that differ only in it are adjacent.
-   * @param {number[]} ranks
-   */
+   * @param {number[]} ranks */
   sorted(ranks) {
     if (this.order === "host" || this.order === "role") {
       const words = this.order === "role" ? this.#roles : new Map(this.run.ranks.map((r) => [r.rank, r.host]));

@@ -10,21 +10,14 @@ import { link } from "./url.js";
  * @typedef {{steps: number[], times_ns: number[], marked: number, words: string}} StepTimes
  * @typedef {{kind: string, severity: string, what: string, who: string, where: string, cost: string, evidence: string, advice: string, confidence: number, ranks: number[], measure: string, proof: {recipe: string, options: Record<string, any>}, step_times: StepTimes|null, place: Place|null}} Card
  * @typedef {{verdict: string, cards: Card[], notes: string[]}} Found
- * @typedef {{classes: {name: string, ns: number}[], devices: number, notes: string[]}} JobTime
- */
+ * @typedef {{classes: {name: string, ns: number}[], devices: number, notes: string[]}} JobTime */
 
-/**
- * The finding that the verdict is about: the first that is not a fault of the capture.
- * @param {Found} found
- * @returns {Card|undefined}
- */
+/** The finding that the verdict is about: the first that is not a fault of the capture. @param {Found} found
+ * @returns {Card|undefined} */
 export const mainCard = (found) => found.cards.find((c) => c.kind !== "capture-fault") ?? found.cards[0];
 
-/**
- * The verdict, with what shows and what proves it.
- * @param {Found} found
- * @param {boolean} links whether the views are of this run
- */
+/** The verdict, with what shows and what proves it. @param {Found} found
+ * @param {boolean} links whether the views are of this run */
 export function verdict(found, links) {
   const main = mainCard(found);
   return h("div", {}, h("p", { class: "verdict" }, found.verdict), links && main ? buttons(main, found.cards.indexOf(main)) : null);

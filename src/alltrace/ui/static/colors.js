@@ -50,10 +50,8 @@ export function classColor(name) {
 /** @type {Record<string, Uint32Array>} */
 const tables = {};
 
-/**
- * 256 colours from nothing to all, and the colour of missing data at 256, as pixels.
- * @param {boolean} [red] those of a rank that is to blame
- */
+/** 256 colours from nothing to all, and the colour of missing data at 256, as pixels.
+ * @param {boolean} [red] those of a rank that is to blame */
 export function shades(red = false) {
   const theme = `${red ? "red " : ""}${dark() ? "dark" : "light"}`;
   tables[theme] ??= scale(

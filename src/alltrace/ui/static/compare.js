@@ -9,11 +9,8 @@ import { keep, link } from "./url.js";
 
 /** @typedef {import("./types.js").Step} Step */
 
-/**
- * Two runs side by side, aligned by step.
- * @param {import("./main.js").Context} ctx
- * @param {Record<string, string>} values
- */
+/** Two runs side by side, aligned by step. @param {import("./main.js").Context} ctx
+ * @param {Record<string, string>} values */
 export function show(ctx, values) {
   const { run, runB, api, apiB } = ctx;
   if (!runB || !apiB) {

@@ -10,11 +10,8 @@ import { keep, link } from "./url.js";
 const CLASSES = [{ name: "class", unit: null }, { name: "A", unit: "ns" }, { name: "B", unit: "ns" }, { name: "change", unit: "ns" }];
 const NAMES = [{ name: "kind", unit: null }, { name: "name", unit: null }, { name: "A", unit: "ns" }, { name: "B", unit: "ns" }, { name: "change", unit: "ns" }, { name: "count A", unit: null }, { name: "count B", unit: null }];
 
-/**
- * Two steps of one run, one above the other.
- * @param {import("./main.js").Context} ctx
- * @param {Record<string, string>} values
- */
+/** Two steps of one run, one above the other. @param {import("./main.js").Context} ctx
+ * @param {Record<string, string>} values */
 export function showSteps(ctx, values) {
   const { run, api } = ctx;
   const steps = new Map(run.steps.map((s) => [String(s.step), s]));

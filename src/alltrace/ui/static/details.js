@@ -10,10 +10,7 @@ import { link } from "./url.js";
 
 /**
  * When an event is drawn: a range that was not closed ends with the run, an operation of which only the call is known has its times.
- * @param {any} found
- * @param {number} whole
- * @returns {import("./types.js").Span}
- */
+ * @param {any} found @param {number} whole @returns {import("./types.js").Span} */
 function spanOf({ table, columns }, whole) {
   const start = columns.start ?? columns.api_start ?? columns.time ?? 0;
   return { start, end: Math.max(start, columns.end ?? columns.api_end ?? (table === "ranges" ? whole : start)) };
@@ -150,8 +147,7 @@ export class Details {
 
   /**
    * Of a wait for a CUDA event the call that recorded it and the work on both sides; of a record the calls that wait for it.
-   * @param {any} found
-   */
+   * @param {any} found */
   #eventWaits({ rank, span, awaits, waited_by: waits }) {
     const parts = [];
     const work = (/** @type {string} */ text, /** @type {any} */ w) => w && h("p", {}, text, this.#go(w.name, { rank, table: w.table, row: w.row }), ` from ${exact(w.start)} to ${exact(w.end)}`);
@@ -223,11 +219,8 @@ export class Details {
     await this.#of(panel.show());
   }
 
-  /**
-   * The details of a slice that is not an event of the run.
-   * @param {import("./types.js").Tile} tile
-   * @param {number} item
-   */
+  /** The details of a slice that is not an event of the run. @param {import("./types.js").Tile} tile
+   * @param {number} item */
   laid(tile, item) {
     this.#fresh();
     const { name, text, span } = Laid.told(tile, item);

@@ -17,11 +17,8 @@ const SAID = { only_a: "A only", only_b: "B only", one_sample: "one sample" };
 
 /** What differs between the two runs: a row for each thing of either, matched by what it is. */
 export class Differences {
-  /**
-   * @param {import("./main.js").Context} ctx
-   * @param {{what: string, verdict: string}} state
-   * @param {() => void} changed
-   */
+  /** @param {import("./main.js").Context} ctx @param {{what: string, verdict: string}} state
+   * @param {() => void} changed */
   constructor(ctx, state, changed) {
     this.ctx = ctx;
     this.state = state;

@@ -42,15 +42,10 @@ function steps({ steps }) {
   return h("figure", {}, h("div", { class: "few-top muted" }, `${duration(high)} at most`), svg("svg", { width: "100%", height: 120, viewBox: `0 0 ${steps.length} 1`, preserveAspectRatio: "none" }, ...bars), h("figcaption", { class: "muted" }, `step ${first} to ${last}; height: mean time over the ranks, from 0`));
 }
 
-/**
- * Bars of what a recipe answers.
- * @param {import("./main.js").Context} ctx
- * @param {HTMLElement} place
- * @param {string} name
- * @param {Record<string, any>} options
+/** Bars of what a recipe answers. @param {import("./main.js").Context} ctx @param {HTMLElement} place
+ * @param {string} name @param {Record<string, any>} options
  * @param {(rows: Record<string, any>[]) => [string, number][]} pick
- * @param {string} hue the class whose colour the bars have
- */
+ * @param {string} hue the class whose colour the bars have */
 async function fill(ctx, place, name, options, pick, hue) {
   place.replaceChildren(h("p", { class: "muted" }, "This comes when it is added up."));
   try {

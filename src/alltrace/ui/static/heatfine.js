@@ -7,11 +7,8 @@ const MOST_TILES = 12;
 /** @typedef {{bins: number, values: Uint16Array, have: Uint8Array, picture: HTMLCanvasElement|null, drawn: string}} FineTile */
 
 export class FineHeat {
-  /**
-   * @param {import("./api.js").Api} api
-   * @param {Map<number, number>} rowOf the row of each rank
-   * @param {{arrived: () => void, failed: (error: any) => void}} calls
-   */
+  /** @param {import("./api.js").Api} api @param {Map<number, number>} rowOf the row of each rank
+   * @param {{arrived: () => void, failed: (error: any) => void}} calls */
   constructor(api, rowOf, calls) {
     this.api = api;
     this.rowOf = rowOf;
@@ -32,14 +29,9 @@ export class FineHeat {
     return this.tiles.get(`${metric}/${level}/${index}`);
   }
 
-  /**
-   * Request what is missing of a view; requests of another view are cancelled.
-   * @param {string} metric
-   * @param {number} level
-   * @param {number} first
-   * @param {number} last
-   * @param {number[]} ranks those in view, from top to bottom
-   */
+  /** Request what is missing of a view; requests of another view are cancelled. @param {string} metric
+   * @param {number} level @param {number} first @param {number} last
+   * @param {number[]} ranks those in view, from top to bottom */
   want(metric, level, first, last, ranks) {
     const view = `${metric}/${level}/${first}-${last}`;
     if (this.asking && this.asking !== view) {

@@ -19,11 +19,8 @@ const MOST_MARKED = 8;
 
 /** The heat map: a row per rank, time from left to right. */
 export class HeatMap {
-  /**
-   * @param {import("./api.js").Api} api
-   * @param {Run} run
-   * @param {{moved?: (span: Span) => void, opened?: (rank: number, ns: number, perPixel: number) => void, failed: (error: any) => void, painted?: () => void, most?: number, extent?: number}} calls `painted`: called once when the first tile is there or not available; `most`: pixels of height; `extent`: ns that can be shown, by default the run's span
-   */
+  /** @param {import("./api.js").Api} api @param {Run} run
+   * @param {{moved?: (span: Span) => void, opened?: (rank: number, ns: number, perPixel: number) => void, failed: (error: any) => void, painted?: () => void, most?: number, extent?: number}} calls `painted`: called once when the first tile is there or not available; `most`: pixels of height; `extent`: ns that can be shown, by default the run's span */
   constructor(api, run, calls) {
     this.api = api;
     this.run = run;
@@ -118,13 +115,8 @@ export class HeatMap {
     return [0, ...rows.map((rank) => (at += this.marked.has(rank) ? marked : high))];
   }
 
-  /**
-   * A tile's rows, those of equal height at once; a marked rank's is red.
-   * @param {CanvasRenderingContext2D} context
-   * @param {HeatTile|import("./heatfine.js").FineTile} tile
-   * @param {number} x
-   * @param {number} wide
-   */
+  /** A tile's rows, those of equal height at once; a marked rank's is red. @param {CanvasRenderingContext2D} context
+   * @param {HeatTile|import("./heatfine.js").FineTile} tile @param {number} x @param {number} wide */
   #draw(context, tile, x, wide) {
     const picture = this.#picture(tile);
     for (let from = 0, to = 1; from < this.shown.length; from = to++) {
@@ -211,12 +203,8 @@ export class HeatMap {
     this.fine.want(this.metric, level, first, last, rows);
   }
 
-  /**
-   * @param {CanvasRenderingContext2D} context
-   * @param {number} width
-   * @param {number} high
-   * @param {ReturnType<typeof theme>} colors
-   */
+  /** @param {CanvasRenderingContext2D} context @param {number} width @param {number} high
+   * @param {ReturnType<typeof theme>} colors */
   #labels(context, width, high, colors) {
     context.font = "11px system-ui, sans-serif";
     context.textBaseline = "middle";
@@ -321,8 +309,7 @@ export class HeatMap {
 
   /**
    * What ranks that are not marked wait meanwhile, the mean of each bin: that is what a marked one costs, which itself waits for nobody.
-   * @param {HeatTile|import("./heatfine.js").FineTile} tile
-   */
+   * @param {HeatTile|import("./heatfine.js").FineTile} tile */
   #awaited(tile) {
     const [sums, counts] = [new Float64Array(tile.bins), new Uint32Array(tile.bins)];
     for (const rank of this.shown) {
@@ -425,13 +412,8 @@ export class HeatMap {
   }
 }
 
-/**
- * @param {CanvasRenderingContext2D} context
- * @param {number} x0
- * @param {number} y0
- * @param {number} x1
- * @param {number} y1
- */
+/** @param {CanvasRenderingContext2D} context @param {number} x0 @param {number} y0 @param {number} x1
+ * @param {number} y1 */
 export function line(context, x0, y0, x1, y1) {
   context.beginPath();
   context.moveTo(x0, y0);

@@ -9,10 +9,8 @@ const FOOT = 18;
 
 /** @typedef {{from_ns: number[], to_ns: number[], count: number[], total_ns: number[]}} Bins */
 
-/**
- * @param {Bins} bins
- * @param {(least: number, most: number) => void} chosen called with the durations of a bar that is clicked
- */
+/** @param {Bins} bins
+ * @param {(least: number, most: number) => void} chosen called with the durations of a bar that is clicked */
 export function histogram(bins, chosen) {
   const all = bins.count.reduce((a, b) => a + b, 0);
   const whole = bins.total_ns.reduce((a, b) => a + b, 0);

@@ -3,13 +3,8 @@
 import { TILE_BINS } from "./tiles.js";
 import { duration, exact } from "./units.js";
 
-/**
- * Lines about a track at a moment: the shares of a bin, or the value of samples.
- * @param {import("./timeline.js").Timeline} timeline
- * @param {number} y
- * @param {number} ns
- * @returns {string[]|null}
- */
+/** Lines about a track at a moment: the shares of a bin, or the value of samples.
+ * @param {import("./timeline.js").Timeline} timeline @param {number} y @param {number} ns @returns {string[]|null} */
 export function under(timeline, y, ns) {
   const row = timeline.rowAt(y);
   if (!row || row.tile || ns < 0 || ns >= timeline.whole) return null;

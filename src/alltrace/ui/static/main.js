@@ -6,19 +6,11 @@ import { forget, link, read, settle } from "./url.js";
 import { Waiting } from "./waiting.js";
 
 /** @typedef {import("./types.js").Run} Run */
-/**
- * The arguments of a view.
- * @typedef {Object} Context
- * @property {HTMLElement} main
- * @property {Api} api
- * @property {Run} run
- * @property {Api|null} apiB
- * @property {Run|null} runB
+/** The arguments of a view. @typedef {Object} Context @property {HTMLElement} main @property {Api} api
+ * @property {Run} run @property {Api|null} apiB @property {Run|null} runB
  * @property {(stage: string) => Promise<void>} after once a stage of the server is over
  * @property {(stage: string) => Promise<void>} afterB the same of the second run
- * @property {(error: any) => void} failed show an error
- * @property {(text: string) => void} tell show a message
- */
+ * @property {(error: any) => void} failed show an error @property {(text: string) => void} tell show a message */
 /** @typedef {{close?: () => void, themed?: () => void, changed?: (values: Record<string, string>) => boolean}} View */
 /** @typedef {(ctx: Context, values: Record<string, string>) => View|void} Show */
 
@@ -147,11 +139,8 @@ async function start() {
   if (run.state.partial) setInterval(() => void again(api, run), 3000);
 }
 
-/**
- * The views that have nothing to show; their addresses still work, and say why.
- * @param {Run} run
- * @param {Run|null} runB
- */
+/** The views that have nothing to show; their addresses still work, and say why. @param {Run} run
+ * @param {Run|null} runB */
 function emptyViews(run, runB) {
   const content = { compare: runB !== null || run.steps.length > 1, roofline: run.kernel_reports.length > 0, matrix: run.ranks.length > 1, history: run.history !== null };
   return new Set(Object.entries(content).filter(([, is]) => !is).map(([name]) => name));
@@ -178,11 +167,8 @@ async function exchange() {
   if (focused === "tracks") document.querySelector(/** @type {"div"} */ (".tracks"))?.focus();
 }
 
-/**
- * Whether more of a run that is still being imported is available; then the page is reloaded.
- * @param {Api} api
- * @param {Run} before
- */
+/** Whether more of a run that is still being imported is available; then the page is reloaded. @param {Api} api
+ * @param {Run} before */
 async function again(api, before) {
   const now = await api.get("run").catch(failed);
   if (now?.state.ready && (now.run.ranks !== before.run.ranks || !now.state.partial)) location.reload();

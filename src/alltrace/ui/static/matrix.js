@@ -14,11 +14,8 @@ const MEANING = /** @type {Record<string, string>} */ ({
 const LEFT = 76;
 const TOP = 18;
 
-/**
- * Who communicates with whom, and who waits for whom.
- * @param {import("./main.js").Context} ctx
- * @param {Record<string, string>} values
- */
+/** Who communicates with whom, and who waits for whom. @param {import("./main.js").Context} ctx
+ * @param {Record<string, string>} values */
 export function show(ctx, values) {
   let measure = MEASURES.some(([m]) => m === values.measure) ? values.measure : "wait_ns";
   let by = values.by === "host" || ctx.run.ranks.length > 2048 ? "host" : "rank";

@@ -4,11 +4,8 @@ import { arrow, LANE } from "./draw.js";
 import { line } from "./heatmap.js";
 import { exact } from "./units.js";
 
-/**
- * The overlay of the tracks: steps, the selected range, arrows, cursors.
- * @param {import("./timeline.js").Timeline} timeline
- * @param {CanvasRenderingContext2D} context
- */
+/** The overlay of the tracks: steps, the selected range, arrows, cursors.
+ * @param {import("./timeline.js").Timeline} timeline @param {CanvasRenderingContext2D} context */
 export function overlay(timeline, context) {
   const { height } = timeline;
   const colors = theme();
@@ -47,11 +44,8 @@ export function overlay(timeline, context) {
   context.restore();
 }
 
-/**
- * The frame of the chosen event, the arrow from its call, and those from who was last to all others.
- * @param {import("./timeline.js").Timeline} timeline
- * @param {CanvasRenderingContext2D} context
- */
+/** The frame of the chosen event, the arrow from its call, and those from who was last to all others.
+ * @param {import("./timeline.js").Timeline} timeline @param {CanvasRenderingContext2D} context */
 function arrows(timeline, context) {
   const { facts: found } = timeline;
   if (!found) return;
@@ -94,11 +88,9 @@ function arrows(timeline, context) {
 
 /**
  * From the record of a CUDA event to the calls that wait for it, and from the work before the record to the work after the wait.
- * @param {import("./timeline.js").Timeline} timeline
- * @param {CanvasRenderingContext2D} context
+ * @param {import("./timeline.js").Timeline} timeline @param {CanvasRenderingContext2D} context
  * @param {(rank: number, key: string) => import("./timeline.js").Row|undefined} rowOf
- * @param {(row: import("./timeline.js").Row) => number} middle
- */
+ * @param {(row: import("./timeline.js").Row) => number} middle */
 function eventArrows(timeline, context, rowOf, middle) {
   const { rank, track, span, awaits, waited_by: waits = [] } = timeline.facts;
   const draw = (/** @type {string} */ from, /** @type {number} */ at, /** @type {string} */ to, /** @type {number} */ then) => {

@@ -212,10 +212,8 @@ export function show(ctx, values) {
     });
   }
 
-  /**
-   * The heat map on what the first finding is about, its culprits on top; what a person or the address chose stays.
-   * @param {import("./cards.js").Card} main
-   */
+  /** The heat map on what the first finding is about, its culprits on top; what a person or the address chose stays.
+   * @param {import("./cards.js").Card} main */
   function lead(main) {
     map.marked = culprits = new Set(main.ranks.length < run.ranks.length ? main.ranks : []);
     if (values.metric === undefined && run.metrics.some((m) => m.name === main.measure)) map.metric = main.measure;

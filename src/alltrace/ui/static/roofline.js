@@ -13,11 +13,8 @@ import { keep, link } from "./url.js";
 /** The rows of an answer by the names of its columns. @param {Answer} answer @returns {Row[]} */
 const named = (answer) => answer.rows.map((row) => Object.fromEntries(answer.columns.map((c, i) => [c.name, row[i]])));
 
-/**
- * The roofline of the launches that Nsight Compute measured, and what they represent in the run.
- * @param {import("./main.js").Context} ctx
- * @param {Record<string, string>} values
- */
+/** The roofline of the launches that Nsight Compute measured, and what they represent in the run.
+ * @param {import("./main.js").Context} ctx @param {Record<string, string>} values */
 export function show(ctx, values) {
   ctx.main.append(h("h2", {}, "Roofline"));
   if (!ctx.run.kernel_reports.length) {
@@ -41,12 +38,9 @@ export function show(ctx, values) {
 }
 
 class Roofline {
-  /**
-   * @param {import("./main.js").Context} ctx
-   * @param {HTMLElement} place
+  /** @param {import("./main.js").Context} ctx @param {HTMLElement} place
    * @param {{launches: Answer, points: Answer, advice: Answer, ceilings: Row[], notes: string[]}} found
-   * @param {Record<string, string>} values
-   */
+   * @param {Record<string, string>} values */
   constructor(ctx, place, found, values) {
     this.ctx = ctx;
     this.found = found;
@@ -146,11 +140,8 @@ class Roofline {
     this.#keep();
   }
 
-  /**
-   * The table next to the picture: a row for each launch of the device.
-   * @param {(Row & {of: number})[]} points
-   * @param {(launch: Row) => boolean} mine
-   */
+  /** The table next to the picture: a row for each launch of the device. @param {(Row & {of: number})[]} points
+   * @param {(launch: Row) => boolean} mine */
   #fill(points, mine) {
     /** @type {Map<number, Row>} */
     const best = new Map();

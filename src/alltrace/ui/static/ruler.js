@@ -5,14 +5,9 @@ import { moment } from "./units.js";
 
 export const RULER = 30;
 
-/**
- * Ticks of time, and the steps above them.
- * @param {HTMLCanvasElement} canvas
- * @param {number} width
- * @param {number} left where time begins
- * @param {import("./types.js").Span} span
- * @param {import("./types.js").Step[]} steps
- */
+/** Ticks of time, and the steps above them. @param {HTMLCanvasElement} canvas @param {number} width
+ * @param {number} left where time begins @param {import("./types.js").Span} span
+ * @param {import("./types.js").Step[]} steps */
 export function drawRuler(canvas, width, left, span, steps) {
   const context = fit(canvas, width, RULER);
   const colors = theme();

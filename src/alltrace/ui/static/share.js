@@ -14,12 +14,9 @@ export async function copyLink(tell) {
   }
 }
 
-/**
- * A picture of the view: an SVG if it is one, else a PNG of its canvases and the labels next to them.
- * @param {HTMLElement} main
- * @param {string} name what the file is called
- * @returns {Promise<boolean>} whether there was something to draw
- */
+/** A picture of the view: an SVG if it is one, else a PNG of its canvases and the labels next to them.
+ * @param {HTMLElement} main @param {string} name what the file is called
+ * @returns {Promise<boolean>} whether there was something to draw */
 export async function savePicture(main, name) {
   const drawings = [...main.querySelectorAll("svg")].filter((s) => s.getBoundingClientRect().height > 40 && !s.parentElement?.closest("svg"));
   const canvases = [...main.querySelectorAll("canvas")].filter((c) => c.clientHeight > 20 && c.width > 1);
@@ -104,11 +101,8 @@ function painted(main, canvases) {
   return new Promise((resolve) => picture.toBlob(resolve, "image/png"));
 }
 
-/**
- * The part of an element that can be seen in what scrolls around it.
- * @param {Element} element
- * @param {HTMLElement} main
- */
+/** The part of an element that can be seen in what scrolls around it. @param {Element} element
+ * @param {HTMLElement} main */
 function visible(element, main) {
   let { left, top, right, bottom } = element.getBoundingClientRect();
   for (let around = element.parentElement; around; around = around === main ? null : around.parentElement) {

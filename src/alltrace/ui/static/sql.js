@@ -49,10 +49,8 @@ export function show(ctx, values) {
   return { close: () => stop.abort() };
 }
 
-/**
- * The ranks that an answer is about, in the form that the timeline requests.
- * @param {import("./types.js").Answer} answer
- */
+/** The ranks that an answer is about, in the form that the timeline requests.
+ * @param {import("./types.js").Answer} answer */
 function ranksOf({ columns, rows }) {
   const at = columns.findIndex((c) => c.name === "rank");
   const ranks = at < 0 ? [] : [...new Set(rows.map((r) => r[at]).filter((r) => typeof r === "number"))];

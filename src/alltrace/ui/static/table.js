@@ -7,14 +7,9 @@ import { cell, count, counted, exact } from "./units.js";
 const SHOWN = 200;
 const MOST_TEXT = 112;
 
-/**
- * A table that can be sorted, filtered and saved.
- *
- * @param {Column[]} columns
- * @param {any[][]} rows
+/** A table that can be sorted, filtered and saved. @param {Column[]} columns @param {any[][]} rows
  * @param {{name: string, total?: number, chosen?: (row: any[], element: HTMLTableRowElement) => void, links?: (row: any[], column: number) => string|null, filter?: boolean, sort?: string, sorted?: (text: string) => void, key?: (row: any[]) => string}} options
- *   `name` names the file that is saved; `chosen` is called with a row that is clicked; `links` returns the address of a cell; `key` names a row, as its `data-key`
- */
+ *   `name` names the file that is saved; `chosen` is called with a row that is clicked; `links` returns the address of a cell; `key` names a row, as its `data-key` */
 export function tableOf(columns, rows, options) {
   const numeric = columns.map((_, c) => rows.some((r) => typeof r[c] === "number") && rows.every((r) => r[c] === null || typeof r[c] === "number"));
   let [by, down] = sortOf(options.sort ?? "", columns);
@@ -95,8 +90,7 @@ export function tableOf(columns, rows, options) {
 
 /**
  * Names of hundreds of characters are cut in the middle, so that a row stays on one line: their ends distinguish them.
- * @param {string} text
- */
+ * @param {string} text */
 const shortened = (text) => (text.length > MOST_TEXT ? `${text.slice(0, MOST_TEXT / 2)} … ${text.slice(-MOST_TEXT / 2)}` : text);
 
 /** @param {Column} column its moments are shown as numbers, so their unit is in the header */

@@ -33,13 +33,8 @@ export class TileStore {
     return found;
   }
 
-  /**
-   * The tile to draw: the one that is wanted, or a coarser one that covers it.
-   * @param {string} track
-   * @param {number} level
-   * @param {number} index
-   * @returns {Tile|undefined}
-   */
+  /** The tile to draw: the one that is wanted, or a coarser one that covers it. @param {string} track
+   * @param {number} level @param {number} index @returns {Tile|undefined} */
   best(track, level, index) {
     for (let up = 0; up < 10; up++) {
       const found = this.get(track, level + up, Math.floor(index / 2 ** up));
@@ -48,13 +43,8 @@ export class TileStore {
     return undefined;
   }
 
-  /**
-   * Request what is missing of a view; requests of another view are cancelled.
-   * @param {string[]} tracks
-   * @param {number} level
-   * @param {number} first
-   * @param {number} last
-   */
+  /** Request what is missing of a view; requests of another view are cancelled. @param {string[]} tracks
+   * @param {number} level @param {number} first @param {number} last */
   want(tracks, level, first, last) {
     this.clock++;
     const missing = tracks.filter((t) => {

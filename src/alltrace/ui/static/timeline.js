@@ -314,11 +314,8 @@ export class Timeline {
     this.draw();
   }
 
-  /**
-   * The tracks of a pin, as far as they are known.
-   * @param {string} pin
-   * @param {number[]} ranks those that are shown, in their order
-   */
+  /** The tracks of a pin, as far as they are known. @param {string} pin
+   * @param {number[]} ranks those that are shown, in their order */
   #pinned(pin, ranks) {
     const [every, at] = [pin.startsWith("*"), pin.indexOf("/")];
     const [rank, key] = [Number(pin.slice(every ? 1 : 0, at)), pin.slice(at + 1)];
@@ -463,10 +460,8 @@ export class Timeline {
     if (act && of !== undefined) /** @type {HTMLElement|null} */ (this.labels.querySelector(`[data-act="${act}"][data-${act === "fold" ? "rank" : "id"}="${CSS.escape(of)}"]`))?.focus();
   }
 
-  /**
-   * @param {Span|null} range
-   * @param {string[]|null} [tracks] ranks and keys; null for what the devices of all ranks did that are shown
-   */
+  /** @param {Span|null} range
+   * @param {string[]|null} [tracks] ranks and keys; null for what the devices of all ranks did that are shown */
   selectRange(range, tracks = null) {
     this.range = range;
     this.area = tracks;
@@ -533,8 +528,7 @@ export class Timeline {
 
   /**
    * Go along the arrow: from work to its call, from a call to its work, in a collective to who was last, from there to the next;
-   * from a wait for a CUDA event to its record, from a record to the first wait.
-   */
+   * from a wait for a CUDA event to its record, from a record to the first wait. */
   follow() {
     const { facts } = this;
     if (!facts || !this.chosen) return;
@@ -599,11 +593,8 @@ export class Timeline {
     this.draw();
   }
 
-  /**
-   * Pin a track, or what is like it on all ranks shown; or take the pin away.
-   * @param {string} id
-   * @param {boolean} [every]
-   */
+  /** Pin a track, or what is like it on all ranks shown; or take the pin away. @param {string} id
+   * @param {boolean} [every] */
   pin(id, every = false) {
     const pin = every && !id.startsWith("*") ? `*${id}` : id;
     if (!this.pins.delete(pin)) this.pins.add(pin);
@@ -629,11 +620,8 @@ export class Timeline {
     return { x, y: e.clientY - box.top, ns: this.span.start + (x - this.left) * this.perPixel };
   }
 
-  /**
-   * The tracks between two heights on the screen; those of a query are not the run's.
-   * @param {number} from
-   * @param {number} to
-   */
+  /** The tracks between two heights on the screen; those of a query are not the run's. @param {number} from
+   * @param {number} to */
   between(from, to) {
     const [top, bottom] = [Math.min(from, to), Math.max(from, to)];
     const inside = (/** @type {Row} */ r) => this.top(r) + r.height > (r.pin ? top : Math.max(top, this.stuck)) && this.top(r) <= bottom;

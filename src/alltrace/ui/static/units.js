@@ -26,12 +26,8 @@ export const exact = (ns) => moment(Math.round(ns), 1);
 /** @param {number} n */
 export const count = (n) => n.toLocaleString("en");
 
-/**
- * A number of things: `1 rank`, `1,024 ranks`.
- * @param {number} n
- * @param {string} thing what one is called
- * @param {string} [things] what several are called, if not `thing` with an s
- */
+/** A number of things: `1 rank`, `1,024 ranks`. @param {number} n @param {string} thing what one is called
+ * @param {string} [things] what several are called, if not `thing` with an s */
 export const counted = (n, thing, things) => `${count(n)} ${n === 1 ? thing : (things ?? `${thing}s`)}`;
 
 /** A cell of a table, by its column's unit. @param {any} value @param {string|null} unit @param {string} name */
@@ -61,12 +57,8 @@ export function rankText(values) {
   return parts.map(([a, b]) => (a === b ? `${a}` : `${a}-${b}`)).join(",");
 }
 
-/**
- * The ranks that a text such as `0-3,7` names, of those that are known; all for an empty text or `all`.
- * @param {string} text
- * @param {number[]} known
- * @returns {number[]}
- */
+/** The ranks that a text such as `0-3,7` names, of those that are known; all for an empty text or `all`.
+ * @param {string} text @param {number[]} known @returns {number[]} */
 export function parseRanks(text, known) {
   if (!text.trim() || text.trim() === "all") return known;
   const there = new Set(known);
