@@ -264,8 +264,8 @@ def _byte_code(sources: Iterable[str] | None = None) -> Iterator[Finding]:
     if uncompiled:
         folders = " ".join(sorted(uncompiled))
         fix = f"python -m compileall -q {folders}, or set PYTHONPYCACHEPREFIX to a folder that you may write"
-        found = f"Python keeps no byte code in {folders}, so each command takes a second more"
-        yield Finding("byte code", "limited", found, fix)
+        sentence = f"Python keeps no byte code in {folders}, so each command takes a second more"
+        yield Finding("byte code", "limited", sentence, fix)
     else:
         yield Finding("byte code", "ok", "Python keeps byte code of its packages")
 

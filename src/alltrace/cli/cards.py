@@ -41,8 +41,8 @@ def write_cards(verb: str, answer: Answer, hosts: Mapping[int, str], args: argpa
     answer = answer.read()
     width, color = written_width(args)
     run = " ".join(map(shlex.quote, args.run))
-    found = told(answer, hosts)
-    emit([cards_text(found, args.limit, width, run, color=color)], args.output)
+    diagnosis = told(answer, hosts)
+    emit([cards_text(diagnosis, args.limit, width, run, color=color)], args.output)
     if args.picture is not None:
         write_picture(verb, answer, args.picture)
 
@@ -59,7 +59,7 @@ def wants_color() -> bool:
 
 
 def cards_text(
-    found: Diagnosis, limit: int | None = None, width: int = _ELSEWHERE, run: str = "RUN", *, color: bool = False
+    diagnosis: Diagnosis, limit: int | None = None, width: int = _ELSEWHERE, run: str = "RUN", *, color: bool = False
 ) -> str:
     """The verdict, a card for each of the first `limit` findings, and the notes.
 
@@ -67,16 +67,16 @@ def cards_text(
     run. `color`: Whether severities and titles are marked by the terminal's colours.
     """
     width = max(_LEAST, min(width, _MOST))
-    lines = [_styled(line, "1", color) for line in _wrapped(found.verdict, width)]
-    shown = found.cards if limit is None else found.cards[:limit]
+    lines = [_styled(line, "1", color) for line in _wrapped(diagnosis.verdict, width)]
+    shown = diagnosis.cards if limit is None else diagnosis.cards[:limit]
     for number, card in enumerate(shown, 1):
         lines += ["", *_card(number, card, width, run, color)]
-    left = len(found.cards) - len(shown)
+    left = len(diagnosis.cards) - len(shown)
     if left:
         lines += ["", f"... {left} more finding{'s' if left > 1 else ''}; --limit shows more or fewer"]
-    if found.notes:
+    if diagnosis.notes:
         lines.append("")
-        for note in found.notes:
+        for note in diagnosis.notes:
             lines += _wrapped(f"note: {note}", width, "", "  ")
     return "\n".join(lines) + "\n"
 

@@ -97,7 +97,7 @@ def _about(selection: Selection, *, in_parts: bool) -> dict[str, Any]:
     return {"version": VIEWER_VERSION, "in_parts": in_parts, "utc_ns": zero, "world_size": size}
 
 
-def _rank(selection: Selection, tracks: Tracks, placed: ViewerTracks, pid: int) -> dict[str, Any]:
+def _rank(selection: Selection, tracks: Tracks, viewer_tracks: ViewerTracks, pid: int) -> dict[str, Any]:
     """What reading back needs of a rank: host, dictionaries, and for each track its table and thread, or device and stream."""
     rank = selection.run.rank(tracks.rank.rank)
     where = [[t] for t in tracks.threads] + [[*pair] for pair in tracks.streams]
@@ -106,7 +106,7 @@ def _rank(selection: Selection, tracks: Tracks, placed: ViewerTracks, pid: int) 
         "pid": pid,
         "host": tracks.rank.host,
         "collectives": bool(tracks.rank.rows.get("collectives")),
-        "tracks": [[table_of(t.label), *where[t.base]] for t in placed.tracks],
+        "tracks": [[table_of(t.label), *where[t.base]] for t in viewer_tracks.tracks],
         **{name: _dictionary(rank, name) for name in DICTIONARIES if name != "names" and rank.has(name)},
     }
 
@@ -148,10 +148,10 @@ class _Writer:
         pid = self._pids[number]
         launches = launches_of(self._selection, tracks)
         callers = np.full(len(launches.keys), -1, np.int64)
-        placed = ViewerTracks()
+        viewer_tracks = ViewerTracks()
         zero = self._selection.zero_ns
         arrows = 0
-        maker = SliceMaker(self._selection, tracks, placed, launches, self._names, self._pool, self._form)
+        maker = SliceMaker(self._selection, tracks, viewer_tracks, launches, self._names, self._pool, self._form)
         for part in maker.slices():
             self._slices(part, pid)
             if part.table == "kernels" and across is not None:
@@ -171,8 +171,8 @@ class _Writer:
         for counter in counters_of(self._selection, tracks, lambda label: self._pool.add(json.dumps(label))):
             records = self._counter.records(len(counter.times), pid, counter.times, counter.names, counter.values)
             self._sorter.add(counter.times * _PLACES, records)
-        about = _rank(self._selection, tracks, placed, pid)
-        return WrittenRank(placed, self._slice_count, {}, json.dumps(about, separators=(",", ":")).encode())
+        about = _rank(self._selection, tracks, viewer_tracks, pid)
+        return WrittenRank(viewer_tracks, self._slice_count, {}, json.dumps(about, separators=(",", ":")).encode())
 
     def _slices(self, part: Slices, pid: int) -> None:
         self._slice_count += 0 if part.instant else len(part.starts)

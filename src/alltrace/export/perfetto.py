@@ -177,9 +177,9 @@ class _Writer:
         self._sorter, self._slice_count = sorter, 0
         launches = launches_of(self._selection, tracks)
         launched = self._launched(tracks, launches)
-        placed = ViewerTracks()
+        viewer_tracks = ViewerTracks()
         first = _uuid(tracks.rank.rank, 0)
-        maker = SliceMaker(self._selection, tracks, placed, launches, self._names, self._pool, self._form)
+        maker = SliceMaker(self._selection, tracks, viewer_tracks, launches, self._names, self._pool, self._form)
         gpu = self._gpu = self._gpu_of(tracks)
         for part in maker.slices():
             if gpu is not None and part.table in GPU_TABLES:
@@ -188,15 +188,15 @@ class _Writer:
                     self._sorter.add(part.starts[rows] * _PLACES + _BEGIN_LATER, records)
                 continue
             self._slices(part, first + part.tracks, self._flows(part, tracks.rank.rank, launched, across))
-        if len(placed.tracks) > _MOST_TRACKS:
+        if len(viewer_tracks.tracks) > _MOST_TRACKS:
             raise UsageError(
-                f"rank {tracks.rank.rank} needs {len(placed.tracks):,} tracks; export fewer tables (--only) or a window"
+                f"rank {tracks.rank.rank} needs {len(viewer_tracks.tracks):,} tracks; export fewer tables (--only) or a window"
             )
         own: dict[str, int] = {}
         for samples in counters_of(self._selection, tracks, lambda label: own.setdefault(label, _FIRST_COUNTER + len(own))):
             values = (samples.values / COUNTER_SCALE).view(np.int64)
             self._add(Event(COUNTER, values=values), samples.times, first + samples.names, samples.times * _PLACES + _BEGIN_LATER)
-        return WrittenRank(placed, self._slice_count, own, b"" if gpu is None else gpu.head())
+        return WrittenRank(viewer_tracks, self._slice_count, own, b"" if gpu is None else gpu.head())
 
     def _gpu_of(self, tracks: Tracks) -> GpuEvents | None:
         if self._pids is None:

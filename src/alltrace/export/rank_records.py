@@ -85,6 +85,8 @@ class _Work:
         name = f"rank-{number}-{platform.node()}-{os.getpid()}"
         with Sorter(self._folder / name) as sorter:
             written = self._writer.rank(tracks, across, sorter)
-            placed = [(n, written.placed.tracks[n]) for n in written.placed.in_order()]
+            numbered = [(n, written.placed.tracks[n]) for n in written.placed.in_order()]
             advance(1)
-            return RankRecords(tracks, placed, written.slices, written.placed.beside, written.counters, sorter.keep(), written.head)
+            return RankRecords(
+                tracks, numbered, written.slices, written.placed.beside, written.counters, sorter.keep(), written.head
+            )

@@ -225,8 +225,8 @@ class LogLines:
             self._evidence.network[self._source] = self._evidence.network.get(self._source, 0) + 1
         elif (world := _WORLD.search(text)) is not None and int(world["ranks"]) <= _MOST_RANKS:
             self._evidence.world = max(self._evidence.world, int(world["ranks"]))
-        elif (placed := _RANK_HOST.search(text)) is not None and int(placed["rank"]) < _MOST_RANKS:
-            self._evidence.hosts.setdefault(int(placed["rank"]), placed["host"])
+        elif (match := _RANK_HOST.search(text)) is not None and int(match["rank"]) < _MOST_RANKS:
+            self._evidence.hosts.setdefault(int(match["rank"]), match["host"])
         else:
             return False
         return True

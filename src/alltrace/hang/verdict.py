@@ -416,8 +416,8 @@ class _Case:
         recordings = self.evidence.recordings.values()
         lost = self.evidence.empty or recordings
         if lost and all(r.damage for r in recordings) and not self.waits.waits and not self.evidence.ended_well:
-            found = "no dump is whole, and what was lost may wait" if recordings else "no dump can be read"
-            return Cause("unknown", [], "", [], 0.1, f"It cannot be known whether the job hangs: {found}.", numbers)
+            reason = "no dump is whole, and what was lost may wait" if recordings else "no dump can be read"
+            return Cause("unknown", [], "", [], 0.1, f"It cannot be known whether the job hangs: {reason}.", numbers)
         if self.evidence.stacks and not (recordings or self.evidence.ended_well):
             own = sorted(r for r, stack in self.evidence.stacks.items() if stack.doing != "communicates")
             others = sorted(self.evidence.stacks.keys() - set(own))

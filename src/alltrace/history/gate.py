@@ -100,5 +100,5 @@ def _judged(judged: Judged, value: float | None, others: list[Any], of: str) -> 
     if expected is None:
         why = f"{counted(len(known), 'earlier run')} with {column} among the {of}; the comparison needs {LEAST_VALUES} or more"
         return {**row, "value": value, "why": why}
-    held = value <= expected.high
-    return {**row, "verdict": "held" if held else "breached", "value": value, "bound": expected.high, "baseline": expected.median}
+    within = value <= expected.high
+    return {**row, "verdict": "held" if within else "breached", "value": value, "bound": expected.high, "baseline": expected.median}

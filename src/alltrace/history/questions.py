@@ -292,8 +292,8 @@ def _notes(by: str, runs: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[st
         notes.append(f"{counted(nameless, 'run')} without a job name, treated as one job; `import --job NAME` sets the name")
     undated = sum(r["start_utc_ns"] is None for r in runs)
     if undated:
-        told = "does not contain its start time" if undated == 1 else "do not contain their start time"
-        notes.append(f"{counted(undated, 'run')} {told}; such runs come last, ordered by path")
+        words = "does not contain its start time" if undated == 1 else "do not contain their start time"
+        notes.append(f"{counted(undated, 'run')} {words}; such runs come last, ordered by path")
     if by == "run" and not any(r["verdict"] for r in rows):
         notes.append(f"no run has {LEAST_VALUES} earlier runs of its job and size with known step times, so none is judged")
     if by == "host" and not rows:
@@ -314,16 +314,16 @@ def _short_paths(paths: Sequence[str]) -> list[str]:
 
 
 def _grouped(rows: Iterable[dict[str, Any]], key: str) -> dict[Any, list[dict[str, Any]]]:
-    found: dict[Any, list[dict[str, Any]]] = {}
+    groups: dict[Any, list[dict[str, Any]]] = {}
     for row in rows:
-        found.setdefault(row[key], []).append(row)
-    return found
+        groups.setdefault(row[key], []).append(row)
+    return groups
 
 
 def _most(texts: Iterable[str]) -> str | None:
     """The most frequent text, the first of equal ones by the alphabet."""
-    found = Counter(texts)
-    return min(found, key=lambda t: (-found[t], t), default=None)
+    counts = Counter(texts)
+    return min(counts, key=lambda t: (-counts[t], t), default=None)
 
 
 def _median(values: Iterable[float | None]) -> float | None:

@@ -83,9 +83,9 @@ def _culprit_hosts(finding: Mapping[str, Any], run: Run) -> list[str]:
 
 def _finding(place: int, finding: Mapping[str, Any], run: Run) -> dict[str, Any]:
     share = finding["lost_share"]
-    kept = {name: finding[name] for name in ("kind", "severity", "lost_ns", "where")}
+    facts = {name: finding[name] for name in ("kind", "severity", "lost_ns", "where")}
     return {
-        **kept,
+        **facts,
         "place": place,
         "lost_percent": None if share is None else 100 * share,
         "hosts": _culprit_hosts(finding, run),

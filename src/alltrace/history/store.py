@@ -92,9 +92,9 @@ class History:
         self._connection = connection
 
     def ask(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        found = self._connection.execute(statement, parameters or {})
-        names = [column[0] for column in found.description]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        cursor = self._connection.execute(statement, parameters or {})
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     def kept(self) -> list[Kept]:
         return [Kept(**row) for row in self.ask(f"SELECT {', '.join(Kept._fields)} FROM runs ORDER BY path")]
@@ -192,13 +192,13 @@ def _unreadable(place: str, error: Exception) -> InputError:
 
 def _tables(connection: Any) -> dict[str, dict[str, str]]:
     """The columns and types of every relation of the database, by name; views by their name and a mark."""
-    found: dict[str, dict[str, str]] = {}
+    columns: dict[str, dict[str, str]] = {}
     for name, kind, column, data_type in connection.execute(
         "SELECT t.table_name, t.table_type, c.column_name, c.data_type FROM information_schema.tables t "
         "JOIN information_schema.columns c USING (table_catalog, table_schema, table_name) ORDER BY ordinal_position"
     ).fetchall():
-        found.setdefault(name if kind == "BASE TABLE" else f"{name} ({kind})", {})[column] = data_type
-    return found
+        columns.setdefault(name if kind == "BASE TABLE" else f"{name} ({kind})", {})[column] = data_type
+    return columns
 
 
 def _create(connection: Any) -> None:
@@ -219,10 +219,10 @@ def _check_tables(connection: Any, place: str) -> None:
         raise InputError(place, found="a DuckDB file with other contents", expected=_EXPECTED, advice=_ANOTHER)
     versions = connection.execute("SELECT version FROM about").fetchall()
     if versions != [(HISTORY_VERSION,)]:
-        told = ", ".join(str(v) for (v,) in versions) or "none"
+        stated = ", ".join(str(v) for (v,) in versions) or "none"
         raise InputError(
             place,
-            found=f"a history of version {told}",
+            found=f"a history of version {stated}",
             expected=f"version {HISTORY_VERSION}",
             advice="create a new one with another -o",
         )

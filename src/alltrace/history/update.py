@@ -32,21 +32,21 @@ def find_runs(places: Sequence[str]) -> list[Path]:
 
     Raises `InputError`: a place does not exist or is not a folder, or there is no run in any of them.
     """
-    found: set[Path] = set()
+    folders: set[Path] = set()
     for place in places:
         folder = Path(place)
         if not folder.is_dir():
             what = "a file" if folder.exists() else "there is no such folder"
             raise InputError(place, found=what, expected="a run directory or a folder of them", advice="check the name")
-        found.update(_runs_in(folder.absolute()))
-    if not found:
+        folders.update(_runs_in(folder.absolute()))
+    if not folders:
         raise InputError(
             ", ".join(places),
             found="no run in it",
             expected="run directories",
             advice="create them with `alltrace import REPORT... -o RUN`",
         )
-    return sorted(found)
+    return sorted(folders)
 
 
 def _runs_in(folder: Path) -> Iterator[Path]:

@@ -104,11 +104,11 @@ def recipes_for(run: Run, wanted: Sequence[str] | None = None) -> tuple[list[Pro
                 raise UsageError(f"{recipe.name} needs --{needed[0].replace('_', '-')}, so it cannot be in a notebook")
         return [Proof(recipe.name, {}) for recipe in chosen if recipe.name != "diagnose"], []
     known = [name for name in names() if _can_ask(run, find(name))]
-    asked: dict[str, Proof] = {}
+    proofs: dict[str, Proof] = {}
     for proof in (*_proofs(run), *USUAL):
-        if proof.recipe in known and len(asked) < MOST_CELLS - _AROUND:
-            asked.setdefault(proof.recipe, proof)
-    return list(asked.values()), [name for name in known if name not in asked and name != "diagnose"]
+        if proof.recipe in known and len(proofs) < MOST_CELLS - _AROUND:
+            proofs.setdefault(proof.recipe, proof)
+    return list(proofs.values()), [name for name in known if name not in proofs and name != "diagnose"]
 
 
 def _proofs(run: Run) -> list[Proof]:

@@ -137,14 +137,14 @@ VARIED_KERNELS = 220
 
 def _varied() -> tuple[Kernel, ...]:
     """Many kernels with long names; their lengths are spread like a lognormal distribution from 0.25 to 20 times the mean."""
-    made = []
+    kernels = []
     for number, (demangled, short, mangled) in enumerate(kernel_names(VARIED_KERNELS)):
         # a stride without a common divisor visits every quantile once, in no order
         quantile = ((number * 97) % VARIED_KERNELS + 0.5) / VARIED_KERNELS
         weight = min(max(0.65 * exp(NormalDist().inv_cdf(quantile)), 0.25), 20.0)
         grid = (66 * (1 + number % 9), 1 + number % 4, 1)
-        made.append(Kernel(demangled, short, mangled, weight, grid, (128 << number % 3, 1, 1), 24 + 8 * (number % 20), 0, 0))
-    return tuple(made)
+        kernels.append(Kernel(demangled, short, mangled, weight, grid, (128 << number % 3, 1, 1), 24 + 8 * (number % 20), 0, 0))
+    return tuple(kernels)
 
 
 _MODEL: tuple[Kernel, ...] = (

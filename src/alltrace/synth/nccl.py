@@ -43,12 +43,12 @@ def host_ranges(
     """
     if not is_grouped(op, environment):
         return [], begin
-    found: list[tuple[str, int, int, dict[str, object]]] = []
+    ranges: list[tuple[str, int, int, dict[str, object]]] = []
     at = begin
     for name, payload in [("ncclGroupStart", {}), *_messages(op, group, rank)]:
-        found.append((name, at, at + _STEP_NS, payload))
+        ranges.append((name, at, at + _STEP_NS, payload))
         at += _STEP_NS + _MARGIN_NS
-    return found, at
+    return ranges, at
 
 
 def launching_range(op: Collective, group: Group, rank: int, environment: Environment) -> tuple[str, dict[str, object]]:

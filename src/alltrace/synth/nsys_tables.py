@@ -199,8 +199,8 @@ def _ranges(report: Report) -> Table:
     nccl = rows["domain"] == 1
     times = _times(report, rows)
     texts = np.array([*line.names.texts, None], object)
-    told = report.environment.payloads  # nsys exports them only if it is asked to
-    payloads = np.array([*(text if told else None for text in line.payloads.texts), None], object)
+    with_payloads = report.environment.payloads  # nsys exports them only if it is asked to
+    payloads = np.array([*(text if with_payloads else None for text in line.payloads.texts), None], object)
     text_ids = report.text_ids(np.unique(rows["name"][nccl])).astype(object)
     nothing = np.array(None, object)
     domain = report.nccl_domain

@@ -111,14 +111,14 @@ def _room(line: Timeline, rows: Any) -> Any:
 
 def operator_truth(line: Timeline) -> dict[str, dict[str, int]]:
     """By operator its calls, the true time of their kernels on the device, and their floating-point operations."""
-    found: dict[str, dict[str, int]] = {}
+    totals: dict[str, dict[str, int]] = {}
     _, kernels = launches(line)
     for kernel in kernels.tolist():
         operator = OPERATORS[int(line.kernels["kernel"][kernel])]
         length = int(line.kernels["end"][kernel] - line.kernels["start"][kernel])
         for name in operator.names:
-            own = found.setdefault(name, {"calls": 0, "gpu_ns": 0, "flops": 0})
+            own = totals.setdefault(name, {"calls": 0, "gpu_ns": 0, "flops": 0})
             own["calls"] += 1
             own["gpu_ns"] += length
             own["flops"] += operator.flops
-    return found
+    return totals

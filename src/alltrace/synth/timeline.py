@@ -68,9 +68,9 @@ class Rows:
         return self._made_of(table)
 
     def _made_of(self, table: NDArray[np.int64]) -> Rows:
-        made = Rows(*self.columns)
-        made._blocks.append(table)
-        return made
+        rows = Rows(*self.columns)
+        rows._blocks.append(table)
+        return rows
 
     def __getitem__(self, column: str) -> NDArray[np.int64]:
         """A column, in the order of the first column's times."""

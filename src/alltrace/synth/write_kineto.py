@@ -183,8 +183,8 @@ def _all_to_all(messages: list[dict[str, Any]]) -> dict[str, Any] | None:
         return None
     first = messages[0]
     total = sum(m["In msg nelems"] for m in messages) // 2
-    kept = {k: v for k, v in first.items() if k not in ("Src Rank", "Dst Rank")}
-    return {**kept, "Collective name": "all_to_all", "In msg nelems": total, "Out msg nelems": total}
+    shared = {k: v for k, v in first.items() if k not in ("Src Rank", "Dst Rank")}
+    return {**shared, "Collective name": "all_to_all", "In msg nelems": total, "Out msg nelems": total}
 
 
 def _call(report: Report, name: str, payload: dict[str, Any], sequence: int | None) -> dict[str, Any]:
@@ -223,13 +223,13 @@ def _numbers(report: Report) -> dict[tuple[int, str], int]:
     line = report.run.timelines[report.rank]
     rows = line.ranges.where(line.ranges["domain"] == 1)
     names, payloads = line.names.texts, line.payloads.texts
-    found: dict[tuple[int, str], int] = {}
+    numbers: dict[tuple[int, str], int] = {}
     last: dict[int, int] = {}
     for start, name, payload in zip(rows["start"].tolist(), rows["name"].tolist(), rows["payload"].tolist(), strict=True):
         communicator = json.loads(payloads[payload]).get("NCCL communicator ID") if payload >= 0 else None
         if communicator is not None and names[name] not in ("ncclSend", "ncclRecv"):
-            last[communicator] = found[start, names[name]] = last.get(communicator, -1) + 1
-    return found
+            last[communicator] = numbers[start, names[name]] = last.get(communicator, -1) + 1
+    return numbers
 
 
 def _order(report: Report, count: int) -> NDArray[np.int64]:

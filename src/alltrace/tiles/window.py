@@ -244,15 +244,15 @@ def longest_named(reader: EventReader, rank: int, name: str, steps: UsualSteps) 
     names = reader.run.name_table()
     ids = names.column("id").filter(pc.equal(names.column("value"), name)).to_numpy()
     ids = np.concatenate([ids, np.array([i for i, text in dict(reader.words).items() if text == name], np.int64)])
-    found = [
+    rows = [
         (table, events.take(np.flatnonzero(np.isin(events.name, ids))))
         for table in (SOURCES if len(ids) else ())
         for events in reader.window(rank, table, -(1 << 62), 1 << 62)
     ]
-    if not any(len(events) for _, events in found):
+    if not any(len(events) for _, events in rows):
         return None
-    start, end, row = (np.concatenate([getattr(events, c) for _, events in found]) for c in ("start", "end", "row"))
-    tables = np.repeat([table for table, _ in found], [len(events) for _, events in found])
+    start, end, row = (np.concatenate([getattr(events, c) for _, events in rows]) for c in ("start", "end", "row"))
+    tables = np.repeat([table for table, _ in rows], [len(events) for _, events in rows])
     device = np.isin(tables, ("kernels", "copies", "graphs", "collectives"))
     step = np.where(device, steps.of_each(rank, start, device=True), steps.of_each(rank, start, device=False))
     usual = steps.usual(step, end - start)

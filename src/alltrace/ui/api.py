@@ -110,9 +110,9 @@ def _run(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG
 
 
 def _heat(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
-    found = session.view.heat(asked.text("metric"), asked.number("level"), asked.number("index", least=0))
-    header = {"x-alltrace-rows": str(found.shape[0]), "x-alltrace-bins": str(found.shape[1])}
-    return Response(found.astype("<u2").tobytes(), media_type=_BINARY, headers=header)
+    heat = session.view.heat(asked.text("metric"), asked.number("level"), asked.number("index", least=0))
+    header = {"x-alltrace-rows": str(heat.shape[0]), "x-alltrace-bins": str(heat.shape[1])}
+    return Response(heat.astype("<u2").tobytes(), media_type=_BINARY, headers=header)
 
 
 def _fine(session: Session, asked: Asked, token: Token) -> Any:
@@ -120,19 +120,19 @@ def _fine(session: Session, asked: Asked, token: Token) -> Any:
 
     view, ranks = session.view, asked.ranks() or []
     with view.prefetcher.paused():
-        found = fine_heat(view, asked.text("metric"), asked.number("level"), asked.number("index", least=0), ranks, token)
-    return Response(found.astype("<u2").tobytes(), media_type=_BINARY, headers={"x-alltrace-bins": str(found.shape[1])})
+        heat = fine_heat(view, asked.text("metric"), asked.number("level"), asked.number("index", least=0), ranks, token)
+    return Response(heat.astype("<u2").tobytes(), media_type=_BINARY, headers={"x-alltrace-bins": str(heat.shape[1])})
 
 
 def _tracks(session: Session, asked: Asked, token: Token) -> Any:
     from alltrace.tiles.labels import labelled
 
     ranks = asked.ranks() or []
-    found = {}
+    tracks = {}
     for rank in ranks[:256]:
         token.check()
-        found[str(rank)] = labelled(session.view, rank)
-    return {"tracks": found}
+        tracks[str(rank)] = labelled(session.view, rank)
+    return {"tracks": tracks}
 
 
 def _tiles(session: Session, asked: Asked, token: Token) -> Any:
@@ -159,10 +159,10 @@ def _event(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
     from alltrace.tiles.details import event_details, instance_of
 
     reader, rank = session.view.events, asked.number("rank", least=0)
-    found = event_details(reader, rank, asked.text("table"), asked.number("row", least=0))
-    if "collective" in found:
-        found["instance"] = instance_of(reader, rank, found["collective"])
-    return plain(found)
+    details = event_details(reader, rank, asked.text("table"), asked.number("row", least=0))
+    if "collective" in details:
+        details["instance"] = instance_of(reader, rank, details["collective"])
+    return plain(details)
 
 
 def _neighbour(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
@@ -175,16 +175,16 @@ def _neighbour(session: Session, asked: Asked, token: Token) -> Any:  # noqa: AR
 def _search(session: Session, asked: Asked, token: Token) -> Any:
     from alltrace.tiles.search import search
 
-    found = search(session.view.events, asked.text("pattern", most=1000), _chosen(session, asked), token=token)
-    return plain(found)
+    hits = search(session.view.events, asked.text("pattern", most=1000), _chosen(session, asked), token=token)
+    return plain(hits)
 
 
 def _window(session: Session, asked: Asked, token: Token) -> Any:
     from alltrace.tiles.window import summary
 
     view = session.view
-    found = summary(view.events, _chosen(session, asked), asked.number("start"), asked.number("end"), token, gpus=view.gpus)
-    return plain(found)
+    totals = summary(view.events, _chosen(session, asked), asked.number("start"), asked.number("end"), token, gpus=view.gpus)
+    return plain(totals)
 
 
 def _area(session: Session, asked: Asked, token: Token) -> Any:
@@ -204,7 +204,7 @@ def _area(session: Session, asked: Asked, token: Token) -> Any:
 def _events(session: Session, asked: Asked, token: Token) -> Any:
     from alltrace.tiles.window import events_between
 
-    found = events_between(
+    events = events_between(
         session.view.events,
         _chosen(session, asked),
         asked.texts("tables"),
@@ -215,7 +215,7 @@ def _events(session: Session, asked: Asked, token: Token) -> Any:
         least_ns=asked.number("least_ns", 0),
         token=token,
     )
-    return plain(found)
+    return plain(events)
 
 
 def _chosen(session: Session, asked: Asked) -> list[int]:
@@ -248,12 +248,12 @@ def _recipe(session: Session, asked: Asked, token: Token) -> Any:
     if found is None:
         with alone(_one_recipe, token):  # each uses all processors
             found = answer(session, question, token)
-    told = plain_answer(found)
+    body = plain_answer(found)
     if found.chart is not None:
         from alltrace.charts import draw, figure
 
-        told["figure"] = plain(figure(draw(found)))
-    return told
+        body["figure"] = plain(figure(draw(found)))
+    return body
 
 
 def _diff(other: Session, session: Session, asked: Asked, token: Token) -> Any:
@@ -266,8 +266,8 @@ def _diff(other: Session, session: Session, asked: Asked, token: Token) -> Any:
     known = None if ranks is None else tuple(ranks)
     question = Question("diff", {"what": what}, known, asked.maybe("steps", 50), asked.flag("skip_warmup"), session.jobs)
     with alone(_one_recipe, token):
-        found = comparison(session, other, question, token)
-    return plain_answer(found)
+        differences = comparison(session, other, question, token)
+    return plain_answer(differences)
 
 
 def _roofline(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
@@ -345,8 +345,8 @@ def _matrices(session: Session) -> Matrices:
     aligned = session.aligned
     if aligned is None:
         raise UsageError("a run that is still being imported has no matrix; wait until the import has finished")
-    found: Matrices = session.kept("matrices", lambda: Matrices(aligned))
-    return found
+    matrices: Matrices = session.kept("matrices", lambda: Matrices(aligned))
+    return matrices
 
 
 def _matrix(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
@@ -354,8 +354,8 @@ def _matrix(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG00
 
 
 def _matrix_cells(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
-    found = _matrices(session).of(asked.text("measure", 50), asked.text("by", 50))
-    return Response(found.astype("<f8").tobytes(), media_type=_BINARY)
+    matrix = _matrices(session).of(asked.text("measure", 50), asked.text("by", 50))
+    return Response(matrix.astype("<f8").tobytes(), media_type=_BINARY)
 
 
 def _two_spans(session: Session, asked: Asked, token: Token) -> Any:
@@ -369,8 +369,8 @@ def _two_spans(session: Session, asked: Asked, token: Token) -> Any:
 def _laid(session: Session, asked: Asked, token: Token) -> Any:
     from alltrace.tiles.laid import laid
 
-    found = _queried(session, asked, token, LAID_ROWS)
-    return plain({**laid(found.table), "notes": list(found.notes)})
+    answer = _queried(session, asked, token, LAID_ROWS)
+    return plain({**laid(answer.table), "notes": list(answer.notes)})
 
 
 _READ: dict[str, Handler] = {

@@ -47,8 +47,8 @@ class KernelReports:
         from alltrace.recipes.ncu.tables import sizes
         from alltrace.trace.launches import plain_name
 
-        found = weigh.answer(self._profiled, configurations.table.to_pylist(), configurations.notes)
-        columns = [found.table.column(c).to_pylist() for c in ("name", "grid", "block")]
+        answer = weigh.answer(self._profiled, configurations.table.to_pylist(), configurations.notes)
+        columns = [answer.table.column(c).to_pylist() for c in ("name", "grid", "block")]
         row_of = {(plain_name(n), g, b): i for i, (n, g, b) in enumerate(zip(*columns, strict=True))}
         keys = [(plain_name(p.launch.name), sizes(p.launch.grid), sizes(p.launch.block)) for p in self._profiled]
-        return plain_answer(found) | {"of": [row_of.get(k) for k in keys]}
+        return plain_answer(answer) | {"of": [row_of.get(k) for k in keys]}

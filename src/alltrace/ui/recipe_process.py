@@ -50,8 +50,8 @@ def answer(session: Session, question: Question, token: Token = WANTED, progress
     `AlltraceError`: the run cannot be read, or memory ran out. Raises `CancelledError`: the answer is no longer
     wanted.
     """
-    found = kept(session, question)
-    return _asked(_ask, [session], question, token, progress) if found is None else found
+    answer = kept(session, question)
+    return _asked(_ask, [session], question, token, progress) if answer is None else answer
 
 
 def stage_answer(session: Session, question: Question, progress: Callable[[int], None]) -> Answer:
@@ -62,11 +62,11 @@ def stage_answer(session: Session, question: Question, progress: Callable[[int],
     asked, run = checked(question.name, question.options), session.run
     if not run.manifest.complete:
         return answer(session, question, progress=progress)
-    found = kept_findings(run, asked.recipe, asked.options)
-    if found is None:
-        found = answer(session, question, progress=progress)
-        keep_findings(run, asked.recipe, asked.options, found)
-    return found
+    findings = kept_findings(run, asked.recipe, asked.options)
+    if findings is None:
+        findings = answer(session, question, progress=progress)
+        keep_findings(run, asked.recipe, asked.options, findings)
+    return findings
 
 
 def kept(session: Session, question: Question) -> Answer | None:
@@ -112,8 +112,8 @@ def _asked(
                 token.check()
                 seen = _told(done, seen, progress)
             _told(done, seen, progress)
-            found: Answer = asked.result()
-            return found
+            answer: Answer = asked.result()
+            return answer
         except (BrokenProcessPool, ShutdownExecutorError) as error:
             why = "the process for this request was killed, most likely because memory ran out"
             raise AlltraceError(f"{why}; select fewer ranks") from error

@@ -229,8 +229,8 @@ class Guard:
         except UsageError as error:
             return JSONResponse({"error": str(error)}, 400)
 
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
+    def _is_token(self, text: str) -> bool:
+        return hmac.compare_digest(text.encode("utf-8", "replace"), self._token.encode())
 
 
 def _without_token(request: Request) -> Response:

@@ -111,11 +111,11 @@ class Session:
     def prepare(self) -> None:
         doing = DOING[LEVELS if self.partial else CLOCKS]
         try:
-            run, found = (self.run, None) if self.partial else self._aligned()
+            run, alignment = (self.run, None) if self.partial else self._aligned()
             doing = DOING[LEVELS]
-            view = self._with_levels(run, found)
+            view = self._with_levels(run, alignment)
             view.heat(view.metrics[0], view.grid.level + 1, 0)  # what the page shows first
-            self._show(run, view, found, whole=True)
+            self._show(run, view, alignment, whole=True)
         except (AlltraceError, OSError) as error:
             self._error = str(error)
         except MemoryError:
@@ -133,19 +133,19 @@ class Session:
         with self.stages.doing(CLOCKS) as advance:
             return run, aligned(run, jobs=self.jobs, progress=advance)
 
-    def _with_levels(self, run: Run, found: Aligned | None) -> View:
+    def _with_levels(self, run: Run, alignment: Aligned | None) -> View:
         """The run with its pyramid; shown without it meanwhile, unless that is kept."""
         folder = self._scratch / "tiles" if self.partial else None
         if kept_pyramid(run, folder) is None:
-            self._show(run, EarlyView(run), found)
+            self._show(run, EarlyView(run), alignment)
         with self.stages.doing(LEVELS) as advance:
             return View(run, pyramid(run, folder=folder, jobs=self.jobs, progress=advance))
 
-    def _show(self, run: Run, view: View, found: Aligned | None, *, whole: bool = False) -> None:
+    def _show(self, run: Run, view: View, alignment: Aligned | None, *, whole: bool = False) -> None:
         with self._lock:
-            if found is not self._shown.aligned:
+            if alignment is not self._shown.aligned:
                 self._kept = {}
-            self._shown = Shown(run, view, found, self._shown.number + 1)
+            self._shown = Shown(run, view, alignment, self._shown.number + 1)
             self._whole = whole
 
     def reopen(self) -> None:
