@@ -80,14 +80,20 @@ def test_a_raw_capture_in_place_of_the_report_is_named_with_a_command_that_can_b
     assert left(tmp_path) == []
 
 
-def test_what_nsys_prints_and_removes_changes_no_exit_code(capture, fake_nsys):
+def test_what_a_users_own_arguments_print_is_shown(capture, fake_nsys):
     done = capture("exec", "--nsys", fake_nsys, "--profiler-arg=--stats=true", "--", "true", **WORLD, PRINTS="1")
     assert "alltrace capture: rank 1: the table" in done.stderr
     assert "[1/8] [0%" not in done.stderr
     assert "the table" not in capture("exec", "--force", "--nsys", fake_nsys, "--", "true", **WORLD, PRINTS="1").stderr
+
+
+def test_a_dry_run_tells_what_would_be_left_out(capture, fake_nsys):
     done = capture("exec", "--nsys", fake_nsys, "--efa", "--dry-run", "--", "true", RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
     assert "rank 0: --efa would be left out: nsys 2023.4.4" in done.stderr
     assert "--enable" not in done.stdout
+
+
+def test_a_folder_that_the_profiler_removes_meanwhile_changes_no_exit_code(capture, fake_nsys):
     text = '(for i in 1 2 3 4 5 6; do rm -rf "$TMPDIR/nvidia"; mkdir -p "$TMPDIR/nvidia/a"; done) & exit 3'
     done = capture("exec", "--nsys", fake_nsys, "--", "sh", "-c", text, FAKE="none", **WORLD)
     assert done.returncode == 3

@@ -38,9 +38,12 @@ def train(window, most):
     return recorded
 
 
-def test_the_window_is_recorded_from_its_first_step_also_at_once(calls):
+def test_the_window_is_recorded_from_its_first_step_up_to_its_end(calls):
     assert train(steps(3, 5), 10) == [3, 4]
     assert calls == WINDOW
+
+
+def test_the_window_may_begin_at_once(calls):
     assert train(steps(0, 2), 10) == [0, 1]
     assert calls == WINDOW
 
@@ -71,14 +74,20 @@ def test_without_a_gpu_there_is_no_snapshot_and_that_is_said(calls, monkeypatch,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_training_that_ends_early_or_was_resumed(calls):
+def test_a_training_that_ends_early_still_ends_the_window(calls):
     assert train(steps(3, 50), 5) == [3, 4]
     assert calls == WINDOW
     with pytest.raises(RuntimeError), steps(0, 5):
         raise RuntimeError
     assert calls == WINDOW * 2
+
+
+def test_a_training_that_ends_before_the_window_records_nothing(calls):
     assert train(steps(30, 50), 5) == []
     assert calls == []
+
+
+def test_steps_are_counted_over_a_resumed_training(calls):
     assert train(steps(73, 75, at=70), 10) == [3, 4]
     assert train(steps(3, 75, at=70), 10) == [0, 1, 2, 3, 4]
     assert calls == WINDOW * 2

@@ -91,11 +91,14 @@ def test_the_more_important_columns_stay(width):
     assert ("idle_percent" in shown) or "busy_percent" not in shown
 
 
-def test_devices_have_short_names_and_other_cells_are_as_they_are():
+def test_devices_have_short_names_and_other_texts_are_as_they_are():
     table = pa.table({"gpu": ["GPU-8f", "unknown"], "name": ["GPU-8f", "b"]})
     text = to_text(Answer(table, ()), table, form=TableForm(80, units=True, gpus={"GPU-8f": "GPU 3"}))
     assert [line.split("  ")[0] for line in text.splitlines()[2:]] == ["GPU 3", "unknown"]
     assert "GPU-8f" in text
+
+
+def test_plain_numbers_are_as_they_were():
     head, _, first, _ = text(units=False)
     assert "lost_ns_per_step" in head
     assert "1,234,567,890  12,412,345" in first

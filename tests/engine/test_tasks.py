@@ -29,7 +29,7 @@ def work(item, advance):
     return item * item, os.getpid()
 
 
-def test_outcomes_are_the_same_here_and_elsewhere():
+def test_one_job_runs_here_and_in_order():
     told = []
     outcomes = list(run_tasks(work, [3, 1, 2], jobs=1, progress=told.append))
     assert [o.index for o in outcomes] == [0, 1, 2]
@@ -38,7 +38,11 @@ def test_outcomes_are_the_same_here_and_elsewhere():
     assert next(iter(run_tasks(work, [5], jobs=8))).get()[1] == os.getpid()
     assert list(run_tasks(work, [], jobs=8)) == []
     assert default_jobs() >= 1
+
+
+def test_many_jobs_run_elsewhere_with_the_same_outcomes():
     items = [*range(12), -5, 500]
+    told = []
     outcomes = sorted(run_tasks(work, items, jobs=2, progress=told.append), key=lambda o: o.index)
     assert [o.index for o in outcomes] == list(range(14))
     good = [o for o in outcomes if o.error is None]

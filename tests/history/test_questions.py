@@ -20,7 +20,7 @@ def rows(history, by, **chosen):
     return ask_history(history, by, **chosen).table.to_pylist()
 
 
-def test_each_run_is_judged_by_comparable_ones_before_it(history):
+def test_each_run_is_judged_by_those_before_it(history):
     for number, step in enumerate((100, 102, 99, 101, 100, 130, 100, 60)):
         put(history, number, step_ns=step * MS)
     put(history, 20, job="other", step_ns=500 * MS)
@@ -31,6 +31,9 @@ def test_each_run_is_judged_by_comparable_ones_before_it(history):
     assert found[5]["change_percent"] == pytest.approx(30)
     assert [r["run"] for r in found][:2] == ["run0", "run1"]
     assert found[1]["start_utc"] == "2026-03-01 13:30"
+
+
+def test_runs_on_other_numbers_of_ranks_or_hosts_are_not_compared(history):
     for number in range(6):
         put(history, number, step_ns=100 * MS)
     for number, facts in enumerate(({"ranks": 8}, {"host_count": 4}, {"job": "other"}), 6):
@@ -63,7 +66,7 @@ def test_gpu_hours_equal_runs_and_runs_without_steps(history):
     assert [r["verdict"] for r in rows(history, "run")] == [None] * 6 + ["usual"]
 
 
-def test_hosts_and_findings_that_come_back_and_chosen_runs(history):
+def test_the_host_that_is_slow_in_every_job_comes_first(history):
     for number in range(6):
         slow = {"host": "bad", "slow": True, "kind": "slow-host", "lost_percent": 10.0 + number, "blame_percent": 90.0}
         once = {
@@ -87,6 +90,9 @@ def test_hosts_and_findings_that_come_back_and_chosen_runs(history):
     assert found[0]["last_slow_run"] == "run5"
     assert found[3]["kind"] is found[3]["lost_percent"] is found[3]["last_slow_utc"] is None
     assert [(r["runs"], r["jobs"]) for r in rows(history, "host", job="a")] == [(3, 1)] * 3
+
+
+def test_findings_that_come_back_come_first(history):
     for number in range(4):
         findings = [{"kind": "sync", "lost_percent": float(number), "where": "x", "hosts": ["a"] if number else []}]
         findings += [{"kind": "sync", "place": 1, "lost_percent": 1.0, "where": "y"}]
@@ -99,6 +105,9 @@ def test_hosts_and_findings_that_come_back_and_chosen_runs(history):
     assert (sync["first_utc"], sync["last_utc"]) == ("2026-03-01 12:30", "2026-03-01 15:30")
     assert [r["top_finding"] for r in rows(history, "run")] == ["sync"] * 4 + [None]
     assert (stall["kind"], stall["runs"], stall["lost_percent"], stall["where"]) == ("data-stall", 1, None, "load")
+
+
+def test_runs_are_chosen_by_job_and_tag(history):
     put(history, 1, tags=["nightly"])
     put(history, 2, job="other", tags=["nightly", "x"])
     put(history, 3)

@@ -98,12 +98,15 @@ def test_a_name_is_never_an_address(tmp_path, monkeypatch):
     assert (tmp_path / "md:h.duckdb").is_file()
 
 
-def test_a_run_is_put_whole_and_damage_is_an_error(file):
+def test_a_damaged_history_is_an_error(file):
     content = bytearray(file.read_bytes())
     content[4096 * 3 :] = bytes(b ^ 0x5A for b in content[4096 * 3 :])
     file.write_bytes(content)
     with pytest.raises(InputError, match="cannot be read"), open_history(file) as history:
         history.ask("SELECT * FROM runs")
+
+
+def test_a_run_is_put_whole_or_not_at_all(file):
     with open_history(file, write=True) as history:
         with pytest.raises(duckdb.Error):
             put(history, 1, hosts=[{"host": "b", "ranks": "many"}], job="other")

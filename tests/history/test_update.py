@@ -53,7 +53,7 @@ def updated(history, folder):
     return update(history, find_runs([str(folder)]))
 
 
-def test_a_run_is_read_once_unless_it_changed(history, runs, read):
+def test_a_run_is_read_once(history, runs, read):
     first = updated(history, runs)
     assert (len(first.read), first.unchanged, first.unread, first.notes) == (3, 0, (), ())
     assert read == ["a", "b", "c"]
@@ -63,11 +63,17 @@ def test_a_run_is_read_once_unless_it_changed(history, runs, read):
     (row,) = history.ask("SELECT * FROM runs WHERE path LIKE '%/a'")
     assert (row["job"], row["revision"], row["tags"], row["start_utc_ns"]) == ("train", "r0", ["t"], UTC_NS)
     assert (row["compute_percent"], row["exposed_communication_percent"]) == (pytest.approx(200 / 3), pytest.approx(100 / 3))
+
+
+def test_a_run_that_changed_is_read_again(history, runs, read):
     updated(history, runs)
     write_manifest(runs / "b", replace(read_manifest(runs / "b"), labels=Labels("other")))
     assert [p.rpartition("/")[2] for p in updated(history, runs).read] == ["b"]
     assert read[3:] == ["b"]
     assert [r["job"] for r in history.ask("SELECT job FROM runs ORDER BY path")] == ["train", "other", "train"]
+
+
+def test_a_run_that_was_moved_is_not_read_again(history, runs, read):
     updated(history, runs)
     (runs / "a").rename(runs / "z")
     found = updated(history, runs)
@@ -75,26 +81,37 @@ def test_a_run_is_read_once_unless_it_changed(history, runs, read):
     assert {r["path"].rpartition("/")[2] for r in history.ask("SELECT path FROM runs")} == {"b", "c", "z"}
 
 
-def test_equal_damaged_missing_and_unfinished_runs(history, runs):
+def test_the_same_reports_count_once(history, runs):
     labelled(runs / "b", 0)
     write_manifest(runs / "b", read_manifest(runs / "a"))
     found = updated(history, runs)
     assert (len(found.read), len(history.kept())) == (2, 2)
     assert "b has the same reports as" in found.notes[0]
+
+
+def test_a_damaged_run_stops_no_other(history, runs):
     flip(runs / "a" / "ranks" / "rank=0" / "kernels.parquet", byte=40)
     flip(runs / "b" / "manifest.json", byte=100)
+    found = updated(history, runs)
     assert [p.rpartition("/")[2] for p in found.read] == ["c"]
     assert len(found.unread) == 2
     assert "kernels.parquet" in found.unread[0]
     assert "manifest.json" in found.unread[1]
     assert len(history.kept()) == 1
+
+
+def test_what_was_read_stays_where_a_run_is_damaged_or_gone(history, runs):
     updated(history, runs)
     flip(runs / "b" / "manifest.json", byte=100)
     (runs / "a").rename(runs.parent / "elsewhere")
+    found = updated(history, runs)
     assert found.unread[0].endswith("; it counts as last read")
     assert "1 run is gone and counted as last read: " in found.notes[0]
     assert found.notes[0].endswith("/runs/a")
     assert len(history.kept()) == 3
+
+
+def test_an_import_that_has_not_ended_is_left_out(history, runs):
     write_manifest(runs / "a", replace(read_manifest(runs / "a"), complete=False))
     assert "its import has not finished; run the same import again" in updated(history, runs).unread[0]
 

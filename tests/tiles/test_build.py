@@ -64,7 +64,7 @@ def test_the_pyramid_is_a_small_part_of_the_run(tmp_path):
     assert size_of(pyramid(run, jobs=1).folder) < 0.15 * before
 
 
-def test_it_is_made_once_and_anew_where_it_is_damaged_or_realigned(run):
+def test_it_is_made_once_and_what_is_damaged_is_made_anew(run):
     aligned(run)
     done = []
     folder = pyramid(run, jobs=1, progress=done.append).folder
@@ -79,6 +79,9 @@ def test_it_is_made_once_and_anew_where_it_is_damaged_or_realigned(run):
     assert read_rank(folder / rank_file(1))
     (folder / FACTS).write_text(json.dumps({"signature": 5}))
     assert pyramid(run, jobs=1).grid.span_ns == 130_000
+
+
+def test_another_alignment_means_another_pyramid(run):
     before = inputs_of(run)
     aligned(run)
     assert inputs_of(run) != before

@@ -24,7 +24,7 @@ def test_nothing_is_told_without_the_token(client, path):
     assert client.get(path, headers={"authorization": "Basic abc"}).status_code == 403
 
 
-def test_a_browser_gets_the_page_by_its_token_alone(client):
+def test_a_browser_without_the_token_gets_a_page_that_says_what_to_do(client):
     del client.headers["authorization"]
     found = client.get("/", headers={"accept": "text/html,*/*"})
     assert (found.status_code, found.headers["content-type"]) == (403, "text/html; charset=utf-8")
@@ -36,6 +36,9 @@ def test_a_browser_gets_the_page_by_its_token_alone(client):
     reloads = client.get("/", headers={"accept": "text/html", "sec-fetch-dest": "document", "sec-fetch-mode": "navigate"})
     assert (reloads.status_code, reloads.text) == (200, found.text)
     assert client.get("/api/run", headers={"accept": "text/html"}).headers["content-type"] == "application/json"
+
+
+def test_the_token_in_the_address_opens_the_page_alone(client):
     del client.headers["authorization"]
     found = client.get("/", params={"token": TOKEN})
     assert (found.status_code, "set-cookie" in found.headers) == (200, False)
@@ -44,6 +47,9 @@ def test_a_browser_gets_the_page_by_its_token_alone(client):
         assert client.get(path, headers={"cookie": f"alltrace-8000={TOKEN}"}).status_code == 403
     assert client.post("/", params={"token": TOKEN}, json={}).status_code == 403
     assert client.get("/api/run", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+
+
+def test_the_files_of_the_page_are_in_a_folder_that_only_the_page_knows(client):
     del client.headers["authorization"]
     text = client.get("/", params={"token": TOKEN}).text
     address = re.search(r'src="(/static/[0-9a-f]{32}/main.js)"', text)[1]
