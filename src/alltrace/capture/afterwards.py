@@ -41,10 +41,8 @@ class JobFolder:
         self._count = count or 0
 
     def begin(self, *, first: bool) -> None:
-        """Announce to the others that this rank has started.
-
-        `first`: whether it is the first of those that are profiled.
-        """
+        """Announce to the others that this rank has started."""
+        # `first`: whether it is the first of those that are profiled.
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._path(_DONE).unlink(missing_ok=True)  # of a job of the same name before
@@ -57,10 +55,8 @@ class JobFolder:
             ) from error
 
     def meet(self, stop: Callable[[float], bool], patience_s: float = _SEEN_S) -> None:
-        """Wait until all ranks that are profiled see each other, before any of them starts its program.
-
-        `stop`: waits a number of seconds; returns whether this rank must end.
-        """
+        """Wait until all ranks that are profiled see each other, before any of them starts its program."""
+        # `stop`: waits a number of seconds; returns whether this rank must end.
         until = time.monotonic() + patience_s
         while (seen := len(self._numbers(_BEGAN))) < self._count:
             if time.monotonic() > until:
@@ -100,10 +96,8 @@ class JobFolder:
         return (self.folder / _FINISHING).exists() or not self.folder.exists()
 
     def wait(self, patience_s: float, stop: Callable[[float], bool]) -> list[str]:
-        """Wait for the other ranks, up to a time after the last one that was done; returns those that were not.
-
-        `stop`: waits a number of seconds; returns whether this rank must end.
-        """
+        """Wait for the other ranks, up to a time after the last one that was done; returns those that were not."""
+        # `stop`: waits a number of seconds; returns whether this rank must end.
         missing, until = self.missing(), time.monotonic() + patience_s
         while missing and time.monotonic() < until and not self.finished_by_another() and not stop(min(1.0, patience_s / 4)):
             now = self.missing()
@@ -134,13 +128,10 @@ TOUCHED_EVERY_S = 10.0
 
 @contextmanager
 def writer_slot(folder: Path, most: int, number: int, stop: Callable[[float], bool]) -> Iterator[Callable[[], None]]:
-    """Hold one of `most` slots while the block runs; yields a function to call regularly to keep it.
-
-    Where no file can be written in the folder, nothing is limited.
-
-    `number`: this rank's number, so that not all ranks try the same slot first.
-    `stop`: waits a number of seconds; returns whether this rank must end, so it stops waiting for a slot.
-    """
+    """Hold one of `most` slots while the block runs; yields a function to call regularly to keep it."""
+    # Where no file can be written in the folder, nothing is limited. `number`: this rank's number, so that not all
+    # ranks try the same slot first. `stop`: waits a number of seconds; returns whether this rank must end, so it stops
+    # waiting for a slot.
     mine = f"{os.uname().nodename} {os.getpid()} {started_at(os.getpid())}\n"
     slot = _take(folder, most, number, mine, stop)
     touched = time.monotonic()
@@ -285,10 +276,8 @@ class Afterwards:
             self._folder.done(lacking)
 
     def finish(self, reports: Sequence[Path], beside: Sequence[Path], *, ended: bool) -> None:
-        """Do it.
-
-        `ended`: whether the job is ending, so there is no time.
-        """
+        """Do it."""
+        # `ended`: whether the job is ending, so there is no time.
         if ended:
             self._stopped = True
         elif reports and self._then.asked:

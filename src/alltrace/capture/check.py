@@ -19,11 +19,9 @@ class Found(NamedTuple):
 
 
 def report_fault(path: Path) -> str | None:
-    """What is wrong with a report, in a few words; None if it is whole.
-
-    A `.nsys-rep` begins with a line that names the profiler and ends with `[END]` after its directory; one that is still being
-    written, or was cut, does not.
-    """
+    """What is wrong with a report, in a few words; None if it is whole."""
+    # A `.nsys-rep` begins with a line that names the profiler and ends with `[END]` after its directory; one that is
+    # still being written, or was cut, does not.
     try:
         with path.open("rb") as file:
             head = file.read(len(_HEAD))

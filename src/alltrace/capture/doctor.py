@@ -37,10 +37,8 @@ class Finding:
 
 
 def examine(root: Path = Path("/")) -> list[Finding]:
-    """Every finding on this machine.
-
-    `root`: where `proc` is; another folder for tests.
-    """
+    """Every finding on this machine."""
+    # `root`: where `proc` is; another folder for tests.
     return [
         *_tools(),
         *_nccl_trace(),
@@ -254,10 +252,8 @@ def _nvtx() -> Iterator[Finding]:
 
 
 def _byte_code(sources: Iterable[str] | None = None) -> Iterator[Finding]:
-    """Whether Python keeps what it compiles: where it cannot, every command compiles its modules again.
-
-    `sources`: a module of each folder of packages; default: Python's own, this package, and NumPy.
-    """
+    """Whether Python keeps what it compiles: where it cannot, every command compiles its modules again."""
+    # `sources`: a module of each folder of packages; default: Python's own, this package, and NumPy.
     numpy = find_spec("numpy")
     sources = sources or [argparse.__file__, __file__, *([numpy.origin] if numpy and numpy.origin else [])]
     uncompiled = {str(Path(source).parent) for source in sources if not Path(cache_from_source(source)).exists()}

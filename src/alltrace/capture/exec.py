@@ -29,11 +29,9 @@ _FATAL = {
 
 
 def run_rank(request: Request, program: Sequence[str], environment: Mapping[str, str], say: Callable[[str], None]) -> int:
-    """Run the program as this rank, profiled or plainly; a plain one replaces this process and does not return.
-
-    The program's exit code; 4 if `strict` is set, the program succeeded and its report is missing. If a signal ended
-    the program, it ends this process, too.
-    """
+    """Run the program as this rank, profiled or plainly; a plain one replaces this process and does not return."""
+    # The program's exit code; 4 if `strict` is set, the program succeeded and its report is missing. If a signal ended
+    # the program, it ends this process, too.
     runnable = shutil.which(program[0], path=environment.get("PATH"))
     if runnable is None:
         exists = Path(program[0]).exists()

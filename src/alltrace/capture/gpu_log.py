@@ -29,10 +29,8 @@ def gpu_log_command() -> list[str]:
 
 @contextmanager
 def recording(command: list[str] | None, log: Path) -> Iterator[None]:
-    """Run `command` until the block ends, its output in `log`; a file next to it has the offset of the node's clock to UTC.
-
-    `command`: the result of `gpu_log_command`; None for no log.
-    """
+    """Run `command` until the block ends, its output in `log`; a file next to it has the offset of the node's clock to UTC."""
+    # `command`: the result of `gpu_log_command`; None for no log.
     if command is None:
         yield
         return

@@ -54,11 +54,9 @@ class SupervisorError(AlltraceError):
 
 
 def guarded(work: Callable[[Guard], int | None]) -> int | None:
-    """Do `work` in a child, and pass on to it what signals come.
-
-    What `work` gave, or 128 and the signal if the child was killed; no process below is left then. With None the
-    signals are blocked as they were before.
-    """
+    """Do `work` in a child, and pass on to it what signals come."""
+    # What `work` gave, or 128 and the signal if the child was killed; no process below is left then. With None the
+    # signals are blocked as they were before.
     become_subreaper()
     signals = PASSED_ON | {signal.SIGCHLD}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals)

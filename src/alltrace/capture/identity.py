@@ -27,10 +27,8 @@ class Identity(NamedTuple):
 
 
 def find_identity(environment: Mapping[str, str], host: str) -> Identity:
-    """The identity from `environment`, from the first complete source in the order of `LAUNCHERS`.
-
-    `host`: the machine's own name; a scheduler's name for the node takes precedence.
-    """
+    """The identity from `environment`, from the first complete source in the order of `LAUNCHERS`."""
+    # `host`: the machine's own name; a scheduler's name for the node takes precedence.
     present = [source for launcher in LAUNCHERS if (source := _ask(launcher, environment)) is not None]
     host = safe(environment.get("SLURMD_NODENAME") or host.split(".")[0]) or "host"
     restart = _restart(environment)

@@ -34,13 +34,10 @@ def find_importer(nsys: Path) -> Path:
 
 
 def recover(folder: Path, nsys: Path, output: Path | None = None) -> list[Recovered]:
-    """Make a report of every `.qdstrm` in `folder` and below that has none; the raw captures stay.
-
-    A raw capture that `capture exec` has left becomes the intended report, in its place or in `output`;
-    one from nsys itself becomes a report next to it.
-
-    `output`: the folder for reports, created if missing; None for their own place.
-    """
+    """Make a report of every `.qdstrm` in `folder` and below that has none; the raw captures stay."""
+    # A raw capture that `capture exec` has left becomes the intended report, in its place or in `output`; one from nsys
+    # itself becomes a report next to it. `output`: the folder for reports, created if missing; None for their own
+    # place.
     if not folder.is_dir():
         raise InputError(folder, found="there is no such folder", expected="a folder with .qdstrm files")
     importer = find_importer(nsys)

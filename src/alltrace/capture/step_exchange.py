@@ -40,12 +40,10 @@ class Store(Protocol):
         """The values of keys that have one."""
 
 
+# `make`: opens the store, in the thread of the exchange; returns None if there is none. `rows`: gets the rows of all
+# ranks, by rank, on the first rank. `say`: gets a line, once, when there are no more exchanges.
 class Exchange:
-    """The rows of all ranks, one exchange after the other.
-
-    `make`: opens the store, in the thread of the exchange; returns None if there is none. `rows`: gets the rows of all ranks,
-    by rank, on the first rank. `say`: gets a line, once, when there are no more exchanges.
-    """
+    """The rows of all ranks, one exchange after the other."""
 
     def __init__(
         self, rank: int, world: int, make: Callable[[], Store | None], rows: Callable[[list[RankTimes]], None],

@@ -55,11 +55,9 @@ def public_url(url: str) -> str:
     return urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
+# `folder`: the folder, made if it is missing.
 class FolderStore:
-    """A folder, such as one that all nodes share. A file gets its name once it is whole.
-
-    `folder`: the folder, made if it is missing.
-    """
+    """A folder, such as one that all nodes share. A file gets its name once it is whole."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -112,14 +110,11 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 _OPENER = urllib.request.build_opener(_NoRedirects)
 
 
+# What the server has a part of is sent from there on (`Content-Range`, RFC 9110 section 14.5), if the server takes that
+# and the part ends as the file does there. `url`: the folder. A password in it becomes a header, and a query is sent
+# with each file.
 class HttpStore:
-    """A server that takes files by PUT, as WebDAV and stores of artifacts do.
-
-    What the server has a part of is sent from there on (`Content-Range`, RFC 9110 section 14.5), if the server takes that and
-    the part ends as the file does there.
-
-    `url`: the folder. A password in it becomes a header, and a query is sent with each file.
-    """
+    """A server that takes files by PUT, as WebDAV and stores of artifacts do."""
 
     def __init__(self, url: str) -> None:
         parts = urllib.parse.urlsplit(url)
@@ -191,11 +186,9 @@ class HttpStore:
         return _OPENER.open(request, timeout=_LIMIT_S)
 
 
+# `url`: the folder.
 class _FsspecStore:
-    """What fsspec opens.
-
-    `url`: the folder.
-    """
+    """What fsspec opens."""
 
     def __init__(self, url: str) -> None:
         import fsspec

@@ -246,13 +246,9 @@ def supervise(
     manners: Manners,
     output: Output | None = None,
 ) -> Outcome:
-    """Run `command`, wait for it and for the program in it.
-
-    `program_shell`: knows the program.
-    `finished`: whether the report is complete; called if the profiler's front end was killed and its agent may still
-    write.
-    `output`: where the profiler prints; None for where the program prints.
-    """
+    """Run `command`, wait for it and for the program in it."""
+    # `program_shell`: knows the program. `finished`: whether the report is complete; called if the profiler's front end
+    # was killed and its agent may still write. `output`: where the profiler prints; None for where the program prints.
     become_subreaper()
     files = [] if output is None else output.file_actions()
     blocked = {*guard.mask, *manners.held}

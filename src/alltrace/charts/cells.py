@@ -19,11 +19,9 @@ _NAMING = frozenset({"process", "pid", "tid", "corrid", "rank", "device", "strm"
 
 
 def cells(table: Any, *, grouped: bool = False) -> list[list[str]]:
-    """The cells of each column as text.
-
-    A column with the metadata `decimals` in its Arrow field is written with that many decimals; other floats have as many as
-    they need. Null is the empty string.
-    """
+    """The cells of each column as text."""
+    # A column with the metadata `decimals` in its Arrow field is written with that many decimals; other floats have as
+    # many as they need. Null is the empty string.
     return [column_cells(table.column(i), table.schema.field(i), grouped=grouped) for i in range(table.num_columns)]
 
 
@@ -65,10 +63,8 @@ class NumberForm(NamedTuple):
 
 
 def number_form(column: Any, field: Any) -> NumberForm | None:
-    """The form in which the numbers of a column can be read; None for texts, counts, and columns that state their decimals.
-
-    Times and sizes are detected by the column's name.
-    """
+    """The form in which the numbers of a column can be read; None for texts, counts, and columns that state their decimals."""
+    # Times and sizes are detected by the column's name.
     import pyarrow as pa
 
     unit = _unit_of(field)
@@ -80,10 +76,8 @@ def number_form(column: Any, field: Any) -> NumberForm | None:
 
 
 def read_cells(column: Any, field: Any, form: NumberForm | None, gpus: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-    """The cells of a column in readable form.
-
-    `form`: How its numbers are written (see `number_form`). `gpus`: Short names of devices.
-    """
+    """The cells of a column in readable form."""
+    # `form`: How its numbers are written (see `number_form`). `gpus`: Short names of devices.
     import pyarrow as pa
 
     if form is None:

@@ -15,10 +15,8 @@ _MOST_ROWS = 50
 
 
 def answer_html(answer: Answer, zero_ns: int = 0) -> str:
-    """The first rows of an answer, with times that link to the timeline of the page, and its notes; names from a trace are escaped.
-
-    `zero_ns`: what its times are at the run's start.
-    """
+    """The first rows of an answer, with times that link to the timeline, and its notes; names from a trace are escaped."""
+    # `zero_ns`: what its times are at the run's start.
     titles = [label(column) for column in answer.columns]
     shown = answer.table.slice(0, _MOST_ROWS).to_pylist()
     head = "".join(f'<th title="{_safe(c.doc)}">{_safe(t)}</th>' for t, c in zip(titles, answer.columns, strict=True))

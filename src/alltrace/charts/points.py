@@ -64,11 +64,10 @@ def _axis(columns: Columns, names: tuple[str, ...], *, log: bool) -> tuple[list[
 
 
 def roofline(columns: Columns, chart: Chart) -> Drawing:
-    """Points under ceilings, both axes logarithmic (Williams, Waterman and Patterson, CACM 2009).
-
-    The answer's `extra` has the ceilings as rows of `ceilings`: `name`, `kind` (`compute`, a rate of work, or `memory`, bytes per
-    second in the unit that makes it a rate of work when multiplied by the axis across), `value`, and `unit` if known.
-    """
+    """Points under ceilings, both axes logarithmic (Williams, Waterman and Patterson, CACM 2009)."""
+    # The answer's `extra` has the ceilings as rows of `ceilings`: `name`, `kind` (`compute`, a rate of work, or
+    # `memory`, bytes per second in the unit that makes it a rate of work when multiplied by the axis across), `value`,
+    # and `unit` if known.
     x, y = columns.numbers(chart.x), columns.numbers(chart.y[0])
     keep = np.flatnonzero((x > 0) & (y > 0))
     of, names, _ = _groups(columns, chart)

@@ -42,10 +42,8 @@ PLAIN = TableForm()
 
 
 def to_text(answer: Answer, table: Any, cut: int = 0, form: TableForm = PLAIN) -> str:
-    """A text table: numbers aligned right, notes below.
-
-    `table`: The rows of it to show. `cut`: How many rows are not shown. `form`: How it is written.
-    """
+    """A text table: numbers aligned right, notes below."""
+    # `table`: The rows of it to show. `cut`: How many rows are not shown. `form`: How it is written.
     grid = _Grid(table, form, answer.columns)
     grid.take(columns := grid.cells(table))
     lines = grid.lines()
@@ -126,11 +124,9 @@ def _wrapped(sentence: str, form: TableForm) -> list[str]:
     return textwrap.wrap(sentence, max(form.width, _LEAST), subsequent_indent="  ", break_on_hyphens=False)
 
 
+# `first`: Its first rows, which decide the units. `form`: How it is written. `columns`: What the columns are.
 class _Grid:
-    """The cells of a table and what is known of its columns: how they are written, how long they get, whether they say something.
-
-    `first`: Its first rows, which decide the units. `form`: How it is written. `columns`: What the columns are.
-    """
+    """The cells of a table and what is known of its columns: how they are written, how long they get, if they say something."""
 
     def __init__(self, first: Any, form: TableForm, columns: Columns) -> None:
         self._schema, self._form = first.schema, form
@@ -159,12 +155,10 @@ class _Grid:
         return _Lines(self._schema, self._longest, self._form, self._numbers, self._importance, empty)
 
 
+# `longest`: How long the longest cell of each column is. `form`: How it is written. `numbers`: How the numbers of each
+# column are. `importance`: Which columns stay (see `Column`). `empty`: Which columns say nothing.
 class _Lines:
-    """The lines of a text table.
-
-    `longest`: How long the longest cell of each column is. `form`: How it is written. `numbers`: How the numbers of each
-    column are. `importance`: Which columns stay (see `Column`). `empty`: Which columns say nothing.
-    """
+    """The lines of a text table."""
 
     def __init__(
         self,

@@ -61,12 +61,10 @@ _SKIP_WARMUP = flag("skip_warmup", "leave out warm-up steps and everything outsi
 # fmt: on
 
 
+# Options for reading reports come last, and are in the help only if `--help-all` is among `arguments`; None for parsers
+# whose help nobody reads.
 class Parser(argparse.ArgumentParser):
-    """A parser that reports errors in one sentence, like the rest of the command line, and ends its help with an example.
-
-    Options for reading reports come last, and are in the help only if `--help-all` is among `arguments`; None for parsers
-    whose help nobody reads.
-    """
+    """A parser that reports errors in one sentence, like the rest of the command line, and ends its help with an example."""
 
     def __init__(self, *, example: str, arguments: Sequence[str] | None = None, **options: Any) -> None:
         self.arguments_given = arguments
@@ -143,13 +141,10 @@ def add_answer_options(
     top: bool = True,
     output: tuple[str, ...] = ("-o", "--output"),
 ) -> None:
-    """How an answer is written.
-
-    `folders`: whether -o may also be a folder or a URL; it then stays text.
-    `cards`: whether the answer can be written as cards, as it is by default.
-    `top`: whether --top is another name of --limit; recipes may have an option of that name.
-    `output`: the options that name the file of the answer.
-    """
+    """How an answer is written."""
+    # `folders`: whether -o may also be a folder or a URL; it then stays text. `cards`: whether the answer can be
+    # written as cards, as it is by default. `top`: whether --top is another name of --limit; recipes may have an option
+    # of that name. `output`: the options that name the file of the answer.
     group = parser.add_argument_group("output")
     with_cards = {"default": None, "choices": ("cards", *FORMATS), "help": "default: cards"}
     _FORMAT.add_to(group, **(with_cards if cards else {}))

@@ -70,11 +70,9 @@ def _no_formulas(texts: Any) -> Any:
     return pc.replace_substring_regex(texts, r"^([=+\-@\t\r])", r"'\1")
 
 
+# `table`: A `pyarrow.Table`.
 class _Rows:
-    """The rows of a table as CSV; several threads may ask. What a dictionary holds becomes text once, for all rows.
-
-    `table`: A `pyarrow.Table`.
-    """
+    """The rows of a table as CSV; several threads may ask. What a dictionary holds becomes text once, for all rows."""
 
     def __init__(self, table: Any) -> None:
         self._table = table.unify_dictionaries()
@@ -139,10 +137,8 @@ def _joined(texts: Sequence[Any]) -> tuple[NDArray[np.uint8], Int64]:
 
 
 def _column_texts(column: Any, field: Any) -> Any:
-    """A column as text cells, quoted if RFC 4180 requires it; null is empty.
-
-    `column`: A `pyarrow.ChunkedArray`. `field`: Its Arrow field. Returns a `pyarrow.StringArray` without nulls.
-    """
+    """A column as text cells, quoted if RFC 4180 requires it; null is empty."""
+    # `column`: A `pyarrow.ChunkedArray`. `field`: Its Arrow field. Returns a `pyarrow.StringArray` without nulls.
     column = _one_chunk(column)
     decimals = (field.metadata or {}).get(b"decimals")
     if pa.types.is_floating(field.type):

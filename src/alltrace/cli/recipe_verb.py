@@ -49,11 +49,9 @@ class RecipeCommand:
 
 
 def ask_by_name(verb: str, recipe: Question, arguments: Sequence[str], *, command: str, folders: bool = False) -> int:
-    """Ask a recipe by the arguments that follow its name, or print its SQL.
-
-    `verb`: The name of the answer. `arguments`: The arguments after its name. `command`: The command line before these
-    arguments, such as `alltrace recipe kernels`. `folders`: Whether the answer may be written to a folder.
-    """
+    """Ask a recipe by the arguments that follow its name, or print its SQL."""
+    # `verb`: The name of the answer. `arguments`: The arguments after its name. `command`: The command line before
+    # these arguments, such as `alltrace recipe kernels`. `folders`: Whether the answer may be written to a folder.
     parser = Parser(prog=command, description=description(recipe), example=f"{command} ./reports/", arguments=arguments)
     if "--show-sql" in arguments:
         add_recipe_options(parser, recipe)

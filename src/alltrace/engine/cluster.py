@@ -33,13 +33,11 @@ LOST_S = 30.0
 """How long to wait for a worker, or for a scheduler that went away."""
 
 
+# `client`: the `distributed.Client`. `place`: the name of the cluster in messages. `wait_s`: how long to wait for a
+# worker before giving up; None to wait without limit, as a queue may be slow. `connect`: reconnects to a lost scheduler
+# within this many seconds; None if it cannot come back.
 class ClusterEngine:
-    """Runs tasks on the workers of a Dask scheduler.
-
-    `client`: the `distributed.Client`. `place`: the name of the cluster in messages. `wait_s`: how long to wait for
-    a worker before giving up; None to wait without limit, as a queue may be slow. `connect`: reconnects to a lost
-    scheduler within this many seconds; None if it cannot come back.
-    """
+    """Runs tasks on the workers of a Dask scheduler."""
 
     def __init__(
         self, client: Any, place: str, wait_s: float | None = LOST_S, connect: Callable[[float], Any] | None = None
@@ -60,13 +58,11 @@ class ClusterEngine:
         hosts: Sequence[str | None] | None = None,
         needs: Sequence[Path] = (),
     ) -> Iterator[Outcome[_Result]]:
-        """`function(item, advance)` for each item; see `alltrace.engine.tasks.run_tasks`.
-
-        A task with a killed worker goes to another one; a task that has killed several workers is an error. After
-        a scheduler has been started again, only the tasks that had not ended run again.
-        Raises `UsageError`: no worker is on a host that a task needs, or a worker does not see the files that
-        tasks need. Raises `AlltraceError`: the scheduler or all workers went away.
-        """
+        """`function(item, advance)` for each item; see `alltrace.engine.tasks.run_tasks`."""
+        # A task with a killed worker goes to another one; a task that has killed several workers is an error. After a
+        # scheduler has been started again, only the tasks that had not ended run again. Raises `UsageError`: no worker
+        # is on a host that a task needs, or a worker does not see the files that tasks need. Raises `AlltraceError`:
+        # the scheduler or all workers went away.
         from distributed.protocol import pickle
 
         from alltrace.engine.cluster_worker import Call

@@ -34,11 +34,9 @@ class UnseenError(Exception):
 
 
 def on_worker(call: Call, items: list[tuple[int, Any]]) -> tuple[list[Outcome[Any]], float]:
-    """One task: one item after another.
-
-    `call`: what it shares with the others. `items`: the items, with their positions. Returns their outcomes, and
-    how many seconds they took. Raises `UnseenError`: this machine does not see a file that the task needs.
-    """
+    """One task: one item after another."""
+    # `call`: what it shares with the others. `items`: the items, with their positions. Returns their outcomes, and how
+    # many seconds they took. Raises `UnseenError`: this machine does not see a file that the task needs.
     worker = get_worker()
     function = _loaded(call)
     start_s = time.monotonic()

@@ -28,11 +28,9 @@ def mark_of(path: str | Path) -> Mark:
 
 
 def unseen(marks: Iterable[Mark], patience_s: float = 0.0) -> list[str]:
-    """The paths that this process does not see, or sees with other contents.
-
-    `marks`: what another process sees. `patience_s`: how long to look: a new file on a shared file system can
-    appear late.
-    """
+    """The paths that this process does not see, or sees with other contents."""
+    # `marks`: what another process sees. `patience_s`: how long to look: a new file on a shared file system can appear
+    # late.
     until = time.monotonic() + patience_s
     left = list(marks)
     while True:

@@ -85,11 +85,9 @@ class Places:
 def arguments_of(
     selection: Selection, table: str, rows: Any, pool: Pool, form: Form, of: tuple[Any, Int64] | None = None
 ) -> Arguments:
-    """The arguments of the rows of a table.
-
-    `rows`: its rows, with `columns_of(table)`. `pool`: where the arguments are put. `form`: how they are written.
-    `of`: communication operations, and for each row its place among them, -1 for none.
-    """
+    """The arguments of the rows of a table."""
+    # `rows`: its rows, with `columns_of(table)`. `pool`: where the arguments are put. `form`: how they are written.
+    # `of`: communication operations, and for each row its place among them, -1 for none.
     import pyarrow as pa
 
     few = [(name, [(c, rows.column(c)) for c in columns]) for name, columns in FEW.get(table, {}).items()]

@@ -43,13 +43,11 @@ def export_chrome(
     most_bytes: int | None = None,
     jobs: int | None = None,
 ) -> Written:
-    """Write the trace, in the order of time.
-
-    `path`: the file; compressed when its name ends in `.gz`. `aligned`: the alignment, for arrows between the
-    members of a collective; None for none. `most_bytes`: the size (uncompressed) after which another file is begun;
-    None for one file. Returns the files, and how many slices there are. Raises `InputError`: the run is damaged, or
-    a file cannot be written; nothing is left then.
-    """
+    """Write the trace, in the order of time."""
+    # `path`: the file; compressed when its name ends in `.gz`. `aligned`: the alignment, for arrows between the members
+    # of a collective; None for none. `most_bytes`: the size (uncompressed) after which another file is begun; None for
+    # one file. Returns the files, and how many slices there are. Raises `InputError`: the run is damaged, or a file
+    # cannot be written; nothing is left then.
     with Draft(path) as draft, Sorter(draft.folder / "records") as sorter:
         pids = process_ids(selection)
         heads: list[dict[str, Any]] = []

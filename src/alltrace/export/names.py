@@ -11,11 +11,9 @@ from alltrace.run.store import Run
 from alltrace.trace.arrays import Int64
 
 
+# `pool`: where the text is put. `written`: how a name is written; a null id is `?`.
 class NameCodes:
-    """Numbers in a pool for ids of names.
-
-    `pool`: where the text is put. `written`: how a name is written; a null id is `?`.
-    """
+    """Numbers in a pool for ids of names."""
 
     def __init__(self, run: Run, pool: Pool, written: Callable[[str], str | bytes]) -> None:
         self._run = run

@@ -25,13 +25,11 @@ _ROWS = 1 << 16
 _PLAIN = frozenset("+?|(){}")
 
 
+# `path`: an SQLite export. `patterns`: basic regular expressions; a table is written if its whole name matches one, in
+# any case. None for all. Raises `InputError`: the file cannot be read, or is not an export. Raises `UsageError`: a
+# pattern cannot be understood.
 class NsysTables:
-    """The tables of an export.
-
-    `path`: an SQLite export. `patterns`: basic regular expressions; a table is written if its whole name matches
-    one, in any case. None for all. Raises `InputError`: the file cannot be read, or is not an export. Raises
-    `UsageError`: a pattern cannot be understood.
-    """
+    """The tables of an export."""
 
     def __init__(self, path: Path, patterns: Sequence[str] = ()) -> None:
         wanted = [_pattern(text) for text in patterns]
@@ -57,12 +55,9 @@ class NsysTables:
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def write(self, kind: Kind, place: Path) -> None:
-        """Write the tables.
-
-        `kind`: `parquetdir` or `arrowdir`, a folder with a file for each table; `arrow`, one file with a stream
-        after the other. `place`: the folder, which is there, or the file. Raises `InputError`: the export is
-        damaged.
-        """
+        """Write the tables."""
+        # `kind`: `parquetdir` or `arrowdir`, a folder with a file for each table; `arrow`, one file with a stream after
+        # the other. `place`: the folder, which is there, or the file. Raises `InputError`: the export is damaged.
         if kind == "arrow":
             with place.open("wb") as file:
                 for table in self.names:

@@ -55,14 +55,12 @@ def export_perfetto(
     jobs: int | None = None,
     gpu_events: bool = False,
 ) -> Written:
-    """Write the trace, in the order of time.
-
-    `path`: the file; compressed when its name ends in `.gz`. `aligned`: the alignment, for flows between the
-    members of a collective; None for none. `most_bytes`: the size (uncompressed) after which another file is begun;
-    None for one file. `gpu_events`: whether the work of GPUs is written as Perfetto's GPU events (`perfetto_gpu`)
-    and not as slices of tracks. Returns the files, and how many slices there are. Raises `InputError`: the run is
-    damaged, or a file cannot be written; nothing is left then.
-    """
+    """Write the trace, in the order of time."""
+    # `path`: the file; compressed when its name ends in `.gz`. `aligned`: the alignment, for flows between the members
+    # of a collective; None for none. `most_bytes`: the size (uncompressed) after which another file is begun; None for
+    # one file. `gpu_events`: whether the work of GPUs is written as Perfetto's GPU events (`perfetto_gpu`) and not as
+    # slices of tracks. Returns the files, and how many slices there are. Raises `InputError`: the run is damaged, or a
+    # file cannot be written; nothing is left then.
     with Draft(path) as draft:
         return _export(selection, draft, path, aligned, most_bytes, jobs, gpu_events=gpu_events)
 
@@ -93,14 +91,12 @@ def _export(
 def export_by_host(
     selection: Selection, path: Path, *, aligned: Aligned | None = None, jobs: int | None = None, gpu_events: bool = False
 ) -> Written:
-    """Write an archive with a trace for each host and Perfetto's manifest, which makes each host a machine.
-
-    All times are on the run's aligned clock already, and the manifest states it: version 1 of `perfetto_manifest`, which Perfetto
-    reads since 58.2. Flows go between tracks of one host.
-    `path`: the archive, `NAME.tar`. `aligned`: as in `export_perfetto`. `jobs`: likewise. `gpu_events`: likewise.
-    Returns the archive, and how many slices there are. Raises `UsageError`: the name does not end so. Raises
-    `InputError`: the run is damaged, or a file cannot be written; nothing is left then.
-    """
+    """Write an archive with a trace for each host and Perfetto's manifest, which makes each host a machine."""
+    # All times are on the run's aligned clock already, and the manifest states it: version 1 of `perfetto_manifest`,
+    # which Perfetto reads since 58.2. Flows go between tracks of one host. `path`: the archive, `NAME.tar`. `aligned`:
+    # as in `export_perfetto`. `jobs`: likewise. `gpu_events`: likewise. Returns the archive, and how many slices there
+    # are. Raises `UsageError`: the name does not end so. Raises `InputError`: the run is damaged, or a file cannot be
+    # written; nothing is left then.
     if path.suffix != ".tar":
         raise UsageError(f"-o is {path}; expected a name that ends in .tar, because each host's trace goes into an archive")
     hosts = list(dict.fromkeys(r.host for r in selection.ranks))

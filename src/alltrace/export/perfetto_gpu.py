@@ -43,11 +43,9 @@ DETAILS = (*_GRID, *_BLOCK, *(column for column, _ in _ARGUMENTS))
 """Columns of `kernels` in addition to those of all slices."""
 
 
+# `pid`: its process id. `pool`: where texts are. `names`: where names are looked up.
 class GpuEvents:
-    """The GPU events of a rank, on a separate sequence of packets.
-
-    `pid`: its process id. `pool`: where texts are. `names`: where names are looked up.
-    """
+    """The GPU events of a rank, on a separate sequence of packets."""
 
     def __init__(self, selection: Selection, tracks: Tracks, pid: int, pool: Pool, names: NameCodes) -> None:
         self._pool, self._names, self._rank, self._pid = pool, names, tracks.rank, pid

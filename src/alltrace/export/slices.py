@@ -74,12 +74,10 @@ def base_labels(tracks: Tracks) -> list[str]:
     return threads + streams + [f"{tracks.gpu(d)} metrics" for d in tracks.metered]
 
 
+# `placed`: the viewer's tracks, which are filled. `launches`: the rank's calls. `names`: where names are looked up.
+# `pool`: where texts are put that are not names. `form`: how text and arguments are written into the pool.
 class SliceMaker:
-    """Makes the slices and marks of a rank.
-
-    `placed`: the viewer's tracks, which are filled. `launches`: the rank's calls. `names`: where names are looked
-    up. `pool`: where texts are put that are not names. `form`: how text and arguments are written into the pool.
-    """
+    """Makes the slices and marks of a rank."""
 
     def __init__(
         self,
@@ -198,10 +196,8 @@ class Counters:
 
 
 def counters_of(selection: Selection, tracks: Tracks, name: Callable[[str], int]) -> Iterator[Counters]:
-    """The metrics of a rank's GPUs; samples without a number are left out.
-
-    `name`: the number of a counter, by its label.
-    """
+    """The metrics of a rank's GPUs; samples without a number are left out."""
+    # `name`: the number of a counter, by its label.
     import pyarrow as pa
 
     for batch in selection.batches(tracks.rank, "gpu_metrics", ["time", "device", "metric", "value"]):
@@ -238,10 +234,8 @@ class Members(NamedTuple):
 
 
 def members_across(selection: Selection, aligned: Aligned) -> dict[int, Members]:
-    """For each rank its members of collectives of several; a flow goes along them in the order of arrival.
-
-    `aligned`: the alignment.
-    """
+    """For each rank its members of collectives of several; a flow goes along them in the order of arrival."""
+    # `aligned`: the alignment.
     if "kernels" not in selection.tables:
         return {}
     members = aligned.members

@@ -77,10 +77,8 @@ def _places(ascending: Int64, wanted: Int64) -> Int64:
 
 
 def tracks_of(selection: Selection, rank: RankRecord, *, fold_streams: bool = False, metrics: bool = True) -> Tracks:
-    """The tracks of a rank that have rows.
-
-    `fold_streams`: make one track of all streams of a device. `metrics`: look for the devices' metrics too.
-    """
+    """The tracks of a rank that have rows."""
+    # `fold_streams`: make one track of all streams of a device. `metrics`: look for the devices' metrics too.
     threads: set[int] = set()
     for table in HOST_TABLES:
         for batch in selection.distinct(rank, table, ["thread"]):
@@ -147,10 +145,8 @@ class Intervals:
 
 
 def intervals_of(selection: Selection, tracks: Tracks, table: str, columns: list[str]) -> Iterator[Intervals]:
-    """The rows of a table with intervals, batch by batch; a range that is still open ends with the run or the window.
-
-    Other rows without an end, as in a damaged report, end where they start.
-    """
+    """The rows of a table with intervals, batch by batch; a range that is still open ends with the run or the window."""
+    # Other rows without an end, as in a damaged report, end where they start.
     zero = selection.zero_ns
     last = selection.end_ns - zero
     where = ["device", "stream"] if table in GPU_TABLES else ["thread"]

@@ -58,14 +58,12 @@ class ViewerTracks:
     def place(
         self, bases: Int64, kinds: Int64, labels: Sequence[str], owners: Int64, starts: Int64, ends: Int64
     ) -> tuple[Int64, Int64]:
-        """Give n slices tracks on which they nest.
-
-        Slices of one base, label and owner come in the order of their starts, here and from call to call; of those that start
-        together the longest first.
-        `bases`: int64 array of n threads or streams. `kinds`: int64 array of n places in `labels`. `labels`:
-        what the places show. `owners`: int64 array of n processes, with separate tracks for each. Returns two
-        int64 arrays of n: numbers of tracks; and how many slices that start with this one hold it.
-        """
+        """Give n slices tracks on which they nest."""
+        # Slices of one base, label and owner come in the order of their starts, here and from call to call; of those
+        # that start together the longest first. `bases`: int64 array of n threads or streams. `kinds`: int64 array of n
+        # places in `labels`. `labels`: what the places show. `owners`: int64 array of n processes, with separate tracks
+        # for each. Returns two int64 arrays of n: numbers of tracks; and how many slices that start with this one hold
+        # it.
         keys, inverse = np.unique(np.stack((bases, kinds, owners)), axis=1, return_inverse=True)
         inverse = inverse.reshape(-1)
         names = [(b, labels[k], o) for b, k, o in keys.T.tolist()]
@@ -116,10 +114,8 @@ def process_ids(selection: Selection) -> dict[int, int]:
 
 
 def thread_ids(tracks: Tracks, taken: set[int]) -> list[int]:
-    """A thread id for each thread: its own, or an unused one if it has none or another thread in `taken` has it.
-
-    `taken`: the ids that other ranks' threads have; these are added.
-    """
+    """A thread id for each thread: its own, or an unused one if it has none or another thread in `taken` has it."""
+    # `taken`: the ids that other ranks' threads have; these are added.
     ids = []
     for thread in tracks.threads:
         number = tracks.thread_ids.get(thread, 0)

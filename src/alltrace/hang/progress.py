@@ -157,11 +157,9 @@ class Progress:
                 group.members = tuple(sorted(known if whole else its))
 
     def _pending(self, state: RankState) -> list[Entry]:
-        """What a rank has issued that did not complete.
-
-        The parts of a batch of messages stay `scheduled` for ever; the batch itself completes. What was issued before a
-        completed operation of the same group has completed too.
-        """
+        """What a rank has issued that did not complete."""
+        # The parts of a batch of messages stay `scheduled` for ever; the batch itself completes. What was issued before
+        # a completed operation of the same group has completed too.
         pending: list[Entry] = []
         for key, its in state.by_group.items():
             last = max((n for n, e in enumerate(its) if done(e)), default=-1)

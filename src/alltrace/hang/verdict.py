@@ -66,12 +66,10 @@ class Cause:
 
 
 def verdict_of(folder: Path, at_ns: int | None = None, words: Callable[[str], str] | None = None) -> Answer:
-    """The verdict on what is in a folder: rows of causes, and the sentence as `verdict`.
-
-    `at_ns`: when the dumps were written, ns since 1970; None for the times of the files. `words`: what is shown instead of
-    a text, for an answer that is shared; None to show texts as they are.
-    Raises `InputError`: no file in the folder says anything.
-    """
+    """The verdict on what is in a folder: rows of causes, and the sentence as `verdict`."""
+    # `at_ns`: when the dumps were written, ns since 1970; None for the times of the files. `words`: what is shown
+    # instead of a text, for an answer that is shared; None to show texts as they are. Raises `InputError`: no file in
+    # the folder says anything.
     return judged(gather(folder), at_ns, words)
 
 

@@ -253,11 +253,9 @@ def _peer(entry: Entry, members: tuple[int, ...]) -> int | None:
 
 
 def _other_end(progress: Progress, state: RankState, its: RankState, key: GroupKey, part: Entry) -> Entry | None:
-    """The other end of a message on the peer, or None if the peer did not issue it.
-
-    The k-th message from one rank to another is its k-th receive. Where records do not reach back to the first
-    operation, those that did not complete are matched.
-    """
+    """The other end of a message on the peer, or None if the peer did not issue it."""
+    # The k-th message from one rank to another is its k-th receive. Where records do not reach back to the first
+    # operation, those that did not complete are matched.
     sends = part.op.lower().startswith("send")
 
     def messages(of: RankState, sending: bool) -> list[Entry]:

@@ -92,11 +92,9 @@ BREAKDOWN_CHART = Chart("stacked_bars", "run", tuple(f"{c}_percent" for c in CLA
 
 
 def ask_history(history: History, by: str = "run", *, job: str | None = None, tag: str | None = None) -> Answer:
-    """The answer to a question.
-
-    `by`: what a row is, one of `QUESTIONS`. `job`: only runs of this job; None for all. `tag`: only runs with this
-    tag; None for all. Raises `UsageError`: no run has the job or the tag.
-    """
+    """The answer to a question."""
+    # `by`: what a row is, one of `QUESTIONS`. `job`: only runs of this job; None for all. `tag`: only runs with this
+    # tag; None for all. Raises `UsageError`: no run has the job or the tag.
     chosen = _chosen(_runs(history), job, tag)
     ids = {r["run_id"] for r in chosen}
     if by == "run":
@@ -262,10 +260,8 @@ def _by_kind(runs: Sequence[Mapping[str, Any]], findings: Iterable[dict[str, Any
 
 
 def slower_jobs(history: History) -> list[dict[str, Any]]:
-    """The jobs, on as many ranks and hosts, whose last run is slower than their earlier ones: its row, and `since_utc`.
-
-    `since_utc`: when the first of the runs began that all have been slower from then on.
-    """
+    """The jobs, on as many ranks and hosts, whose last run is slower than their earlier ones: its row, and `since_utc`."""
+    # `since_utc`: when the first of the runs began that all have been slower from then on.
     of_job: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in ask_history(history, "run").table.to_pylist():
         of_job.setdefault(tuple(row[name] for name in ALIKE), []).append(row)

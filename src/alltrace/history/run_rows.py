@@ -24,10 +24,8 @@ def run_id(manifest: Manifest) -> str:
 
 
 def rows_of(run: Run, *, jobs: int | None = None) -> RunRows:
-    """What history stores of `run`; values are null if their tables were not imported.
-
-    Raises `DamageError`: a file of the run is damaged.
-    """
+    """What history stores of `run`; values are null if their tables were not imported."""
+    # Raises `DamageError`: a file of the run is damaged.
     manifest = run.manifest
     steps = [row["duration_ns"] for row in _asked(run, "steps", jobs) if row["kind"] == "step"]
     findings = [row for row in _asked(run, "diagnose", jobs) if row["opportunity_share"] is None]

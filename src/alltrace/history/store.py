@@ -128,11 +128,9 @@ class History:
 
 @contextmanager
 def open_history(path: Path | None, *, write: bool = False) -> Iterator[History]:
-    """The history in the file `path`; with `write` it is made if there is none. Without a path, an empty one in memory.
-
-    Raises `InputError`: it does not exist, is not a history file, is of another version, is damaged, or another
-    process has it open.
-    """
+    """The history in the file `path`; with `write` it is made if there is none. Without a path, an empty one in memory."""
+    # Raises `InputError`: it does not exist, is not a history file, is of another version, is damaged, or another
+    # process has it open.
     import duckdb
 
     place = ":memory:" if path is None else str(path)

@@ -28,10 +28,8 @@ class Update(NamedTuple):
 
 
 def find_runs(places: Sequence[str]) -> list[Path]:
-    """The run directories that `places` are or hold, at any depth, by path.
-
-    Raises `InputError`: a place does not exist or is not a folder, or there is no run in any of them.
-    """
+    """The run directories that `places` are or hold, at any depth, by path."""
+    # Raises `InputError`: a place does not exist or is not a folder, or there is no run in any of them.
     folders: set[Path] = set()
     for place in places:
         folder = Path(place)
@@ -60,11 +58,9 @@ def _runs_in(folder: Path) -> Iterator[Path]:
 def update(
     history: History, runs: Sequence[Path], *, jobs: int | None = None, reading: Callable[[str], None] = lambda _path: None
 ) -> Update:
-    """Read those of `runs` that the history lacks, or that have changed since.
-
-    `history`: the history, opened to be written. `runs`: run directories, as `find_runs` returns them. `jobs`: the
-    most processes for one run. `reading`: called with the path of each run before it is read.
-    """
+    """Read those of `runs` that the history lacks, or that have changed since."""
+    # `history`: the history, opened to be written. `runs`: run directories, as `find_runs` returns them. `jobs`: the
+    # most processes for one run. `reading`: called with the path of each run before it is read.
     known = {kept.path: kept for kept in history.kept()}
     of_id = {kept.run_id: kept for kept in known.values()}
     read, unread, notes, unchanged = [], [], [], 0
@@ -112,10 +108,8 @@ def _as_before(kept: Kept | None) -> str:
 
 
 def kept_of(run: Path) -> Kept:
-    """What identifies a run, from its current manifest.
-
-    Raises `InputError`: the manifest is damaged or of another version, or the import has not finished.
-    """
+    """What identifies a run, from its current manifest."""
+    # Raises `InputError`: the manifest is damaged or of another version, or the import has not finished.
     path = path_text(str(run))
     stamps = _stamps(run)  # before the manifest is read, so that one that is written meanwhile is read again
     manifest = read_manifest(run)

@@ -21,10 +21,8 @@ NAMES = ("open", "diagnose", "hang", "recipe", "sql", "compare", "explain")
 
 
 def make_server(tools: Tools) -> Any:
-    """An `MCPServer` with the tools and resources.
-
-    Raises `AlltraceError`: the SDK is not installed.
-    """
+    """An `MCPServer` with the tools and resources."""
+    # Raises `AlltraceError`: the SDK is not installed.
     try:
         from mcp.server import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
@@ -73,10 +71,8 @@ def recipes_text() -> str:
 
 
 def recipe_text(name: str) -> str:
-    """A recipe, or a report by `stats:NAME`: what it answers, its options and its columns.
-
-    Raises `UsageError`: the recipe or report does not exist.
-    """
+    """A recipe, or a report by `stats:NAME`: what it answers, its options and its columns."""
+    # Raises `UsageError`: the recipe or report does not exist.
     from alltrace.recipes.reference import recipe_reference
     from alltrace.recipes.registry import find, find_report
 
@@ -91,13 +87,11 @@ def kinds_text() -> str:
 
 
 def serve(roots: Sequence[Path], *, cache_dir: Path | None, port: int | None, tell: Callable[[str], None]) -> None:
-    """Serve until the input ends, or until interrupted.
-
-    `roots`: the folders that runs are opened from. `cache_dir`: where imported reports are kept; None for the user's
-    cache folder. `port`: the port of this machine to listen on, 0 for any that is free; None for standard input and
-    output. `tell`: called with the address and the token once the server listens. Raises `AlltraceError`: the SDK is
-    not installed. Raises `UsageError`: the port cannot be used.
-    """
+    """Serve until the input ends, or until interrupted."""
+    # `roots`: the folders that runs are opened from. `cache_dir`: where imported reports are kept; None for the user's
+    # cache folder. `port`: the port of this machine to listen on, 0 for any that is free; None for standard input and
+    # output. `tell`: called with the address and the token once the server listens. Raises `AlltraceError`: the SDK is
+    # not installed. Raises `UsageError`: the port cannot be used.
     from alltrace.mcp.tools import Tools
 
     server = make_server(Tools(roots, cache_dir))

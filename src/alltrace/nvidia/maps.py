@@ -424,10 +424,9 @@ network_map_aws = SamplerMap(
 
 
 def bin_means(times: Int64, values: Reals, edges: Int64) -> Reals:
-    """The mean of the samples of each bin, NaN if there is none.
-
-    A sample describes the time before it, so that one at the end of a bin belongs to it, and one at its start to the bin before.
-    """
+    """The mean of the samples of each bin, NaN if there is none."""
+    # A sample describes the time before it, so that one at the end of a bin belongs to it, and one at its start to the
+    # bin before.
     at = np.searchsorted(edges, times, side="left") - 1
     inside = (at >= 0) & (at < len(edges) - 1)
     count = np.bincount(at[inside], minlength=len(edges) - 1)

@@ -160,10 +160,8 @@ _APPROXIMATED = ("Std", "Q1", "Median", "Q3")
 
 
 def duration_cells(label: str, doc: str, *, exact: bool) -> tuple[Cell, ...]:
-    """A name and pandas' statistics of it: quartiles linear between neighbours, and no deviation of one value.
-
-    With `exact` they are one rank's, which nsys does not round.
-    """
+    """A name and pandas' statistics of it: quartiles linear between neighbours, and no deviation of one value."""
+    # With `exact` they are one rank's, which nsys does not round.
     kind, note, of_all = ("exact_ns", "", "") if exact else ("mean_ns", " (approx)", ", exact over all ranks")
     return (
         Cell(label, "text", doc),

@@ -220,13 +220,11 @@ def gather(
     pictures: bool = True,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
-    """Ask all that a report holds. A recipe that cannot answer costs its section alone, which says why.
-
-    `baseline`: the run that it is compared with. `ranks`: the ranks to ask; None for all. `steps`: the steps to count (see
-    `alltrace.recipes.execution.window.select`); None for the whole run. `skip_warmup`: leave out warm-up steps.
-    `pictures`: whether figures are wanted. `progress`: called with the title of each section before it is computed.
-    Raises `UsageError`: the rank or step does not exist.
-    """
+    """Ask all that a report holds. A recipe that cannot answer costs its section alone, which says why."""
+    # `baseline`: the run that it is compared with. `ranks`: the ranks to ask; None for all. `steps`: the steps to count
+    # (see `alltrace.recipes.execution.window.select`); None for the whole run. `skip_warmup`: leave out warm-up steps.
+    # `pictures`: whether figures are wanted. `progress`: called with the title of each section before it is computed.
+    # Raises `UsageError`: the rank or step does not exist.
     from alltrace.recipes.execution.window import select
 
     sections: list[Section] = []

@@ -22,10 +22,8 @@ from alltrace.trace.errors import UsageError, printable
 
 
 def check_plotly() -> Path:
-    """The script of the installed plotly, which draws the charts; checked before the work is done.
-
-    Raises `UsageError`: plotly is not installed.
-    """
+    """The script of the installed plotly, which draws the charts; checked before the work is done."""
+    # Raises `UsageError`: plotly is not installed.
     spec = find_spec("plotly")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         script = Path(folder) / "package_data" / "plotly.min.js"
@@ -35,13 +33,10 @@ def check_plotly() -> Path:
 
 
 def to_html(report: Report, page: str = PAGE) -> str:
-    """The report as a page. Times in tables are links to the timeline of the page that `alltrace ui` serves.
-
-    The browser loads nothing from anywhere: a content security policy in the page forbids it, and allows two scripts only, the
-    page's own by its hash and plotly's from the page. Names from a trace are text in tables and in charts.
-    `page`: where that page is served at first; a reader can change it. Raises `UsageError`: plotly is not
-    installed.
-    """
+    """The report as a page. Times in tables are links to the timeline of the page that `alltrace ui` serves."""
+    # The browser loads nothing from anywhere: a content security policy in the page forbids it, and allows two scripts
+    # only, the page's own by its hash and plotly's from the page. Names from a trace are text in tables and in charts.
+    # `page`: where that page is served at first; a reader can change it. Raises `UsageError`: plotly is not installed.
     plotly = check_plotly().read_bytes()
     style, script = (_asset(n) for n in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

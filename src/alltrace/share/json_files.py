@@ -39,10 +39,8 @@ _ENTRY = frozenset(
 
 
 def write_trace(source: Path, target: IO[bytes], words: Words, *, drop_texts: bool) -> Counter[str]:
-    """Write a trace of PyTorch's profiler; which members were left out, and how often.
-
-    Raises `InputError`: it is not whole.
-    """
+    """Write a trace of PyTorch's profiler; which members were left out, and how often."""
+    # Raises `InputError`: it is not whole.
     left_out: Counter[str] = Counter()
     with closing(Text(source)) as text:
         reading = _Reading(text, source)
@@ -159,10 +157,8 @@ class _Reading:
 
 
 def write_dump(source: Path, target: IO[bytes], words: Words) -> Counter[str]:
-    """Write a dump of PyTorch's flight recorder as JSON, also of a pickle; which members were left out, and how often.
-
-    Raises `InputError`: it holds anything but plain data, or is not whole.
-    """
+    """Write a dump of PyTorch's flight recorder as JSON, also of a pickle; which members were left out, and how often."""
+    # Raises `InputError`: it holds anything but plain data, or is not whole.
     with closing(Text(source)) as text:
         data = b"".join(iter(text.read, b""))
     try:

@@ -21,10 +21,8 @@ _LOADERS = "at::native::memory::LoadWithCast<(int)2>, at::native::memory::StoreW
 
 
 def kernel_names(count: int) -> list[tuple[str, str, str]]:
-    """Different kernel names.
-
-    `count`: how many, up to about 450. Returns the demangled, short and mangled name of each.
-    """
+    """Different kernel names."""
+    # `count`: how many, up to about 450. Returns the demangled, short and mangled name of each.
     found: list[tuple[str, str, str]] = []
     # one of each family in turn
     for turn in zip_longest(_elementwise(), _gemms(), _reductions(), _fused(), _optimizers(), _sorts()):
@@ -190,10 +188,8 @@ in the simulator."""
 
 
 def nccl_kernel_index(op: str, *, other: bool = False) -> int:
-    """The index in `ALL_KERNELS` of an NCCL operation's kernel; an all-to-all consists of sends and receives.
-
-    `other`: of another algorithm, where it has one.
-    """
+    """The index in `ALL_KERNELS` of an NCCL operation's kernel; an all-to-all consists of sends and receives."""
+    # `other`: of another algorithm, where it has one.
     op = "SendRecv" if op == "AlltoAll" else op
     if other and op in _OTHER_ALGORITHMS:
         return len(KERNELS) + len(NCCL_OPS) + list(_OTHER_ALGORITHMS).index(op)

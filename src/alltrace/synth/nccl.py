@@ -12,11 +12,9 @@ _MARGIN_NS = 100
 
 
 def transfer_ns(group: Group, op: Collective | None, layout: Layout, links: Links) -> int:
-    """The time from the last arrival to the end, of a collective or, without `op`, of a barrier of the hosts' threads.
-
-    The volume that crosses the slowest link follows the bus bandwidth factors of nccl-tests (PERFORMANCE.md).
-    `group`: the communicator. `layout`: where the ranks are. `links`: how fast the network is.
-    """
+    """The time from the last arrival to the end, of a collective or, without `op`, of a barrier of the hosts' threads."""
+    # The volume that crosses the slowest link follows the bus bandwidth factors of nccl-tests (PERFORMANCE.md).
+    # `group`: the communicator. `layout`: where the ranks are. `links`: how fast the network is.
     if op is None:
         return links.latency_ns
     members = len(group.ranks)
@@ -34,13 +32,11 @@ def transfer_ns(group: Group, op: Collective | None, layout: Layout, links: Link
 def host_ranges(
     op: Collective, group: Group, rank: int, environment: Environment, begin: int
 ) -> tuple[list[tuple[str, int, int, dict[str, object]]], int]:
-    """The ranges of the calls before the one that launches, and the time after them.
-
-    Sends and receives that belong together are between `ncclGroupStart` and `ncclGroupEnd`, and the latter launches one
-    kernel for all of them.
-    `group`: its communicator. `environment`: determines how all-to-alls are called. `begin`: when the thread
-    begins. Returns name, start, end and payload of each range, and when the launching range begins.
-    """
+    """The ranges of the calls before the one that launches, and the time after them."""
+    # Sends and receives that belong together are between `ncclGroupStart` and `ncclGroupEnd`, and the latter launches
+    # one kernel for all of them. `group`: its communicator. `environment`: determines how all-to-alls are called.
+    # `begin`: when the thread begins. Returns name, start, end and payload of each range, and when the launching range
+    # begins.
     if not is_grouped(op, environment):
         return [], begin
     ranges: list[tuple[str, int, int, dict[str, object]]] = []

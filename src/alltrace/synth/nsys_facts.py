@@ -64,12 +64,10 @@ GPU_FACTS: dict[str, object] = {
 }
 
 
+# `identity`: the rank's identity. `file_name`: the report's file or folder name. `recording`: what it has of what
+# happened; everything by default.
 class Report:
-    """One rank of a simulated run as nsys would report it.
-
-    `identity`: the rank's identity. `file_name`: the report's file or folder name. `recording`: what it has of what
-    happened; everything by default.
-    """
+    """One rank of a simulated run as nsys would report it."""
 
     def __init__(self, run: SimulatedRun, identity: Identity, file_name: str, recording: Recording | None = None) -> None:
         self.run = run

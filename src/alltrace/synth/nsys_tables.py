@@ -60,11 +60,9 @@ class Table:
 
 
 def build_tables(report: Report) -> dict[str, Table]:
-    """All tables of one rank's report that have rows, enumerations and metadata included.
-
-    `report`: the rank within its simulated run. Returns tables by name; event tables ordered by start unless the
-    scenario wants them in disorder.
-    """
+    """All tables of one rank's report that have rows, enumerations and metadata included."""
+    # `report`: the rank within its simulated run. Returns tables by name; event tables ordered by start unless the
+    # scenario wants them in disorder.
     events = {
         "CUPTI_ACTIVITY_KIND_KERNEL": _kernels(report),
         "CUPTI_ACTIVITY_KIND_MEMCPY": _copies(report),

@@ -106,13 +106,11 @@ class StreamWait:
     thread: int = MAIN_THREAD
 
 
+# `blocking` makes the call return only when the copy is done, as a copy from pageable memory does; `synchronous` makes
+# it `cudaMemcpy`, which blocks as well.
 @dataclass(frozen=True)
 class Copy:
-    """A memory copy; `kind` as CUPTI numbers it (1 to the device, 2 to the host).
-
-    `blocking` makes the call return only when the copy is done, as a copy from pageable memory does; `synchronous` makes it
-    `cudaMemcpy`, which blocks as well.
-    """
+    """A memory copy; `kind` as CUPTI numbers it (1 to the device, 2 to the host)."""
 
     size_bytes: int
     duration_ns: int

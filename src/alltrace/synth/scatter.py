@@ -75,11 +75,9 @@ class Delays:
         self._drawn: dict[tuple[int, str], tuple[list[list[float]], list[bool]]] = {}
 
     def of(self, communicator: int, number: int, operation: str, transfer_ns: int, members: int, *, across: bool) -> list[int]:
-        """How much later than the transfer each member ends, in ns.
-
-        `communicator`: number of the communicator. `number`: number of the operation in it. `transfer_ns`: how
-        long the transfer takes. `members`: how many there are. `across`: whether they are on several hosts.
-        """
+        """How much later than the transfer each member ends, in ns."""
+        # `communicator`: number of the communicator. `number`: number of the operation in it. `transfer_ns`: how long
+        # the transfer takes. `members`: how many there are. `across`: whether they are on several hosts.
         law = law_of(operation, self._machine)
         drawn = self._drawn.get((communicator, operation))
         if drawn is None:

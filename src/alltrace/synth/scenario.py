@@ -98,13 +98,11 @@ class Work:
     nvtx: bool = True  # ranges of the program are recorded
 
 
+# Ends of one collective scatter by `scatter` times what was measured on real machines, or, where that is 0, by up to
+# `end_jitter_ns`.
 @dataclass(frozen=True)
 class Links:
-    """How fast collectives are; bandwidths in bytes per nanosecond, which is GB/s.
-
-    Ends of one collective scatter by `scatter` times what was measured on real machines, or, where that is 0, by up to
-    `end_jitter_ns`.
-    """
+    """How fast collectives are; bandwidths in bytes per nanosecond, which is GB/s."""
 
     within_host_gb_per_s: float = 300.0
     between_hosts_gb_per_s: float = 100.0
@@ -181,14 +179,12 @@ class Scenario:
     faults: tuple[Fault, ...] = ()  # what is wrong with the run
 
     def override(self, **changes: Any) -> Scenario:
-        """This scenario with some values changed, checked.
-
-        `**changes`: a field of the scenario or of one of its parts by its own name (`steps=3`, `hosts=1`,
-        `schema="3.7.2"`), or `ranks`, which keeps the hosts and changes the ranks per host, or `ideal`, which
-        sets the values of `IDEAL` or, if false, of `AS_RECORDED`, unless they are given. Faults move to ranks
-        that exist. New `faults` may be texts, see `alltrace.synth.faults.parse`. Returns a new, valid scenario.
-        Raises `UsageError`: there is no such field, or the values do not fit together.
-        """
+        """This scenario with some values changed, checked."""
+        # `**changes`: a field of the scenario or of one of its parts by its own name (`steps=3`, `hosts=1`,
+        # `schema="3.7.2"`), or `ranks`, which keeps the hosts and changes the ranks per host, or `ideal`, which sets
+        # the values of `IDEAL` or, if false, of `AS_RECORDED`, unless they are given. Faults move to ranks that exist.
+        # New `faults` may be texts, see `alltrace.synth.faults.parse`. Returns a new, valid scenario. Raises
+        # `UsageError`: there is no such field, or the values do not fit together.
         if "ideal" in changes:
             ideal = changes.pop("ideal")
             _check_kind_of("ideal", ideal, "bool")
@@ -231,10 +227,8 @@ class Scenario:
         return changed
 
     def check(self) -> None:
-        """Nothing, if the values fit together.
-
-        Raises `UsageError`: they do not; the message names the value, its bounds and the input.
-        """
+        """Nothing, if the values fit together."""
+        # Raises `UsageError`: they do not; the message names the value, its bounds and the input.
         layout, work, environment = self.layout, self.work, self.environment
         for part in (self, layout, work, self.links, self.clocks, environment):
             _check_kinds(part)

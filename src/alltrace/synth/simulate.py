@@ -64,11 +64,9 @@ class SimulatedRun:
 
 
 def simulate(scenario: Scenario) -> SimulatedRun:
-    """The events of every rank of a scenario, in true time.
-
-    `scenario`: the run; the same values give the same events. Returns all events; memory grows with the number of
-    events, about 50 bytes each. Raises `UsageError`: the scenario's values do not fit together.
-    """
+    """The events of every rank of a scenario, in true time."""
+    # `scenario`: the run; the same values give the same events. Returns all events; memory grows with the number of
+    # events, about 50 bytes each. Raises `UsageError`: the scenario's values do not fit together.
     scenario.check()
     meeting = _Meeting(scenario, LAYOUTS[scenario.layout.kind](scenario))
     ranks = [_Rank(rank, meeting) for rank in range(scenario.layout.ranks)]

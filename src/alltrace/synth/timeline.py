@@ -80,14 +80,12 @@ class Rows:
         return len(self._singles) + sum(map(len, self._blocks)) + (0 if self._sorted is None else len(self._sorted))
 
 
+# `name` numbers `names`, `kernel` is an index into `ALL_KERNELS`, `thread` is 0 for the main and 1 for the autograd
+# thread; `correlation` ties API calls to what they started. A range's `domain` is 0 for the program's and 1 for NCCL's;
+# its `payload` numbers `payloads` or is `NO_VALUE`, as a range's `end` is that never ends.
 @dataclass
 class Timeline:
-    """One rank's events, in nanoseconds of true time since the job began.
-
-    `name` numbers `names`, `kernel` is an index into `ALL_KERNELS`, `thread` is 0 for the main and 1 for the autograd thread;
-    `correlation` ties API calls to what they started. A range's `domain` is 0 for the program's and 1 for NCCL's; its `payload`
-    numbers `payloads` or is `NO_VALUE`, as a range's `end` is that never ends.
-    """
+    """One rank's events, in nanoseconds of true time since the job began."""
 
     names: Names = field(default_factory=Names)
     payloads: Names = field(default_factory=Names)
@@ -106,10 +104,8 @@ class Timeline:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if isinstance(getattr(self, f.name), Rows)}
 
     def keep(self, chosen: Callable[[str, Rows], NDArray[np.bool_] | None]) -> Timeline:
-        """Another timeline with some of the events.
-
-        `chosen`: says for a table, by name, which rows stay; None for all.
-        """
+        """Another timeline with some of the events."""
+        # `chosen`: says for a table, by name, which rows stay; None for all.
         kept: dict[str, Any] = {}
         for name, rows in self.tables.items():
             mask = chosen(name, rows) if len(rows) else None

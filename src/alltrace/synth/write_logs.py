@@ -31,11 +31,9 @@ class LogForm:
 
 
 def write_logs(run: SimulatedRun, people: Sequence[Identity], folder: Path, form: LogForm | None = None) -> list[Path]:
-    """Write the logs of a job into `folder`.
-
-    `people`: the identities of its ranks. `folder`: where to; made if missing. `form`: how. Returns NCCL's logs;
-    the training's is `train.log` next to them.
-    """
+    """Write the logs of a job into `folder`."""
+    # `people`: the identities of its ranks. `folder`: where to; made if missing. `form`: how. Returns NCCL's logs; the
+    # training's is `train.log` next to them.
     form = form or LogForm()
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng((form.seed, 12))

@@ -120,18 +120,16 @@ class _OfRank(NamedTuple):
 def area_facts(
     reader: EventReader, area: Area, token: Token = WANTED, *, gpus: Callable[[int], Sequence[int]] = lambda _: ()
 ) -> dict[str, Any]:
-    """What happened in an area.
-
-    `gpus`: the devices of a rank that have a row in the breakdown even where they did nothing. Returns `breakdown`
-    (for ranks with a selected summary, a row per device as in `window.summary`), `totals` (rows of `kind`, `name`,
-    `count`, `total_ns`, `mean_ns`, `min_ns`, `max_ns`, each event counted by its part within the time, the largest
-    first, `area.names` at most), `names` (how many there are), `histogram` (lists by bin of the events' whole
-    durations: `from_ns`, `to_ns`, `count`, `total_ns`), `longest` (the 30 longest events: `rank`, `table`, `row`,
-    `name`, `start`, `duration_ns`), `flame` (see `Flame.nodes`, names as text), and `ranks_asked` and `ranks_done`:
-    after 5 s the answer is what was read so far. Raises `UsageError`: the time is empty, the rank, track or kind of
-    flame graph does not exist, or `pattern` is not a valid regular expression. Raises `CancelledError`: the answer
-    is no longer wanted.
-    """
+    """What happened in an area."""
+    # `gpus`: the devices of a rank that have a row in the breakdown even where they did nothing. Returns `breakdown`
+    # (for ranks with a selected summary, a row per device as in `window.summary`), `totals` (rows of `kind`, `name`,
+    # `count`, `total_ns`, `mean_ns`, `min_ns`, `max_ns`, each event counted by its part within the time, the largest
+    # first, `area.names` at most), `names` (how many there are), `histogram` (lists by bin of the events' whole
+    # durations: `from_ns`, `to_ns`, `count`, `total_ns`), `longest` (the 30 longest events: `rank`, `table`, `row`,
+    # `name`, `start`, `duration_ns`), `flame` (see `Flame.nodes`, names as text), and `ranks_asked` and `ranks_done`:
+    # after 5 s the answer is what was read so far. Raises `UsageError`: the time is empty, the rank, track or kind of
+    # flame graph does not exist, or `pattern` is not a valid regular expression. Raises `CancelledError`: the answer is
+    # no longer wanted.
     if area.end_ns <= area.start_ns:
         raise UsageError(f"the range from {area.start_ns} to {area.end_ns} ns is empty")
     if area.flame not in KINDS:

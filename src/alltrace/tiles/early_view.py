@@ -12,12 +12,11 @@ from alltrace.tiles.rank_tiles import TrackTiles
 from alltrace.tiles.view import View
 
 
+# The grid has one bin, so everything narrower is computed from events: the heat map of the ranks in view
+# (`fine.fine_heat`), and the tiles of tracks. The bin itself has no data. Without an alignment, times are on each
+# host's own clock.
 class EarlyView(View):
-    """A run that is read on demand, a rank at a time.
-
-    The grid has one bin, so everything narrower is computed from events: the heat map of the ranks in view (`fine.fine_heat`), and
-    the tiles of tracks. The bin itself has no data. Without an alignment, times are on each host's own clock.
-    """
+    """A run that is read on demand, a rank at a time."""
 
     def __init__(self, run: Run) -> None:
         whole = grid_of(run.span_ns, len(run.ranks), 0)

@@ -56,11 +56,9 @@ def power_of_two(number: float, least: int, most: int) -> int:
 
 
 def grid_of(span_ns: tuple[int, int], ranks: int, rows: int) -> Grid:
-    """The grid of a run.
-
-    A rank gets about one bin for 16 of its rows, 4,096 at most, and all ranks together no more than 8 million.
-    `span_ns`: first start and last end of any event, aligned. `rows`: rows of all their tables.
-    """
+    """The grid of a run."""
+    # A rank gets about one bin for 16 of its rows, 4,096 at most, and all ranks together no more than 8 million.
+    # `span_ns`: first start and last end of any event, aligned. `rows`: rows of all their tables.
     start, end = span_ns
     span = min(max(end - start, 1), MOST_SPAN_NS)
     share = rows / max(ranks, 1) / 16

@@ -30,10 +30,8 @@ _GROUPS = {
 
 
 def labelled(view: View, rank: int) -> list[dict[str, Any]]:
-    """The tracks of a rank: `key`, `group`, `label`, `rows`, `first`, `last` (ns from the run's first event).
-
-    Raises `UsageError`: the run has no such rank.
-    """
+    """The tracks of a rank: `key`, `group`, `label`, `rows`, `first`, `last` (ns from the run's first event)."""
+    # Raises `UsageError`: the run has no such rank.
     import pyarrow as pa
 
     stored = view.events.rank(rank)

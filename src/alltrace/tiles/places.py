@@ -44,11 +44,9 @@ class Places:
         self._steps = UsualSteps(self._run)
 
     def of(self, kind: str, culprits: Sequence[int], where: str | None) -> Place | None:
-        """The place of a finding; None of a run without ranks.
-
-        `culprits`: its ranks; all ranks for a finding without culprits. `where`: its kernel, range,
-        communicator or call. Raises `InputError`: a file of the run is damaged.
-        """
+        """The place of a finding; None of a run without ranks."""
+        # `culprits`: its ranks; all ranks for a finding without culprits. `where`: its kernel, range, communicator or
+        # call. Raises `InputError`: a file of the run is damaged.
         if not self._known:
             return None
         there = set(self._known)

@@ -92,11 +92,9 @@ class View:
         return [busy, IDLE, *others]
 
     def heat(self, metric: str, level: int, index: int) -> NDArray[np.uint16]:
-        """One tile of the heat map: uint16 array (ranks, bins), the share of each bin in 65,534ths, 65,535 for no data.
-
-        `metric`: one of `metrics`. `level`: the grid's level or a coarser one. `index`: number of the tile.
-        Raises `UsageError`: the metric or level does not exist.
-        """
+        """One tile of the heat map: uint16 array (ranks, bins), the share of each bin in 65,534ths, 65,535 for no data."""
+        # `metric`: one of `metrics`. `level`: the grid's level or a coarser one. `index`: number of the tile. Raises
+        # `UsageError`: the metric or level does not exist.
         if metric not in self.metrics:
             raise UsageError.unknown("metric", metric, self.metrics)
         if not self.grid.level <= level <= MOST_LEVEL or index < 0:
@@ -147,13 +145,10 @@ class View:
     def tiles(
         self, tracks: Sequence[tuple[int, str]], level: int, first: int, count: int, token: Token = WANTED
     ) -> tuple[list[Tile], dict[int, str]]:
-        """The tiles `first` to `first + count - 1` of tracks, at one level, and the text of the names on them.
-
-        `tracks`: ranks and keys of tracks. `level`: the level, 0 for bins of 1 ns. `first`: number of the first
-        tile. `token`: checked before each track: whether the answer is still needed. Raises `UsageError`: the
-        rank, level or track does not exist, or the request is too large. Raises `CancelledError`: the answer is
-        no longer needed.
-        """
+        """The tiles `first` to `first + count - 1` of tracks, at one level, and the text of the names on them."""
+        # `tracks`: ranks and keys of tracks. `level`: the level, 0 for bins of 1 ns. `first`: number of the first tile.
+        # `token`: checked before each track: whether the answer is still needed. Raises `UsageError`: the rank, level
+        # or track does not exist, or the request is too large. Raises `CancelledError`: the answer is no longer needed.
         if not 0 <= level <= MOST_LEVEL or first < 0 or count < 1 or count * max(len(tracks), 1) > MOST_TILES:
             raise UsageError(
                 f"{count} tiles of level {level} from {first} on were requested; expected {MOST_TILES} of level 0 to {MOST_LEVEL}"
@@ -411,12 +406,10 @@ def _narrow_merged(events: Events, level: int, zero: int) -> dict[str, NDArray[A
 
 
 def pack(tiles: Sequence[Tile], names: Mapping[int, str], facts: Mapping[str, Any], most_text: int = 200) -> bytes:
-    """Tiles as bytes: `ATB1`, the length of a JSON header (uint32, little-endian), the header, its arrays at multiples of 8.
-
-    The header has `facts`, `names` (a list of texts, to which `name` of items refers, -1 for none) and `tiles`: `track`, `index`,
-    `kind`, `classes` and `arrays`, for each array its name, type, offset after the header and length in numbers. A tile of `items`
-    without arrays has no items.
-    """
+    """Tiles as bytes: `ATB1`, the length of a JSON header (uint32, little-endian), the header, its arrays at multiples of 8."""
+    # The header has `facts`, `names` (a list of texts, to which `name` of items refers, -1 for none) and `tiles`:
+    # `track`, `index`, `kind`, `classes` and `arrays`, for each array its name, type, offset after the header and
+    # length in numbers. A tile of `items` without arrays has no items.
     import json
 
     numbers = {i: n for n, i in enumerate(names)}

@@ -68,14 +68,12 @@ def summary(
     *,
     gpus: Callable[[int], Sequence[int]] = lambda _: (),
 ) -> dict[str, Any]:
-    """The breakdown, kernels and operations in [start_ns, end_ns), ns from the run's first event.
-
-    `gpus`: the devices of a rank that have a row even where they did nothing. Returns `breakdown` (a row per rank
-    and device: the exact ns of compute, exposed communication, exposed copies and idle, which sum to the range),
-    `kernels` and `collectives` (by name, each counted by its part within the range), `ranks_asked` and
-    `ranks_done`. Raises `UsageError`: the range is empty, or the rank does not exist. Raises `CancelledError`: the
-    answer is no longer needed.
-    """
+    """The breakdown, kernels and operations in [start_ns, end_ns), ns from the run's first event."""
+    # `gpus`: the devices of a rank that have a row even where they did nothing. Returns `breakdown` (a row per rank and
+    # device: the exact ns of compute, exposed communication, exposed copies and idle, which sum to the range),
+    # `kernels` and `collectives` (by name, each counted by its part within the range), `ranks_asked` and `ranks_done`.
+    # Raises `UsageError`: the range is empty, or the rank does not exist. Raises `CancelledError`: the answer is no
+    # longer needed.
     if end_ns <= start_ns:
         raise UsageError(f"the range from {start_ns} to {end_ns} ns is empty")
     zero = reader.run.span_ns[0]
@@ -139,14 +137,12 @@ def events_between(
     least_ns: int = 0,
     token: Token = WANTED,
 ) -> dict[str, Any]:
-    """The events of some ranks and tables that overlap [start_ns, end_ns), as columns, ordered by start.
-
-    `start_ns`: from, ns from the run's first event. `track`: only those on this track. `pattern`: only events with
-    a name that this regular expression (RE2) matches. `least_ns`: only those that last as long as this. Returns
-    `rank`, `table`, `row`, `track`, `name`, `start`, `duration_ns` as lists of equal length, and `complete`: False
-    if there are more than 200,000, of which the first found are returned, or more ranks than were read. Raises
-    `UsageError`: the table or rank does not exist, or the expression is invalid.
-    """
+    """The events of some ranks and tables that overlap [start_ns, end_ns), as columns, ordered by start."""
+    # `start_ns`: from, ns from the run's first event. `track`: only those on this track. `pattern`: only events with a
+    # name that this regular expression (RE2) matches. `least_ns`: only those that last as long as this. Returns `rank`,
+    # `table`, `row`, `track`, `name`, `start`, `duration_ns` as lists of equal length, and `complete`: False if there
+    # are more than 200,000, of which the first found are returned, or more ranks than were read. Raises `UsageError`:
+    # the table or rank does not exist, or the expression is invalid.
     zero = reader.run.span_ns[0]
     wanted = None if not pattern else NamesLike(reader, pattern)
     parts: list[tuple[int, str, Events]] = []
@@ -195,12 +191,10 @@ def _as_columns(reader: EventReader, parts: list[tuple[int, str, Events]], zero:
     }
 
 
+# The expressions are RE2's, with time linear in the text, so that none can block the server. Raises `UsageError`: it is
+# not a valid regular expression.
 class NamesLike:
-    """The names that a regular expression finds, while events are read: of `EventReader.words` those that were met.
-
-    The expressions are RE2's, with time linear in the text, so that none can block the server.
-    Raises `UsageError`: it is not a valid regular expression.
-    """
+    """The names that a regular expression finds, while events are read: of `EventReader.words` those that were met."""
 
     def __init__(self, reader: EventReader, pattern: str) -> None:
         if len(pattern) > 1000:

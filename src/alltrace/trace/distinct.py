@@ -13,11 +13,9 @@ _SMALL = 1 << 10
 
 
 def distinct(values: Int64) -> tuple[Int64, Int64]:
-    """The result of `np.unique(values, return_inverse=True)` for integers, several times faster if few are distinct.
-
-    `values`: int64 array of n. Returns the distinct values, ascending, and the place of each row's among them:
-    int64 arrays of d and n.
-    """
+    """The result of `np.unique(values, return_inverse=True)` for integers, several times faster if few are distinct."""
+    # `values`: int64 array of n. Returns the distinct values, ascending, and the place of each row's among them: int64
+    # arrays of d and n.
     values = np.asarray(values, np.int64)
     if not len(values):
         return values, np.empty(0, np.int64)
@@ -44,11 +42,9 @@ def distinct(values: Int64) -> tuple[Int64, Int64]:
 
 
 def distinct_rows(*columns: Int64) -> tuple[Int64, Int64]:
-    """The result of `np.unique(np.stack(columns), axis=1, return_inverse=True)` for integers, many times faster.
-
-    `columns`: int64 arrays of n, one at least. Returns the distinct rows, ascending, and the place of each row
-    among them: int64 arrays of (columns, d) and n.
-    """
+    """The result of `np.unique(np.stack(columns), axis=1, return_inverse=True)` for integers, many times faster."""
+    # `columns`: int64 arrays of n, one at least. Returns the distinct rows, ascending, and the place of each row among
+    # them: int64 arrays of (columns, d) and n.
     code = distinct(columns[0])[1]
     for column in columns[1:]:
         values, at = distinct(column)
@@ -71,10 +67,8 @@ def occurrences(*columns: Int64) -> Int64:
 
 
 def rows_by(values: NDArray[np.integer[Any]]) -> dict[int, NDArray[np.intp]]:
-    """The rows of each value, ascending: the result of `np.flatnonzero(values == value)`, by one sort for all values.
-
-    `values`: integer array of n. Returns the rows of each distinct value, values ascending.
-    """
+    """The rows of each value, ascending: the result of `np.flatnonzero(values == value)`, by one sort for all values."""
+    # `values`: integer array of n. Returns the rows of each distinct value, values ascending.
     if not len(values):
         return {}
     order = np.argsort(values, kind="stable")

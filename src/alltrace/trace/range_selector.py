@@ -20,10 +20,8 @@ class RangeName:
 
 
 def parse_range(flag: str, text: str) -> RangeName:
-    """`RANGE[@DOMAIN][/INDEX]`, where a backslash takes the next character as it is.
-
-    Raises `UsageError`: the text names no range.
-    """
+    """`RANGE[@DOMAIN][/INDEX]`, where a backslash takes the next character as it is."""
+    # Raises `UsageError`: the text names no range.
     parts, marks = [""], [""]
     escaped = False
     for letter in text:

@@ -13,11 +13,9 @@ from alltrace.trace.errors import UsageError, encodable
 LONGEST = 1000
 
 
+# `option` is what the user calls it, for errors. Raises `UsageError`: it is not a valid expression of RE2.
 class UserPattern:
-    """A regular expression.
-
-    `option` is what the user calls it, for errors. Raises `UsageError`: it is not a valid expression of RE2.
-    """
+    """A regular expression."""
 
     def __init__(self, option: str, text: str) -> None:
         import pyarrow as pa
@@ -39,10 +37,8 @@ class UserPattern:
         return matches
 
     def groups(self, texts: Sequence[str]) -> list[dict[str, str] | None]:
-        """The texts of its groups with a name where it first occurs in each text; None if it does not.
-
-        Raises `UsageError`: no group has a name, or two have one.
-        """
+        """The texts of its groups with a name where it first occurs in each text; None if it does not."""
+        # Raises `UsageError`: no group has a name, or two have one.
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -19,11 +19,9 @@ _TYPES = {"js": "text/javascript", "css": "text/css", "html": "text/html", "svg"
 
 
 def make_app(sessions: Sequence[Session], *, token: str, host: str, port: int) -> Guard:
-    """The application.
-
-    `sessions`: one run, or two to compare; the second one's data is under `/api/b/`. `token`: the secret that a
-    request must have. `host`: the address that is listened on.
-    """
+    """The application."""
+    # `sessions`: one run, or two to compare; the second one's data is under `/api/b/`. `token`: the secret that a
+    # request must have. `host`: the address that is listened on.
     pages = _pages()
     content, kind = pages["index.html"]
     pages["index.html"] = (content.replace(b"/static/", static_folder(token).encode()), kind)

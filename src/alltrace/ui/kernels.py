@@ -10,11 +10,9 @@ from alltrace.recipes.ncu.tables import Profiled
 from alltrace.ui.json_values import plain, plain_answer
 
 
+# `profiled`: the launches, each with the name of its report. `notes`: what a reader must know of the reports.
 class KernelReports:
-    """Launches that were measured.
-
-    `profiled`: the launches, each with the name of its report. `notes`: what a reader must know of the reports.
-    """
+    """Launches that were measured."""
 
     def __init__(self, profiled: Sequence[Profiled], notes: Sequence[str] = ()) -> None:
         self._profiled = list(profiled)
@@ -38,11 +36,9 @@ class KernelReports:
         }
 
     def weighed(self, configurations: Answer) -> dict[str, Any]:
-        """What the launches represent in a run.
-
-        `configurations`: the answer of the recipe `launch-configurations`. Returns the answer of `ncu --run`,
-        and `of`: for each launch the number of its row there, None if the run has no such launch.
-        """
+        """What the launches represent in a run."""
+        # `configurations`: the answer of the recipe `launch-configurations`. Returns the answer of `ncu --run`, and
+        # `of`: for each launch the number of its row there, None if the run has no such launch.
         from alltrace.recipes.ncu import weigh
         from alltrace.recipes.ncu.tables import sizes
         from alltrace.trace.launches import plain_name

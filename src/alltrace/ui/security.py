@@ -152,14 +152,11 @@ class Tickets:
         return issued_for == path and time.monotonic() < until
 
 
+# A request has the token in its header `Authorization`. `/?token=` opens the page alone. `host`: the address that the
+# server listens on. `page`: whether the server has a page: an address that opens it, its files, and tickets (`POST
+# /ticket`).
 class Guard:
-    """Lets through only requests with the token and a Host of the server; puts the protecting headers on every answer.
-
-    A request has the token in its header `Authorization`. `/?token=` opens the page alone.
-
-    `host`: the address that the server listens on. `page`: whether the server has a page: an address that opens it, its files, and
-    tickets (`POST /ticket`).
-    """
+    """Lets through only requests with the token and a Host of the server; puts the protecting headers on every answer."""
 
     def __init__(self, app: ASGIApp, *, token: str, host: str, port: int, page: bool = True) -> None:
         self._app = app
@@ -248,11 +245,9 @@ def _bearer(request: Request) -> str:
 
 
 def host_allowed(header: str, listening: str, port: int) -> bool:
-    """Whether a Host header is the server's printed address.
-
-    `listening`: the address that the server listens on; of one that means all addresses (`0.0.0.0`, `::`) every
-    address of a machine is allowed, but no name besides this machine's own.
-    """
+    """Whether a Host header is the server's printed address."""
+    # `listening`: the address that the server listens on; of one that means all addresses (`0.0.0.0`, `::`) every
+    # address of a machine is allowed, but no name besides this machine's own.
     name, _, number = header.strip().lower().rpartition(":")
     if port == 80 and not header.endswith(":80"):  # browsers leave it out
         name, number = header.strip().lower(), "80"

@@ -55,16 +55,14 @@ class Shown(NamedTuple):
     number: int  # how often what is shown was exchanged
 
 
+# It is shown at once, as it was imported; then aligned; then with its pyramid. What is kept of an earlier time is taken
+# at once. `scratch`: a folder for the pyramid of a run that is still being imported. `jobs`: the most processes for
+# what is made on first use. `kernels`: reports of Nsight Compute that are shown with the run. `history`: a history of
+# many runs that is shown with the run. `when_ready`: called in the background once a complete run has its pyramid, for
+# the data that the page needs next. `name`: what the page calls the run; None for its folder. `partial`: whether the
+# import has not finished. `stages`: how far what is made is.
 class Session:
-    """One run.
-
-    It is shown at once, as it was imported; then aligned; then with its pyramid. What is kept of an earlier time is taken at once.
-    `scratch`: a folder for the pyramid of a run that is still being imported. `jobs`: the most processes for what
-    is made on first use. `kernels`: reports of Nsight Compute that are shown with the run. `history`: a history of
-    many runs that is shown with the run. `when_ready`: called in the background once a complete run has its
-    pyramid, for the data that the page needs next. `name`: what the page calls the run; None for its folder.
-    `partial`: whether the import has not finished. `stages`: how far what is made is.
-    """
+    """One run."""
 
     def __init__(
         self,
@@ -162,12 +160,10 @@ class Session:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What the page may show by now.
-
-        Returns `shown` (how often the shown data was replaced; None if nothing is shown yet), `aligned`,
-        `ready` (whether clocks and pyramid are made), `partial`, `error` (why they could not be made, or None),
-        and `stages`, see `Stages.told`.
-        """
+        """What the page may show by now."""
+        # Returns `shown` (how often the shown data was replaced; None if nothing is shown yet), `aligned`, `ready`
+        # (whether clocks and pyramid are made), `partial`, `error` (why they could not be made, or None), and `stages`,
+        # see `Stages.told`.
         with self._lock:
             shown, whole, error = self._shown, self._whole, self._error
         return {
@@ -194,10 +190,8 @@ class Session:
 
     @property
     def view(self) -> View:
-        """What can be shown: perhaps before the clocks are aligned, and without a pyramid.
-
-        Raises `NotReadyError`: it is still being opened. Raises `AlltraceError`: it could not be made.
-        """
+        """What can be shown: perhaps before the clocks are aligned, and without a pyramid."""
+        # Raises `NotReadyError`: it is still being opened. Raises `AlltraceError`: it could not be made.
         view = self.shown.view
         if view is None or self._error is not None:  # a damaged run is not shown: the data could be any part of it
             raise self._not_ready()

@@ -43,10 +43,8 @@ class Job:
         self._progress = (-1, 0.0)  # the steps that ended in all, and when that was seen to change
 
     def look(self) -> State:
-        """The state now.
-
-        Raises `OSError`: the folder or a file in it cannot be read.
-        """
+        """The state now."""
+        # Raises `OSError`: the folder or a file in it cannot be read.
         ranks: dict[int, RankSteps] = {}
         for path in sorted(self.folder.rglob(f"*{SUFFIX}")):
             facts = path.stat()

@@ -105,12 +105,10 @@ def nsys_command(
     drops: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[list[str], list[LeftOut]]:
-    """`nsys profile` with its switches, to be followed by the program; and what of `options` the installed version cannot do.
-
-    `node_wide`: whether this rank is the one of its node that records what is the node's.
-    `left_out`: options that are not requested, although `options` has them.
-    `drops`: whether options that depend on the node are left out if the version does not support them.
-    """
+    """`nsys profile` with its switches, to be followed by the program; and what of `options` the installed version cannot do."""
+    # `node_wide`: whether this rank is the one of its node that records what is the node's. `left_out`: options that
+    # are not requested, although `options` has them. `drops`: whether options that depend on the node are left out if
+    # the version does not support them.
     without = {one.option for one in left_out}
     trace = options.trace or DEFAULT_TRACE
     if options.trace is None and NCCL_TRACE not in without and lacks_nccl_trace(tool, environment or {}) is None:

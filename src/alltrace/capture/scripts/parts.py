@@ -94,10 +94,8 @@ def wrapper_variables(job: Job, name: str) -> dict[str, str]:
 
 
 def variables(job: Job, reports: str) -> dict[str, str]:
-    """What every rank finds in its environment: NCCL's log and Inspector, then the user's own.
-
-    `reports`: the folder's path in the value; for a shell, `$reports`.
-    """
+    """What every rank finds in its environment: NCCL's log and Inspector, then the user's own."""
+    # `reports`: the folder's path in the value; for a shell, `$reports`.
     values: dict[str, str] = {}
     if job.flag("nccl.window"):
         values["NCCL_DEBUG_SUBSYS"] = job.text("nccl.subsystems")

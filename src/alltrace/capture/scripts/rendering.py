@@ -115,10 +115,8 @@ def literal(text: str) -> str:
 
 
 def yaml(text: str, column: int = 0) -> str:
-    """Text as a value of YAML; if it has lines, as a block at this column.
-
-    What is not surely a plain word is written as JSON writes text, which YAML 1.1 and 1.2 read alike.
-    """
+    """Text as a value of YAML; if it has lines, as a block at this column."""
+    # What is not surely a plain word is written as JSON writes text, which YAML 1.1 and 1.2 read alike.
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
     lines = text.removesuffix("\n").split("\n")

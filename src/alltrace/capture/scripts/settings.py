@@ -30,11 +30,9 @@ _MOST = 10**9 - 1
 
 
 def _section(section: str, *rows: tuple[str, str, Any, str] | str) -> tuple[Option, ...]:
-    """The settings of a section: key, kind, default and help; or the name of an option of `capture exec` that is one.
-
-    A kind is `flag`, `count` (a whole number from 1 up), `whole` (from 0 up), `words` (a list of text), `table` (names
-    to text), a `|`-separated list of choices, or one of `_TEXTS`.
-    """
+    """The settings of a section: key, kind, default and help; or the name of an option of `capture exec` that is one."""
+    # A kind is `flag`, `count` (a whole number from 1 up), `whole` (from 0 up), `words` (a list of text), `table`
+    # (names to text), a `|`-separated list of choices, or one of `_TEXTS`.
     return tuple(_of_command(BY_NAME[r]) if isinstance(r, str) else _setting(f"{section}.{r[0]}", *r[1:]) for r in rows)
 
 

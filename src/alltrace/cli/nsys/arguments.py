@@ -38,11 +38,9 @@ class Parsed(NamedTuple):
 
 
 def parse(command: str, switches: Sequence[Switch], arguments: Sequence[str]) -> Parsed:
-    """Read `arguments` as nsys does.
-
-    `command`: The command, such as `nsys stats`. `switches`: Its options. `arguments`: What follows it.
-    Raises `RefusedError`: an option is unknown or ambiguous, or lacks its value or has one too many.
-    """
+    """Read `arguments` as nsys does."""
+    # `command`: The command, such as `nsys stats`. `switches`: Its options. `arguments`: What follows it. Raises
+    # `RefusedError`: an option is unknown or ambiguous, or lacks its value or has one too many.
     parsed = Parsed({}, {}, {}, [])
     waiting = iter(enumerate(arguments))
     for place, word in waiting:

@@ -56,12 +56,9 @@ OTHER_APIS = (
 def ask_report(
     run: OpenRun, recipe: Question, options: Mapping[str, OptionValue] | None = None, *, ranks: Sequence[int] | None = None
 ) -> Answer:
-    """The answer of a report or rule, as a stream if it has many rows.
-
-    `recipe`: The report or rule. `options`: Its options that do not have their defaults. `ranks`: The ranks to ask;
-    None for all.
-    Raises `Skipped`: no rank of the run has what it needs.
-    """
+    """The answer of a report or rule, as a stream if it has many rows."""
+    # `recipe`: The report or rule. `options`: Its options that do not have their defaults. `ranks`: The ranks to ask;
+    # None for all. Raises `Skipped`: no rank of the run has what it needs.
     from alltrace.recipes.execution.ask import answer_of, checked
     from alltrace.recipes.execution.availability import able_ranks, notes_on_missing
 
@@ -130,12 +127,9 @@ class FoundRange(NamedTuple):
 
 
 def find_range(run: OpenRun, text: str) -> FoundRange:
-    """The NVTX range that a filter names, the first of all ranks if it has no index.
-
-    As in nsys, a range of a program's main thread covers what any thread of the process did meanwhile; a range of another
-    thread covers what that thread did.
-    Raises `Skipped`: there is none.
-    """
+    """The NVTX range that a filter names, the first of all ranks if it has no index."""
+    # As in nsys, a range of a program's main thread covers what any thread of the process did meanwhile; a range of
+    # another thread covers what that thread did. Raises `Skipped`: there is none.
     from alltrace.trace.range_selector import parse_range
 
     wanted = parse_range("--filter-nvtx", text)

@@ -59,12 +59,10 @@ def time_unit(text: str) -> str | None:
 
 
 def converted(table: Any, columns: Sequence[Column], units: Mapping[str, str], *, with_unit: bool = True) -> Any:
-    """A table in the requested units, which its headers name.
-
-    `table`: A `pyarrow.Table`, its times in ns, its sizes in bytes, its rates in bytes a second. `units`: The unit of
-    each category. `with_unit`: Whether headers name units. Returns a `pyarrow.Table`; the metadata of a field has the
-    number of decimals of its cells, as in answers.
-    """
+    """A table in the requested units, which its headers name."""
+    # `table`: A `pyarrow.Table`, its times in ns, its sizes in bytes, its rates in bytes a second. `units`: The unit of
+    # each category. `with_unit`: Whether headers name units. Returns a `pyarrow.Table`; the metadata of a field has the
+    # number of decimals of its cells, as in answers.
     arrays, fields = [], []
     for place, column in enumerate(columns):
         array, field = table.column(place), table.schema.field(place)

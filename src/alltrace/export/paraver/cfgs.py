@@ -172,10 +172,8 @@ _OF_METRICS = (
 
 
 def views_of(events: Iterable[EventType], written: Collection[int] | None = None) -> list[tuple[View, dict[str, int]]]:
-    """The views that a trace can show, with the labels and numbers of their types; one for each metric too.
-
-    `events`: the types in its .pcf. `written`: the types of which it has events; None for all.
-    """
+    """The views that a trace can show, with the labels and numbers of their types; one for each metric too."""
+    # `events`: the types in its .pcf. `written`: the types of which it has events; None for all.
     numbers = {label: n for e in events for n, label in e.types.items() if written is None or n in written}
     views = []
     for view in _VIEWS:
@@ -210,11 +208,9 @@ def write_cfgs(
 
 
 def cfg_text(view: View, types: dict[str, int], profile: Profile) -> str:
-    """The text of a .cfg file with one timeline, and its component timelines.
-
-    `types`: our labels of its event types, with their numbers; Paraver goes by the labels. `profile`: the source of
-    the trace's labels.
-    """
+    """The text of a .cfg file with one timeline, and its component timelines."""
+    # `types`: our labels of its event types, with their numbers; Paraver goes by the labels. `profile`: the source of
+    # the trace's labels.
     windows = [*view.parts, view]
     lines = [
         "#ParaverCFG", "ConfigFile.Version: 3.4", f"ConfigFile.NumWindows: {len(windows)}", "ConfigFile.BeginDescription",

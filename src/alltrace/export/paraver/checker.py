@@ -31,13 +31,11 @@ class Report:
 
 
 def check(path: Path) -> Report:
-    """Check a trace: `.prv` or `.prv.gz`, with the `.pcf` and `.row` next to it if they exist.
-
-    The rules: a header with consistent numbers; whole numbers; objects that the header has, and CPUs of the thread's node; states
-    and communications that do not end before they start; times from 0 to the end in the header, in order; each begin of an event
-    type with `End` as value 0 has an end; every type has a label; values with labels are below 2^31, their labels are not empty
-    and differ; the `.row` has as many labels as the header has objects.
-    """
+    """Check a trace: `.prv` or `.prv.gz`, with the `.pcf` and `.row` next to it if they exist."""
+    # The rules: a header with consistent numbers; whole numbers; objects that the header has, and CPUs of the thread's
+    # node; states and communications that do not end before they start; times from 0 to the end in the header, in
+    # order; each begin of an event type with `End` as value 0 has an end; every type has a label; values with labels
+    # are below 2^31, their labels are not empty and differ; the `.row` has as many labels as the header has objects.
     report = Report()
     header_line, blocks = read_lines(path)
     try:

@@ -38,12 +38,10 @@ class Values:
         return np.asarray(np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1))
 
 
+# `domains`: from ids of NVTX domains to their index among the domains. `range_types`: the type of the ranges of each
+# domain.
 class Survey:
-    """The names in a selection.
-
-    `domains`: from ids of NVTX domains to their index among the domains. `range_types`: the type of the ranges of
-    each domain.
-    """
+    """The names in a selection."""
 
     def __init__(self, selection: Selection, profile: Profile, *, demangled: bool, details: bool, base: Path | None) -> None:
         self._selection = selection

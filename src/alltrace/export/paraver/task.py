@@ -38,11 +38,9 @@ _STRENGTHS = np.full(64, -1, np.int64)
 _STRENGTHS[list(STATES)] = np.arange(len(STATES))
 
 
+# `points`: where to sort, of three columns.
 class StateBuilder:
-    """Takes the intervals of one task in any order and returns the state of each thread, and what waits waited for.
-
-    `points`: where to sort, of three columns.
-    """
+    """Takes the intervals of one task in any order and returns the state of each thread, and what waits waited for."""
 
     def __init__(self, points: RowSorter) -> None:
         self._points = points
@@ -59,12 +57,9 @@ class StateBuilder:
         self._points.add(until, tracks << TRACK_SHIFT | 1 << QUERY_SHIFT | owners << OWNER_SHIFT, since)
 
     def sweep(self, background: list[int], end_ns: int) -> Iterator[tuple[Columns, Columns]]:
-        """The states from 0 to the end, without gaps, and the answers to the queries, block by block.
-
-        `background`: for each track the state of what no interval covers. Yields int64 arrays: tracks, starts,
-        ends, states as places in `STATES`; and tracks, the last ends on them, the ends of the waits and their
-        tracks.
-        """
+        """The states from 0 to the end, without gaps, and the answers to the queries, block by block."""
+        # `background`: for each track the state of what no interval covers. Yields int64 arrays: tracks, starts, ends,
+        # states as places in `STATES`; and tracks, the last ends on them, the ends of the waits and their tracks.
         count = len(background)
         rest = _STRENGTHS[np.array(background, np.int64)]
         open_ = np.zeros((count, len(STRONGEST_FIRST)), np.int64)
@@ -112,13 +107,11 @@ _LARGEST = 9e15
 _DOMAIN_BITS = 32
 
 
+# `objects`: the objects of the tracks, by number. `survey`: the values of names. `profile`: the numbers of types.
+# `writer`: where the records go. `folder`: where to sort what does not fit in memory. `details`: also the geometry and
+# correlation of launches. `demangled`: whether kernels have their full name.
 class Task:
-    """Writes the records of one rank.
-
-    `objects`: the objects of the tracks, by number. `survey`: the values of names. `profile`: the numbers of types.
-    `writer`: where the records go. `folder`: where to sort what does not fit in memory. `details`: also the
-    geometry and correlation of launches. `demangled`: whether kernels have their full name.
-    """
+    """Writes the records of one rank."""
 
     def __init__(
         self,
@@ -375,12 +368,10 @@ class Task:
 
 
 def _changes(blocks: Iterable[tuple[Int64, ...]]) -> Iterator[tuple[Int64, Int64, Int64, Int64]]:
-    """The changes of the innermost range; changes of a group arrive in order, those of several groups mixed.
-
-    `blocks`: int64 arrays: starts, negative ends, groups (a thread's ranges of one domain) and values of ranges, in
-    the order of the first two. A range that outlasts the one around it is taken to end with it. Yields int64
-    arrays: groups, times, the value of the innermost range from then on (0 outside of all), how many are open.
-    """
+    """The changes of the innermost range; changes of a group arrive in order, those of several groups mixed."""
+    # `blocks`: int64 arrays: starts, negative ends, groups (a thread's ranges of one domain) and values of ranges, in
+    # the order of the first two. A range that outlasts the one around it is taken to end with it. Yields int64 arrays:
+    # groups, times, the value of the innermost range from then on (0 outside of all), how many are open.
     places: dict[int, int] = {}
     depths, stops, outer = np.zeros(0, np.int64), np.zeros((0, _DEPTH), np.int64), np.zeros((0, _DEPTH), np.int64)
     for starts, ends, groups, values in blocks:
@@ -403,13 +394,10 @@ def _changes(blocks: Iterable[tuple[Int64, ...]]) -> Iterator[tuple[Int64, Int64
         yield np.full(len(open_), group, np.int64), stops[place, open_], under, open_
 
 
+# Calls come last, as many launch nothing, and those are dropped at once. Correlation 0 belongs to work without a
+# launch. Of nested calls of one correlation the outermost is used. `rows`: where to sort, of five columns.
 class _CallJoin:
-    """Takes work and waits for work, and then calls, and joins them by process and correlation: which call launched, which waited.
-
-    Calls come last, as many launch nothing, and those are dropped at once. Correlation 0 belongs to work without a launch. Of
-    nested calls of one correlation the outermost is used.
-    `rows`: where to sort, of five columns.
-    """
+    """Takes work, waits for work and then calls, and joins them by process and correlation: which call launched, which waited."""
 
     def __init__(self, rows: RowSorter) -> None:
         self._rows = rows
@@ -435,11 +423,9 @@ class _CallJoin:
         return keys
 
     def pairs(self) -> Iterator[tuple[tuple[Int64, ...], tuple[Int64, ...]]]:
-        """What was joined, block by block, as int64 arrays.
-
-        Yields for launches the starts, ends and tracks of the calls, starts, tracks, sizes and tags of the
-        work; for waits the starts, ends and tracks of the calls, and the tracks that they waited for.
-        """
+        """What was joined, block by block, as int64 arrays."""
+        # Yields for launches the starts, ends and tracks of the calls, starts, tracks, sizes and tags of the work; for
+        # waits the starts, ends and tracks of the calls, and the tracks that they waited for.
         for keys, kinds, times, tracks, sizes in self._rows.blocks():
             number = np.arange(len(keys))
             calls = np.maximum.accumulate(np.where(np.append(True, keys[1:] != keys[:-1]), number, 0))

@@ -61,16 +61,14 @@ def export_paraver(
     cfgs: bool = False,
     jobs: int | None = None,
 ) -> Written:
-    """Write the trace, its records in the order of time.
-
-    `path`: `NAME.prv` or `NAME.prv.gz`; `NAME.pcf`, `NAME.row` and `NAME-cfgs` are written next to it. `ids`: the
-    numbering of event types: `extrae` or `nsys2prv`. `fold_streams`: one thread for all streams of a device.
-    `details`: also the geometry and the correlation of each launch. `demangled`: name kernels with their template
-    arguments and parameters. `base_pcf`: a .pcf with values of names to keep, so that traces can be compared.
-    `cfgs`: write configurations next to the trace. Raises `UsageError`: the name does not end so, there are no
-    ranks, or more threads than Paraver can number. Raises `InputError`: the run is damaged, or a file cannot be
-    written; nothing is left then.
-    """
+    """Write the trace, its records in the order of time."""
+    # `path`: `NAME.prv` or `NAME.prv.gz`; `NAME.pcf`, `NAME.row` and `NAME-cfgs` are written next to it. `ids`: the
+    # numbering of event types: `extrae` or `nsys2prv`. `fold_streams`: one thread for all streams of a device.
+    # `details`: also the geometry and the correlation of each launch. `demangled`: name kernels with their template
+    # arguments and parameters. `base_pcf`: a .pcf with values of names to keep, so that traces can be compared. `cfgs`:
+    # write configurations next to the trace. Raises `UsageError`: the name does not end so, there are no ranks, or more
+    # threads than Paraver can number. Raises `InputError`: the run is damaged, or a file cannot be written; nothing is
+    # left then.
     stem = path.name.removesuffix(".gz").removesuffix(".prv")
     if not path.name.endswith((".prv", ".prv.gz")) or not stem:
         raise UsageError(f"-o is {path}; expected a name that ends in .prv or .prv.gz")
@@ -219,10 +217,8 @@ class _Resources:
     gpus: tuple[tuple[str, ...], ...]  # for each node its GPUs, by UUID or its substitute
 
     def header(self, end_ns: int, written: str) -> str:
-        """The first line of a .prv.
-
-        `end_ns`: the length of the trace. `written`: when it was made, as `DD/MM/YYYY at HH:MM`.
-        """
+        """The first line of a .prv."""
+        # `end_ns`: the length of the trace. `written`: when it was made, as `DD/MM/YYYY at HH:MM`.
         cpus = ",".join(str(len(self._cpus(g))) for g in self.gpus)
         nodes = {h: n for n, h in enumerate(self.hosts, 1)}
         tasks = ",".join(f"{self.threads(t)}:{nodes[t.rank.host]}" for t in self.tracks)

@@ -24,12 +24,10 @@ from alltrace.synth.program import (
 from alltrace.synth.scenario import Scenario
 
 
+# The gather of the next layer is requested before the kernels of this one, so that only the first of a pass is exposed.
+# Gathers and reductions have separate communicators and streams, both of all ranks.
 class FullySharded(Frame):
-    """Parameters are all-gathered before each layer's forward and backward pass, gradients reduce-scattered after the latter.
-
-    The gather of the next layer is requested before the kernels of this one, so that only the first of a pass is exposed. Gathers
-    and reductions have separate communicators and streams, both of all ranks.
-    """
+    """Parameters are all-gathered before each layer's forward and backward pass, gradients reduce-scattered after the latter."""
 
     def __init__(self, scenario: Scenario) -> None:
         everyone = tuple(range(scenario.layout.ranks))
@@ -69,13 +67,11 @@ class FullySharded(Frame):
         return [*ops, self._gather(thread)] if more else ops
 
 
+# Every layer has its attention kernels, an all-to-all that sends the tokens, the expert's kernels, and an all-to-all
+# that brings them back. Gradients of the attention are all-reduced over all ranks, gradients of the experts over the
+# ranks with the same experts.
 class ExpertParallel(Frame):
-    """A mixture of experts: attention is data parallel over all ranks, experts are on the neighbouring ranks of a group.
-
-    Every layer has its attention kernels, an all-to-all that sends the tokens, the expert's kernels, and an all-to-all that brings
-    them back. Gradients of the attention are all-reduced over all ranks, gradients of the experts over the ranks with the same
-    experts.
-    """
+    """A mixture of experts: attention is data parallel over all ranks, experts are on the neighbouring ranks of a group."""
 
     def __init__(self, scenario: Scenario) -> None:
         layout = scenario.layout
@@ -135,13 +131,11 @@ class ExpertParallel(Frame):
         ]
 
 
+# Stages are blocks of ranks; rank `r` hands activations to `r + width`, where `width` is the number of ranks of a
+# stage, over a communicator of these two. A matching send and receive are one group of calls and one kernel. The
+# gradients of a stage are all-reduced while the last microbatch goes back.
 class PipelineParallel(Frame):
-    """One forward, one backward (1F1B) over the stages, data parallel over the ranks of a stage.
-
-    Stages are blocks of ranks; rank `r` hands activations to `r + width`, where `width` is the number of ranks of a stage, over a
-    communicator of these two. A matching send and receive are one group of calls and one kernel. The gradients of a stage are
-    all-reduced while the last microbatch goes back.
-    """
+    """One forward, one backward (1F1B) over the stages, data parallel over the ranks of a stage."""
 
     def __init__(self, scenario: Scenario) -> None:
         layout = scenario.layout
@@ -215,12 +209,10 @@ class PipelineParallel(Frame):
         return [*ops, Pop()]
 
 
+# The first group holds all ranks. Gradients are all-reduced in buckets while the backward pass continues; the last
+# bucket is ready only at its end, so its all-reduce is exposed.
 class DataParallel(Frame):
-    """Data parallel over hosts, optionally with tensor parallel groups of neighbouring ranks inside a host.
-
-    The first group holds all ranks. Gradients are all-reduced in buckets while the backward pass continues; the last bucket
-    is ready only at its end, so its all-reduce is exposed.
-    """
+    """Data parallel over hosts, optionally with tensor parallel groups of neighbouring ranks inside a host."""
 
     def __init__(self, scenario: Scenario) -> None:
         layout = scenario.layout
