@@ -167,20 +167,17 @@ def test_calls_name_the_first_work_that_they_launched(trace):
     }
 
 
-def test_viewers_name_the_role_of_a_rank(tmp_path):
+def test_viewers_name_roles_and_gpus_of_each_host(tmp_path):
     run = make_run(tmp_path / "run", {0: rows(0), 1: rows(1)}, roles={1: "trainer"})
     labels = {label for _, label in names_of(exported(run, tmp_path / "out.pftrace")[0]).values()}
     assert {label for label in labels if label.startswith("rank")} == {"rank 0 (host0)", "rank 1 trainer (host0)"}
     found = query(run, "SELECT rank, role FROM ranks ORDER BY rank").table.to_pylist()
     assert found == [{"rank": 0, "role": None}, {"rank": 1, "role": "trainer"}]
-
-
-def test_each_host_of_an_archive_has_its_own_gpus(tmp_path):
     import tarfile
 
-    run = make_run(tmp_path / "run", {0: rows(0), 1: rows(1)}, hosts={0: "a", 1: "b"})
-    export_by_host(select(run), tmp_path / "out.tar", aligned=run.aligned(), gpu_events=True)
-    with tarfile.open(tmp_path / "out.tar") as archive:
+    run = make_run(tmp_path / "2" / "run", {0: rows(0), 1: rows(1)}, hosts={0: "a", 1: "b"})
+    export_by_host(select(run), tmp_path / "2" / "out.tar", aligned=run.aligned(), gpu_events=True)
+    with tarfile.open(tmp_path / "2" / "out.tar") as archive:
         for name in archive.getnames()[1:]:
             trace = trace_pb2.Trace()
             trace.ParseFromString(archive.extractfile(name).read())

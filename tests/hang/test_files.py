@@ -93,28 +93,23 @@ def test_lines_of_launchers_and_exceptions(tmp_path_factory, line, ranks, host):
     assert (row["kind"], row["ranks"], row["hosts"]) == ("dead-rank", ranks, [host] if host else [])
 
 
-def test_exceptions_of_ranks_that_lost_their_peers_follow_from_the_first(tmp_path):
+def test_ranks_that_lost_peers_or_were_killed_with_all_are_no_cause(tmp_path):
     log = "".join(
         f'[rank{r}]: Traceback (most recent call last):\n[rank{r}]:   File "t.py", line 3, in f\n[rank{r}]: {said}\n'
         for r, said in ((0, "RuntimeError: Connection closed by peer [10.0.0.2]:1234"), (1, "ValueError: bad batch"))
     )
     row = verdict_of(written(tmp_path, job__log=log)).table.to_pylist()[0]
     assert (row["ranks"], row["evidence"]["details"]) == ([1], "rank 1: ValueError: bad batch")
-
-
-def test_a_rank_that_lost_its_peer_is_no_cause_though_its_dump_looks_idle(tmp_path):
-    write_job(tmp_path, Job(Layout(), HangFault("stuck", (3, 9), 4, 1)))
+    write_job(tmp_path / "2", Job(Layout(), HangFault("stuck", (3, 9), 4, 1)))
     lost = "RuntimeError: Read error [10.0.0.2]:1: Connection reset by peer"
     written(
-        tmp_path, err__log=f'[rank9]: Traceback (most recent call last):\n[rank9]:   File "t.py", line 3, in f\n[rank9]: {lost}\n'
+        tmp_path / "2",
+        err__log=f'[rank9]: Traceback (most recent call last):\n[rank9]:   File "t.py", line 3, in f\n[rank9]: {lost}\n',
     )
-    assert verdict_of(tmp_path).table.to_pylist()[0]["ranks"] == [3]
-
-
-def test_a_scheduler_that_kills_all_ranks_is_not_the_cause(tmp_path):
-    write_job(tmp_path, Job(Layout(), HangFault("stuck", (3,), 4, 1)))
-    written(tmp_path, slurm__log="srun: error: node0: tasks 0-7: Killed\nsrun: error: node1: tasks 8-15: Killed\n")
-    assert verdict_of(tmp_path).table.to_pylist()[0]["ranks"] == [3]
+    assert verdict_of(tmp_path / "2").table.to_pylist()[0]["ranks"] == [3]
+    write_job(tmp_path / "3", Job(Layout(), HangFault("stuck", (3,), 4, 1)))
+    written(tmp_path / "3", slurm__log="srun: error: node0: tasks 0-7: Killed\nsrun: error: node1: tasks 8-15: Killed\n")
+    assert verdict_of(tmp_path / "3").table.to_pylist()[0]["ranks"] == [3]
 
 
 def watchdog(rank, sequence, issued):
@@ -153,7 +148,7 @@ Warnings
 """
 
 
-def test_ras_names_ranks_that_launched_less(tmp_path):
+def test_ras_and_xids_are_evidence(tmp_path):
     answer = verdict_of(written(tmp_path, ras__txt=RAS))
     row = answer.table.to_pylist()[0]
     assert (row["kind"], row["ranks"]) == ("missing-call", [4, 5])
@@ -163,13 +158,10 @@ def test_ras_names_ranks_that_launched_less(tmp_path):
     (tmp_path / "ras.txt").write_text(one)
     row = verdict_of(tmp_path).table.to_pylist()[0]
     assert (row["ranks"], row["hosts"]) == ([7], ["n1"])
-
-
-def test_an_xid_of_the_culprits_host_is_part_of_the_verdict(tmp_path):
-    write_job(tmp_path, Job(Layout(), HangFault("gpu", (9,), 4, 1)))
+    write_job(tmp_path / "2", Job(Layout(), HangFault("gpu", (9,), 4, 1)))
     kernel = "Nov 29 12:04:03 node1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, GPU has fallen off the bus.\n"
-    written(tmp_path, dmesg__log=kernel)
-    answer = verdict_of(tmp_path)
+    written(tmp_path / "2", dmesg__log=kernel)
+    answer = verdict_of(tmp_path / "2")
     row = answer.table.to_pylist()[0]
     assert (row["ranks"], row["evidence"]["xid"]) == ([9], 79.0)
     assert "the kernel log of node1 has Xid 79" in answer.verdict
@@ -245,7 +237,7 @@ def test_inspector_names_the_rank_that_completed_less(tmp_path):
     assert row["ranks"] == [2]
 
 
-def test_other_files_are_skipped_and_counted_in_one_sentence(tmp_path):
+def test_other_files_and_dumps_of_noise_are_counted(tmp_path):
     write_job(tmp_path, Job(Layout(), HangFault("stuck", (3,), 4, 1)))
     (tmp_path / "model.safetensors").write_bytes(b"\x00\x01" * 5000)
     (tmp_path / "README.md").write_text("# how to start it\n")
@@ -254,14 +246,11 @@ def test_other_files_are_skipped_and_counted_in_one_sentence(tmp_path):
     assert [n for n in answer.notes if n.startswith("skipped")] == [
         "skipped 3 files without a word of a hang: README.md, model.safetensors, truth.json"
     ]
-
-
-def test_a_dump_of_noise_is_a_dump_that_cannot_be_read(tmp_path):
-    write_job(tmp_path, Job(Layout(), HangFault("stuck", (2,), 4, 1)))
-    dump = next(p for p in tmp_path.iterdir() if p.name == "nccl_trace_rank_3.json")
+    write_job(tmp_path / "2", Job(Layout(), HangFault("stuck", (2,), 4, 1)))
+    dump = next(p for p in (tmp_path / "2").iterdir() if p.name == "nccl_trace_rank_3.json")
     dump.unlink()
-    (tmp_path / "nccl_trace_rank_3").write_bytes(bytes(range(256)))
-    answer = verdict_of(tmp_path)
+    (tmp_path / "2" / "nccl_trace_rank_3").write_bytes(bytes(range(256)))
+    answer = verdict_of(tmp_path / "2")
     assert answer.table.column("ranks").to_pylist()[0] == [2]
     assert any("nccl_trace_rank_3: neither a pickle nor JSON" in note for note in answer.notes)
 

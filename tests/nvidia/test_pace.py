@@ -55,22 +55,17 @@ def test_a_column_for_each_rank_as_nsys_has_them(run):
     assert tables["files"].column("Rank").to_pylist() == [0, 2]
 
 
-def test_threads_are_mixed_and_told(tmp_path):
+def test_threads_short_names_and_ranges_without_a_thread(tmp_path):
     run = make_run(tmp_path / "run", {0: {"ranges": [step(0, 10), step(5, 8, thread=1)]}})
     answer = ask(run, "nvtx_pace", {"name": "step"})
     assert answer.table.column("Delta").to_pylist() == [None, -5]
     assert "several threads of rank 0" in answer.notes[0]
-
-
-def test_ranges_of_no_known_thread_are_occurrences_too(tmp_path):
     rows = [step(0, 10, thread=None), step(30, 40, thread=None), step(50, None, thread=None)]
-    answer = ask(make_run(tmp_path / "run", {0: {"ranges": rows}}), "nvtx_pace", {"name": "step"})
+    answer = ask(make_run(tmp_path / "2" / "run", {0: {"ranges": rows}}), "nvtx_pace", {"name": "step"})
     assert answer.table.column("Start").to_pylist() == [0, 30]
-
-
-def test_kernels_go_by_their_short_names(tmp_path):
     run = make_run(
-        tmp_path / "run", {0: {"kernels": [kernel(10, 20, "void f<int>(int)"), kernel(5, 7, "void f<int>(int)"), kernel(0, 1)]}}
+        tmp_path / "3" / "run",
+        {0: {"kernels": [kernel(10, 20, "void f<int>(int)"), kernel(5, 7, "void f<int>(int)"), kernel(0, 1)]}},
     )
     short = "f<int>"
     answer = ask(run, "cuda_gpu_kern_pace", {"name": short})

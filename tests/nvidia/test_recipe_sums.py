@@ -37,10 +37,17 @@ TABLES = {
 }
 
 
-def test_calls_of_nccl_are_those_of_its_domain(tmp_path):
+def test_calls_of_nccl_by_domain_and_waits_of_mpi_count_once(tmp_path):
     run = make_run(tmp_path / "run", {0: TABLES})
     assert sums(run, "nccl_sum") == {"ncclAllReduce": (2, 40)}
     assert sums(run, "nccl_gpu_proj_sum") == {"ncclAllReduce": (1, 150)}
+    mpi = [
+        *({"start": 0, "end": 50, "name": "MPI_Waitall", "kind": "start-wait", "request": r} for r in range(3)),
+        {"start": 60, "end": 60, "name": "MPI_Sendrecv", "kind": "p2p"},
+        {"start": 60, "end": 70, "name": "MPI_Sendrecv", "kind": "p2p"},
+    ]
+    run = make_run(tmp_path / "2" / "run", {0: {"mpi": mpi}, 1: {"mpi": mpi[:1]}})
+    assert sums(run, "mpi_sum") == {"MPI_Sendrecv": (1, 10), "MPI_Waitall": (2, 100)}
 
 
 def test_projected_ranges_reach_from_the_first_start_to_the_last_end(tmp_path):
@@ -54,16 +61,6 @@ def test_projected_ranges_reach_from_the_first_start_to_the_last_end(tmp_path):
         ("NCCL:ncclAllReduce", 100, 150, 2, 1, "rank0"),
         ("open", 280, 20, 2, 1, "rank0"),
     ]
-
-
-def test_a_call_of_mpi_that_waits_for_several_requests_counts_once(tmp_path):
-    mpi = [
-        *({"start": 0, "end": 50, "name": "MPI_Waitall", "kind": "start-wait", "request": r} for r in range(3)),
-        {"start": 60, "end": 60, "name": "MPI_Sendrecv", "kind": "p2p"},
-        {"start": 60, "end": 70, "name": "MPI_Sendrecv", "kind": "p2p"},
-    ]
-    run = make_run(tmp_path / "run", {0: {"mpi": mpi}, 1: {"mpi": mpi[:1]}})
-    assert sums(run, "mpi_sum") == {"MPI_Sendrecv": (1, 10), "MPI_Waitall": (2, 100)}
 
 
 @pytest.fixture(scope="module")

@@ -39,14 +39,11 @@ def test_asynchronous_copies_of_pageable_memory(tmp_path):
     assert "pinned" in notes[0]
 
 
-def test_a_copy_counts_once_and_only_with_a_call_of_its_process(tmp_path):
+def test_synchronous_copies_and_fills_count_once_and_in_their_process(tmp_path):
     copies = [copy(10, 30, src_kind="pageable", correlation=1), copy(10, 30, src_kind="pageable", correlation=1, process=1)]
     api = [call(3, 1, "cudaMemcpyAsync_v3020"), call(2, 1, "cudaMemcpyAsync"), call(1, 1, "cudaMemcpyAsync", process=2)]
     found, _ = rows(tmp_path, "cuda_memcpy_async", {"copies": copies, "api": api})
     assert [(r["PID"], r["API Name"]) for r in found] == [(4000, "cudaMemcpyAsync")]
-
-
-def test_synchronous_copies_that_the_thread_waits_for(tmp_path):
     copies = [
         copy(0, 10, bytes=64_000, correlation=1),  # small, from the host
         copy(0, 20, bytes=64_001, correlation=1),
@@ -56,19 +53,16 @@ def test_synchronous_copies_that_the_thread_waits_for(tmp_path):
         copy(0, 60, "DtoH", correlation=2),
     ]
     api = [call(0, 1, "cudaMemcpy_v3020"), call(0, 2, "cudaMemcpyAsync")]
-    found, _ = rows(tmp_path, "cuda_memcpy_sync", {"copies": copies, "api": api})
+    found, _ = rows(tmp_path / "2", "cuda_memcpy_sync", {"copies": copies, "api": api})
     assert [r["Duration"] for r in found] == [50, 30, 20]
-
-
-def test_synchronous_fills_of_host_memory(tmp_path):
     kinds = ("pinned", "managed", "device", "pageable", "pinned")
     copies = [copy(0, 10 + i, "memset", dst_kind=k, correlation=1 + (i == 4)) for i, k in enumerate(kinds)]
     api = [call(0, 1, "cudaMemset_v3020"), call(0, 2, "cudaMemsetAsync")]
-    found, _ = rows(tmp_path, "cuda_memset_sync", {"copies": [*copies, copy(0, 9, correlation=1)], "api": api})
+    found, _ = rows(tmp_path / "3", "cuda_memset_sync", {"copies": [*copies, copy(0, 9, correlation=1)], "api": api})
     assert [(r["Duration"], r["Memory Kind"]) for r in found] == [(11, "Managed"), (10, "Pinned")]
 
 
-def test_calls_that_wait(tmp_path):
+def test_calls_that_wait_and_times_of_little_use(tmp_path):
     names = {"cudaDeviceSynchronize_v3020": 10, "cudaStreamSynchronize": 30, "cudaEventSynchronize": 90, "cudaLaunchKernel": 80}
     api = [call(0, i, n, end) for i, (n, end) in enumerate(names.items())]
     found, notes = rows(tmp_path, "cuda_api_sync", {"api": api})
@@ -77,20 +71,14 @@ def test_calls_that_wait(tmp_path):
         (10, 4001, "cudaDeviceSynchronize_v3020"),
     ]
     assert len(notes) == 1
-
-
-def test_little_used_times_are_coalesced_least_used_first(tmp_path):
     # chunks of 10: full, 50 %, 10 %, empty, full and a half on another stream, 5 of 5
     kernels = [kernel(0, 10), kernel(10, 15), kernel(20, 21), kernel(40, 50), kernel(45, 50, stream=8), kernel(50, 55)]
-    found, _ = rows(tmp_path, "gpu_time_util", {"kernels": kernels}, chunks=6, threshold=50)
+    found, _ = rows(tmp_path / "2", "gpu_time_util", {"kernels": kernels}, chunks=6, threshold=50)
     assert [(r["Row#"], r["In-Use"], r["Start"], r["Duration"]) for r in found] == [(1, 5.0, 20, 20)]
-
-
-def test_the_chunks_have_bounds(tmp_path):
     for chunks in (0, 1001):
         with pytest.raises(UsageError, match="--chunks"):
-            ask(make_run(tmp_path / f"{chunks}", {0: {"kernels": [kernel(0, 5)]}}), "gpu_time_util", {"chunks": chunks})
-    found, _ = rows(tmp_path, "gpu_time_util", {"kernels": [kernel(7, 7)]})
+            ask(make_run(tmp_path / "3" / f"{chunks}", {0: {"kernels": [kernel(0, 5)]}}), "gpu_time_util", {"chunks": chunks})
+    found, _ = rows(tmp_path / "3", "gpu_time_util", {"kernels": [kernel(7, 7)]})
     assert found == []
 
 
@@ -102,7 +90,7 @@ def gaps(tmp_path, tables, **options):
     return [(r["Row#"], r["Duration"], r["Start"]) for r in answer.table.to_pylist()], answer
 
 
-def test_gaps_between_what_ran_are_longest_first(tmp_path):
+def test_gaps_are_longest_first_and_overhead_is_work(tmp_path):
     tables = {
         "kernels": [kernel(0, 10 * MS), kernel(12 * MS, 13 * MS), kernel(20 * MS, 21 * MS)],
         "copies": [copy(2 * MS, 11 * MS)],
@@ -113,26 +101,20 @@ def test_gaps_between_what_ran_are_longest_first(tmp_path):
         "Row#": 1, "Duration": 7 * MS, "Start": 13 * MS, "PID": 4000, "Device ID": 0, "Context ID": 1, "File": "rank0",
     }  # fmt: skip
     assert "blocking call" in answer.notes[0]
-
-
-def test_the_profilers_overhead_counts_as_work(tmp_path):
     flush = {"start": 14 * MS, "end": 19 * MS, "name": "CUDA profiling data flush overhead"}
     other = {"start": 14 * MS, "end": 19 * MS, "name": "something else"}
     outside = {"start": 15 * MS, "end": 30 * MS, "name": "CUDA profiling stop overhead"}
     kernels = [kernel(0, 13 * MS), kernel(20 * MS, 21 * MS)]
-    rows, _ = gaps(tmp_path, {"kernels": kernels, "overheads": [flush, other, outside]}, gap=0)
+    rows, _ = gaps(tmp_path / "2", {"kernels": kernels, "overheads": [flush, other, outside]}, gap=0)
     assert rows == [(1, MS, 13 * MS), (2, MS, 19 * MS)]
 
 
-def test_no_gap_says_so_and_rows_limits_each_rank(tmp_path):
+def test_no_gap_and_kernels_that_end_before_they_start(tmp_path):
     kernels = [kernel(i * 10 * MS, i * 10 * MS + MS) for i in range(4)]
     rows, _ = gaps(tmp_path, {"kernels": kernels}, gap=1, rows=2)
     assert rows == [(1, 9 * MS, MS), (2, 9 * MS, 11 * MS)]
     answer = ask(make_run(tmp_path / "other", {0: {"kernels": kernels}}), "gpu_gaps")
     assert answer.table.num_rows == 0
     assert answer.notes == ("No GPU was without work for longer than the limit between its first and its last operation.",)
-
-
-def test_a_kernel_that_ends_before_it_starts_is_no_time_of_little_use(tmp_path):
-    answer = ask(make_run(tmp_path / "run", {0: {"kernels": [kernel(100, 50)]}}), "gpu_time_util")
+    answer = ask(make_run(tmp_path / "2" / "run", {0: {"kernels": [kernel(100, 50)]}}), "gpu_time_util")
     assert answer.table.num_rows == 0

@@ -42,7 +42,7 @@ def test_a_rank_waits_from_its_arrival_to_the_last(waiting):
     assert waited == pytest.approx([10_000, 0], abs=2)
 
 
-def test_busy_tracks_have_bins_and_samples_too(tmp_path):
+def test_busy_tracks_have_bins_and_the_pyramid_is_small(tmp_path):
     run = busy_run(tmp_path / "run")
     made = pyramid(run, jobs=1)
     tracks = read_rank(made.folder / rank_file(0))
@@ -53,13 +53,10 @@ def test_busy_tracks_have_bins_and_samples_too(tmp_path):
     assert np.nanmax(metric.values[2]) == 99
     assert np.nanmin(metric.values[1]) == 0
     assert View(run, made).scales == {"metric: SM Active": [0.0, pytest.approx(99, abs=50)]}
-
-
-def test_the_pyramid_is_a_small_part_of_the_run(tmp_path):
     draw = np.random.default_rng(7)
     ends = np.cumsum(draw.integers(50, 5000, 20_000))
     rows = [kernel(e - 40, e, f"void k{e % 50}(int)", correlation=i) for i, e in enumerate(ends.tolist())]
-    run = make_run(tmp_path / "run", {0: {"kernels": rows}})
+    run = make_run(tmp_path / "2" / "run", {0: {"kernels": rows}})
     before = size_of(run.path)
     assert size_of(pyramid(run, jobs=1).folder) < 0.15 * before
 
@@ -166,31 +163,25 @@ def test_tracks_of_samples_lie_with_the_rank_that_works_on_the_gpu(tmp_path, own
     assert found == {"0": [10, 10], "2": [90, 90]}
 
 
-def test_damaged_samples_that_all_ranks_of_a_host_have_are_an_error(tmp_path):
+def test_damaged_samples_and_runs_without_ranks(tmp_path):
     run = sampled_by_the_first(tmp_path, own=(0,))
     flip(run.path / "ranks/rank=0/gpu_metrics.parquet")
     with pytest.raises(AlltraceError, match=r"rank=0/gpu_metrics\.parquet: it is damaged"):
         pyramid(run, jobs=1)
-
-
-def test_a_run_without_ranks_or_events_has_a_pyramid(tmp_path):
     for n, ranks in enumerate(({}, {0: {}})):
-        run = make_run(tmp_path / str(n), ranks)
+        run = make_run(tmp_path / "2" / str(n), ranks)
         view = View(run, pyramid(run, jobs=1))
         assert view.heat("idle", view.grid.level, 0).shape[0] == len(ranks)
 
 
-def test_processes_make_the_same(tmp_path):
+def test_processes_make_the_same_and_damage_is_told(tmp_path):
     run = busy_run(tmp_path / "run", 1500, ranks=2)
     alone, together = (pyramid(run, folder=tmp_path / str(j), jobs=j).folder for j in (1, 2))
     for rank in (0, 1):
         assert (alone / rank_file(rank)).read_bytes() == (together / rank_file(rank)).read_bytes()
-
-
-def test_a_damaged_file_is_told(tmp_path):
-    (tmp_path / "heat.arrow").write_bytes(b"ARROW1 nothing")
+    (tmp_path / "2" / "heat.arrow").write_bytes(b"ARROW1 nothing")
     with pytest.raises(DamageError, match=r"heat\.arrow: it is damaged"):
-        read_table(tmp_path / "heat.arrow")
+        read_table(tmp_path / "2" / "heat.arrow")
 
 
 def test_a_new_rank_is_drawn_and_those_that_it_does_not_move_are_not(tmp_path):

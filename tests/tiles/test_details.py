@@ -86,7 +86,7 @@ def test_the_next_and_previous_event_of_a_name(waiting):
     assert neighbour(reader, 1, "kernels", starts.index(0), forward=True) is None
 
 
-def test_neighbours_that_start_together_are_passed_one_by_one(tmp_path):
+def test_neighbours_start_together_or_are_not_there(tmp_path):
     rows = [{"start": s, "end": e, "name": "f", "kind": "pushpop"} for s, e in ((0, 5), (10, 99), (10, 50), (10, 20), (60, 90))]
     reader = EventReader(make_run(tmp_path / "run", {0: {"ranges": rows}}))
     for forward, first in ((True, 0), (False, 4)):
@@ -95,11 +95,8 @@ def test_neighbours_that_start_together_are_passed_one_by_one(tmp_path):
             met.append(row["row"])
             row = neighbour(reader, 0, "ranges", row["row"], forward=forward)
         assert met == (list(range(5)) if forward else list(range(4, -1, -1)))
-
-
-def test_only_what_lies_on_a_track_has_neighbours(tmp_path):
     rows = {"syncs": [{"start": 0, "end": 5, "kind": "event"}], "ranges": ranges([(0, 5, "f", 0)])}
-    reader = EventReader(make_run(tmp_path / "run", {0: rows}))
+    reader = EventReader(make_run(tmp_path / "2" / "run", {0: rows}))
     assert event_details(reader, 0, "syncs", 0)["columns"]["kind"] == "event"
     with pytest.raises(UsageError, match="unknown table with events"):
         neighbour(reader, 0, "syncs", 0, forward=True)
