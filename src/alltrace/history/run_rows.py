@@ -105,14 +105,14 @@ def _hosts(run: Run, findings: Sequence[Mapping[str, Any]], late: Sequence[Mappi
     rows = []
     for host, ranks in run.manifest.ranks_of_host.items():
         blame = blames.get(host)
-        found = worst.get(host)
+        worst_finding = worst.get(host)
         rows.append(
             {
                 "host": host,
                 "ranks": len(ranks),
-                "slow": None if len(run.hosts) < 2 else found is not None,
-                "kind": None if found is None else found["kind"],
-                "lost_percent": None if found is None else 100 * found["lost_share"],
+                "slow": None if len(run.hosts) < 2 else worst_finding is not None,
+                "kind": None if worst_finding is None else worst_finding["kind"],
+                "lost_percent": None if worst_finding is None else 100 * worst_finding["lost_share"],
                 "blame_percent": None if blame is None else 100 * sum(blame),
             }
         )

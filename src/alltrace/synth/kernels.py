@@ -23,13 +23,13 @@ _LOADERS = "at::native::memory::LoadWithCast<(int)2>, at::native::memory::StoreW
 def kernel_names(count: int) -> list[tuple[str, str, str]]:
     """Different kernel names."""
     # `count`: how many, up to about 450. Returns the demangled, short and mangled name of each.
-    found: list[tuple[str, str, str]] = []
+    chosen_names: list[tuple[str, str, str]] = []
     # one of each family in turn
     for turn in zip_longest(_elementwise(), _gemms(), _reductions(), _fused(), _optimizers(), _sorts()):
-        found += [names for names in turn if names]
-        if len(found) >= count:
+        chosen_names += [names for names in turn if names]
+        if len(chosen_names) >= count:
             break
-    return found[:count]
+    return chosen_names[:count]
 
 
 def _mangled(name: str, tail: str) -> str:

@@ -118,8 +118,8 @@ def _remove_former(target: Path) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-    found = [target / "logs" / name for name in logs if _LOG_NAME.fullmatch(name) and (target / "logs" / name).is_file()]
-    for path in [*found, target / "logs" / TRAINING_LOG] if found else ():
+    written_logs = [target / "logs" / name for name in logs if _LOG_NAME.fullmatch(name) and (target / "logs" / name).is_file()]
+    for path in [*written_logs, target / "logs" / TRAINING_LOG] if written_logs else ():
         path.unlink(missing_ok=True)
 
 

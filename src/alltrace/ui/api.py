@@ -54,8 +54,8 @@ def _endpoint(session: Session, handler: Handler) -> Callable[[Request], Awaitab
             return await _in_thread(request, partial(handler, session, asked))
         except CancelledError:
             return Response(status_code=_NOBODY_WAITS)
-        except (AlltraceError, OSError) as found:
-            error = understandable(session, found)
+        except (AlltraceError, OSError) as raised:
+            error = understandable(session, raised)
             return JSONResponse({"error": printable(str(error))}, _status(error))
 
     return respond
@@ -96,11 +96,11 @@ async def _in_thread(request: Request, work: Callable[[Token], Any]) -> Response
 
     async with anyio.create_task_group() as group:
         group.start_soon(watch)
-        found = await anyio.to_thread.run_sync(outcome, token)
+        outcome_or_error = await anyio.to_thread.run_sync(outcome, token)
         group.cancel_scope.cancel()
-    if isinstance(found, Exception):
-        raise found
-    return found
+    if isinstance(outcome_or_error, Exception):
+        raise outcome_or_error
+    return outcome_or_error
 
 
 def _run(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001  all handlers have the same signature
@@ -222,10 +222,10 @@ def _chosen(session: Session, asked: Asked) -> list[int]:
     """The requested ranks, all if none is named; unreadable ranks are left out, unless there is no other."""
     ranks, broken = asked.ranks(), session.view.broken
     wanted = [r.rank for r in session.run.ranks] if ranks is None else ranks
-    found = [r for r in wanted if r not in broken]
-    if wanted and not found:
+    readable = [r for r in wanted if r not in broken]
+    if wanted and not readable:
         raise AlltraceError(f"rank {wanted[0]}: {broken[wanted[0]]}")
-    return found
+    return readable
 
 
 def _recipe(session: Session, asked: Asked, token: Token) -> Any:
@@ -244,15 +244,15 @@ def _recipe(session: Session, asked: Asked, token: Token) -> Any:
         asked.flag("skip_warmup"),
         session.jobs,
     )
-    found = kept(session, question)
-    if found is None:
+    result = kept(session, question)
+    if result is None:
         with alone(_one_recipe, token):  # each uses all processors
-            found = answer(session, question, token)
-    body = plain_answer(found)
-    if found.chart is not None:
+            result = answer(session, question, token)
+    body = plain_answer(result)
+    if result.chart is not None:
         from alltrace.charts import draw, figure
 
-        body["figure"] = plain(figure(draw(found)))
+        body["figure"] = plain(figure(draw(result)))
     return body
 
 

@@ -121,17 +121,17 @@ def _findings(session: Session, advance: Callable[[int], None]) -> dict[str, Any
     from alltrace.recipes.questions.diagnose.cards import told
     from alltrace.tiles.places import Places
 
-    found = answer(session, Question("diagnose", jobs=session.jobs), progress=advance)
-    diagnosis, places = told(found, {r.rank: r.host for r in session.run.ranks}), Places(session.view)
+    result = answer(session, Question("diagnose", jobs=session.jobs), progress=advance)
+    diagnosis, places = told(result, {r.rank: r.host for r in session.run.ranks}), Places(session.view)
     cards = []
-    for card, row in zip(diagnosis.cards, found.table.to_pylist(), strict=True):
+    for card, row in zip(diagnosis.cards, result.table.to_pylist(), strict=True):
         place = places.of(card.kind, card.ranks, row["where"])
         if place is not None and place.event is None:  # nothing of it can be pointed at, so the sentence says what to look for
             place = place._replace(says=f"{card.what}: {place.says}")
         parts = {"proof": card.proof, "place": place, "step_times": card.step_times}
         cards.append(card._asdict() | {name: None if part is None else part._asdict() for name, part in parts.items()})
     told_of: dict[str, Any] = plain({"verdict": diagnosis.verdict, "cards": cards})
-    return plain_answer(found) | told_of | {"notes": list(diagnosis.notes)}
+    return plain_answer(result) | told_of | {"notes": list(diagnosis.notes)}
 
 
 def job_time(session: Session, token: Token = WANTED) -> dict[str, Any]:

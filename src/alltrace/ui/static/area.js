@@ -53,11 +53,11 @@ export class AreaPanel {
   }
 
   async show() {
-    const found = await this.#asked();
+    const summary = await this.#asked();
     const before = performance.now();
-    this.#fill(found);
+    this.#fill(summary);
     this.spent = performance.now() - before;
-    return found;
+    return summary;
   }
 
   /** Ask again for another flame graph or the durations of one name. */
@@ -65,22 +65,22 @@ export class AreaPanel {
     this.stop.abort();
     this.stop = new AbortController();
     try {
-      const found = await this.#asked();
-      this.#flames(found);
-      this.#lasting(found);
+      const summary = await this.#asked();
+      this.#flames(summary);
+      this.#lasting(summary);
     } catch (error) {
       this.timeline.ctx.failed(error);
     }
   }
 
-  /** @param {any} found */
-  #fill(found) {
+  /** @param {any} summary */
+  #fill(summary) {
     const { timeline, range, ranks } = this;
-    const of = found.ranks_done < found.ranks_asked ? `, ${count(found.ranks_done)} of ${count(found.ranks_asked)} ranks were counted in the time there is` : "";
+    const of = summary.ranks_done < summary.ranks_asked ? `, ${count(summary.ranks_done)} of ${count(summary.ranks_asked)} ranks were counted in the time there is` : "";
     const about = `${counted(this.tracks.length, "track")} of ${counted(ranks.length, "rank")}${of}`;
-    const breakdown = found.breakdown.length ? this.#breakdown(found.breakdown) : null;
-    const totals = found.totals.map((/** @type {any} */ r) => NAMED.map((c) => r[c.name]));
-    const more = found.names > totals.length ? `, the largest ${count(totals.length)} of ${count(found.names)}` : "";
+    const breakdown = summary.breakdown.length ? this.#breakdown(summary.breakdown) : null;
+    const totals = summary.totals.map((/** @type {any} */ r) => NAMED.map((c) => r[c.name]));
+    const more = summary.names > totals.length ? `, the largest ${count(totals.length)} of ${count(summary.names)}` : "";
     this.element.replaceChildren(
       h("div", { class: "bar" }, h("strong", {}, this.title), ...(breakdown?.share ?? []), h("span", { class: "muted" }, about)),
       h(
@@ -89,18 +89,18 @@ export class AreaPanel {
         h("a", { href: link("events", { start: range.start, end: range.end, ranks: rankText(ranks), tables: this.#tables() }) }, "its events"),
         h("button", { type: "button", on: { click: () => timeline.look(range.start, range.end) } }, "zoom to it"),
       ),
-      ...(found.totals.length ? [] : [h("p", {}, "Nothing ran on these tracks in this time.")]),
+      ...(summary.totals.length ? [] : [h("p", {}, "Nothing ran on these tracks in this time.")]),
       this.flames,
       h(
         "div",
         { class: "columns" },
-        found.totals.length > 0 && h("div", {}, h("h3", {}, "Totals by name"), h("p", { class: "muted" }, `A row shows how long its events last${more}.`), tableOf(NAMED, totals, { name: "totals", chosen: (row) => ((this.name = this.name === row[1] ? "" : row[1]), void this.#again()) })),
-        found.totals.length > 0 && this.lasting,
+        summary.totals.length > 0 && h("div", {}, h("h3", {}, "Totals by name"), h("p", { class: "muted" }, `A row shows how long its events last${more}.`), tableOf(NAMED, totals, { name: "totals", chosen: (row) => ((this.name = this.name === row[1] ? "" : row[1]), void this.#again()) })),
+        summary.totals.length > 0 && this.lasting,
         breakdown && h("div", {}, h("h3", {}, "Breakdown"), breakdown.table),
       ),
     );
-    this.#flames(found);
-    this.#lasting(found);
+    this.#flames(summary);
+    this.#lasting(summary);
   }
 
   #tables() {
@@ -109,22 +109,22 @@ export class AreaPanel {
     return [...groups][0];
   }
 
-  /** @param {any} found */
-  #flames(found) {
+  /** @param {any} summary */
+  #flames(summary) {
     this.flame?.close();
-    this.flame = found.flame.name.length ? new FlameGraph(found.flame) : null;
+    this.flame = summary.flame.name.length ? new FlameGraph(summary.flame) : null;
     const chooser = choice("flame graph of", [["ranges", "ranges"], ["operators", "operators"], ["stacks", "Python functions"]], this.kind, (v) => ((this.kind = v), void this.#again()));
     const what = { ranges: "no range", operators: "no operator of PyTorch", stacks: "no Python function" }[this.kind];
     this.flames.replaceChildren(h("div", { class: "bar" }, chooser, this.flame?.path), this.flame?.element ?? h("p", { class: "muted" }, `The threads of these tracks have ${what} in this time; open ranks and select tracks of ranges, or whole ranks.`));
     this.flame?.draw();
   }
 
-  /** @param {any} found */
-  #lasting(found) {
+  /** @param {any} summary */
+  #lasting(summary) {
     const { timeline, range } = this;
-    const made = histogram(found.histogram, (least) => (location.hash = link("events", { start: range.start, end: range.end, ranks: rankText(this.ranks), tables: this.#tables(), least, pattern: this.name ? `^${this.name.replace(/[^A-Za-z0-9_ ]/g, "\\$&")}$` : "", sort: "-duration_ns" })));
+    const made = histogram(summary.histogram, (least) => (location.hash = link("events", { start: range.start, end: range.end, ranks: rankText(this.ranks), tables: this.#tables(), least, pattern: this.name ? `^${this.name.replace(/[^A-Za-z0-9_ ]/g, "\\$&")}$` : "", sort: "-duration_ns" })));
     this.redraw = made.draw;
-    const rows = found.longest.map((/** @type {any} */ r) => LONGEST.map((c) => r[c.name]));
+    const rows = summary.longest.map((/** @type {any} */ r) => LONGEST.map((c) => r[c.name]));
     this.lasting.replaceChildren(
       h("h3", {}, "How long they last"),
       h("p", { class: "muted" }, this.name ? `those called ${this.name} ` : "all of them", this.name ? h("button", { type: "button", on: { click: () => ((this.name = ""), void this.#again()) } }, "all") : null),

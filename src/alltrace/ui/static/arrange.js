@@ -107,9 +107,9 @@ export class Arrangement {
   /** What ranks do in a program of several groups of ranks, for those that have a role. */
   get #roles() {
     /** @type {Map<number, string>} */
-    const found = new Map();
-    for (const r of this.run.ranks) if (r.role) found.set(r.rank, r.role);
-    return found;
+    const byRank = new Map();
+    for (const r of this.run.ranks) if (r.role) byRank.set(r.rank, r.role);
+    return byRank;
   }
 
   /** A rank's place along a dimension of the grid. @param {number} rank @param {number} dimension */

@@ -122,8 +122,8 @@ function key(timeline, e) {
     P: () => timeline.trackChosen && timeline.pin(timeline.trackChosen, true),
     m: () => timeline.mark(around),
     M: () => {
-      const found = timeline.range ?? timeline.facts?.span;
-      if (found) [found.start, found.end].forEach((ns) => timeline.mark(ns));
+      const selected = timeline.range ?? timeline.facts?.span;
+      if (selected) [selected.start, selected.end].forEach((ns) => timeline.mark(ns));
     },
     b: () => timeline.notes.write(Math.round(around)),
     n: () => timeline.search.step(1),
@@ -133,8 +133,8 @@ function key(timeline, e) {
     q: () => timeline.details.toggle(),
     r: () => timeline.selectRange({ ...timeline.span }),
     f: () => {
-      const found = timeline.range ?? timeline.facts?.span;
-      if (found) timeline.look(found.start - (found.end - found.start) * 0.1 - 5, found.end + (found.end - found.start) * 0.1 + 5);
+      const selected = timeline.range ?? timeline.facts?.span;
+      if (selected) timeline.look(selected.start - (selected.end - selected.start) * 0.1 - 5, selected.end + (selected.end - selected.start) * 0.1 + 5);
     },
     Escape: () => timeline.clear(),
   };

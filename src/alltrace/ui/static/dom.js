@@ -36,9 +36,9 @@ export function svg(tag, attributes, ...children) {
 
 /** The element with an id, which the page has. @param {string} id @returns {HTMLElement} */
 export function byId(id) {
-  const found = document.getElementById(id);
-  if (!found) throw new Error(`the page has no #${id}`);
-  return found;
+  const node = document.getElementById(id);
+  if (!node) throw new Error(`the page has no #${id}`);
+  return node;
 }
 
 /** What one of two runs or steps is called, in its colour. @param {"A"|"B"} which */

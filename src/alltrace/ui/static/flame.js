@@ -116,8 +116,8 @@ export class FlameGraph {
 
   /** @param {PointerEvent} e */
   #hover(e) {
-    const found = this.#at(e);
-    if (found) tip.show(e.clientX, e.clientY, this.told(found.node));
+    const hit = this.#at(e);
+    if (hit) tip.show(e.clientX, e.clientY, this.told(hit.node));
     else tip.hide();
   }
 }

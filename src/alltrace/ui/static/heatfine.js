@@ -53,12 +53,12 @@ export class FineHeat {
     const { signal } = this.stop;
     const sorted = [...ranks].sort((a, b) => a - b);
     try {
-      const found = await this.api.heatFine(metric, level, index, sorted, signal);
+      const answer = await this.api.heatFine(metric, level, index, sorted, signal);
       const key = `${metric}/${level}/${index}`;
-      const tile = this.tiles.get(key) ?? { bins: found.bins, values: new Uint16Array(this.rowOf.size * found.bins), have: new Uint8Array(this.rowOf.size), picture: null, drawn: "" };
+      const tile = this.tiles.get(key) ?? { bins: answer.bins, values: new Uint16Array(this.rowOf.size * answer.bins), have: new Uint8Array(this.rowOf.size), picture: null, drawn: "" };
       sorted.forEach((rank, i) => {
         const row = this.rowOf.get(rank) ?? 0;
-        tile.values.set(found.values.subarray(i * found.bins, (i + 1) * found.bins), row * found.bins);
+        tile.values.set(answer.values.subarray(i * answer.bins, (i + 1) * answer.bins), row * answer.bins);
         tile.have[row] = 1;
       });
       tile.drawn = "";

@@ -249,8 +249,8 @@ export class HeatMap {
   /** @param {number} level @param {number} index */
   #tile(level, index) {
     const key = `${this.metric}/${level}/${index}`;
-    const found = this.tiles.get(key);
-    if (found !== undefined) return found;
+    const cached = this.tiles.get(key);
+    if (cached !== undefined) return cached;
     this.tiles.set(key, null);
     this.api.heat(this.metric, level, index).then(
       (tile) => {

@@ -31,10 +31,10 @@ export class Laid {
     this.stop = new AbortController();
     if (query) {
       try {
-        const found = await this.ctx.api.post("laid", { query }, this.stop.signal);
-        for (const track of found.tracks) this.tiles.set(track.rank === null ? "-" : String(track.rank), tileOf(track));
-        const none = found.tracks.length ? "" : "the query found no row with a time";
-        this.ctx.tell([none, ...found.notes.filter((/** @type {string} */ n) => n.startsWith("only the first"))].filter(Boolean).join("; "));
+        const answer = await this.ctx.api.post("laid", { query }, this.stop.signal);
+        for (const track of answer.tracks) this.tiles.set(track.rank === null ? "-" : String(track.rank), tileOf(track));
+        const none = answer.tracks.length ? "" : "the query found no row with a time";
+        this.ctx.tell([none, ...answer.notes.filter((/** @type {string} */ n) => n.startsWith("only the first"))].filter(Boolean).join("; "));
       } catch (error) {
         this.ctx.failed(error);
       }

@@ -180,9 +180,9 @@ async function route(anew = false) {
   forget();
   const { view: name, values } = read();
   if (!anew && name === shown && view && view.changed?.(values)) return;
-  const found = VIEWS.find(([v]) => v === name) ?? VIEWS[0];
+  const choice = VIEWS.find(([v]) => v === name) ?? VIEWS[0];
   const mine = ++turn;
-  const module = await found[2]().catch(() => {
+  const module = await choice[2]().catch(() => {
     throw new Refused(0, "the server does not answer; is `alltrace ui` still running?");
   });
   if (mine !== turn) return;
@@ -191,7 +191,7 @@ async function route(anew = false) {
   if (status.className === "bad" || anew) tell("");
   context.main.replaceChildren();
   context.main.className = "";
-  shown = found[0];
+  shown = choice[0];
   for (const a of byId("nav").querySelectorAll("a")) {
     if (a.dataset.view === shown) a.setAttribute("aria-current", "page");
     else a.removeAttribute("aria-current");

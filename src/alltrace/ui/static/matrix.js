@@ -101,15 +101,15 @@ export function show(ctx, values) {
     return i >= 0 && j >= 0 && i < n && j < n ? { from: told.labels[i], to: told.labels[j], value: cells[i * n + j] } : null;
   }
   canvas.addEventListener("pointermove", (e) => {
-    const found = at(e);
-    if (!found) return tip.hide();
+    const pair = at(e);
+    if (!pair) return tip.hide();
     const verb = { wait_ns: "waited for", message_bytes: "sent to", collective_bytes: "was in collectives with" }[measure];
-    tip.show(e.clientX, e.clientY, [`${name(found.from)} ${verb} ${name(found.to)}`, text(found.value)]);
+    tip.show(e.clientX, e.clientY, [`${name(pair.from)} ${verb} ${name(pair.to)}`, text(pair.value)]);
   });
   canvas.addEventListener("pointerleave", () => tip.hide());
   canvas.addEventListener("click", (e) => {
-    const found = at(e);
-    if (found) location.hash = address(found.from, found.to);
+    const pair = at(e);
+    if (pair) location.hash = address(pair.from, pair.to);
   });
   void ask();
   return { close: () => (stop.abort(), tip.hide()), themed: draw };

@@ -89,7 +89,7 @@ export function show(ctx, values) {
   // of one height, so that the heat map stays where it is when the findings come
   const told = h("div", { class: "told", "aria-live": "polite" }, h("p", { class: "verdict muted" }, "What costs time is told here once it is found."));
   const bar = h("div", { class: "jobtime" });
-  const found = h("div", { class: "story-cards", tabindex: "0", role: "region", "aria-label": "findings" });
+  const storyCards = h("div", { class: "story-cards", tabindex: "0", role: "region", "aria-label": "findings" });
   const other = h("div");
   const metrics = h("span");
   const perRank = h("div");
@@ -130,7 +130,7 @@ export function show(ctx, values) {
         facts(run),
         few,
       ),
-      found,
+      storyCards,
     ),
     other,
     details(run),
@@ -168,7 +168,7 @@ export function show(ctx, values) {
       told.replaceChildren(verdict(answer, true));
       const more = notes(answer.notes);
       if (more && !answer.cards.length) more.open = true; // they say why
-      found.replaceChildren(cards(answer, true), more ?? "");
+      storyCards.replaceChildren(cards(answer, true), more ?? "");
       const main = mainCard(answer);
       if (main) lead(main);
     } catch (error) {

@@ -110,8 +110,8 @@ export function show(ctx, values) {
     }
   }
 
-  ctx.api.get("recipes").then((found) => {
-    recipes = found.recipes;
+  ctx.api.get("recipes").then((response) => {
+    recipes = response.recipes;
     fill();
     void ask();
   }, (error) => (form.replaceChildren(), ctx.failed(error)));

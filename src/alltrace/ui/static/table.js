@@ -30,19 +30,19 @@ export function tableOf(columns, rows, options) {
 
   function chosenRows() {
     const wanted = words.toLowerCase();
-    let found = wanted ? rows.filter((r) => r.some((v, i) => cell(v, columns[i].unit, columns[i].name).toLowerCase().includes(wanted))) : rows;
-    if (by >= 0) found = [...found].sort((a, b) => compare(a[by], b[by], down));
-    return found;
+    let matching = wanted ? rows.filter((r) => r.some((v, i) => cell(v, columns[i].unit, columns[i].name).toLowerCase().includes(wanted))) : rows;
+    if (by >= 0) matching = [...matching].sort((a, b) => compare(a[by], b[by], down));
+    return matching;
   }
 
   function fill() {
-    const found = chosenRows();
+    const matching = chosenRows();
     heads.forEach((th, i) => th.setAttribute("aria-sort", i === by ? (down ? "descending" : "ascending") : "none"));
-    body.replaceChildren(...found.slice(0, shown).map(line));
-    more.hidden = found.length <= shown;
-    more.textContent = `show more of ${count(found.length)} rows`;
+    body.replaceChildren(...matching.slice(0, shown).map(line));
+    more.hidden = matching.length <= shown;
+    more.textContent = `show more of ${count(matching.length)} rows`;
     const total = options.total ?? rows.length;
-    told.textContent = `${counted(found.length, "row")}${total > rows.length ? ` of ${count(total)}` : ""}`;
+    told.textContent = `${counted(matching.length, "row")}${total > rows.length ? ` of ${count(total)}` : ""}`;
   }
 
   /** @param {any[]} row */

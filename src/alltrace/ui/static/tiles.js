@@ -28,17 +28,17 @@ export class TileStore {
 
   /** @param {string} track @param {number} level @param {number} index @returns {Tile|undefined} */
   get(track, level, index) {
-    const found = this.tiles.get(`${level}/${index}/${track}`);
-    if (found) found.used = this.clock;
-    return found;
+    const tile = this.tiles.get(`${level}/${index}/${track}`);
+    if (tile) tile.used = this.clock;
+    return tile;
   }
 
   /** The tile to draw: the one that is wanted, or a coarser one that covers it. @param {string} track
    * @param {number} level @param {number} index @returns {Tile|undefined} */
   best(track, level, index) {
     for (let up = 0; up < 10; up++) {
-      const found = this.get(track, level + up, Math.floor(index / 2 ** up));
-      if (found) return found;
+      const coarser = this.get(track, level + up, Math.floor(index / 2 ** up));
+      if (coarser) return coarser;
     }
     return undefined;
   }
@@ -71,9 +71,9 @@ export class TileStore {
     const flight = { level, first, last, tracks: new Set(tracks), stop: new AbortController() };
     this.flying.add(flight);
     try {
-      const found = await this.api.tiles(tracks, level, first, last - first + 1, flight.stop.signal);
+      const arrived = await this.api.tiles(tracks, level, first, last - first + 1, flight.stop.signal);
       const got = new Set();
-      for (const tile of found) {
+      for (const tile of arrived) {
         tile.used = this.clock;
         got.add(tile.track);
         this.tiles.set(`${level}/${tile.index}/${tile.track}`, tile);

@@ -258,7 +258,7 @@ export class Timeline {
     try {
       for (let i = 0; i < ranks.length; i += MOST_ASKED) {
         const { tracks } = await this.ctx.api.post("tracks", { ranks: ranks.slice(i, i + MOST_ASKED) });
-        for (const [rank, found] of Object.entries(tracks)) this.tracks.set(Number(rank), found);
+        for (const [rank, known] of Object.entries(tracks)) this.tracks.set(Number(rank), known);
         this.layout();
       }
     } catch (error) {
@@ -296,9 +296,9 @@ export class Timeline {
       add(rank, "summary", `rank ${rank} · ${host}${this.arrangement.told(rank)}${this.search.of(rank)}`, true);
       addLaid(rank);
       if (this.open.has(rank) && !this.arrangement.byKind) {
-        const found = shownOf(rank);
-        for (const t of found) add(rank, t.key, t.label);
-        if (this.tracks.has(rank) && !found.length) add(rank, "summary", "no track is shown");
+        const visible = shownOf(rank);
+        for (const t of visible) add(rank, t.key, t.label);
+        if (this.tracks.has(rank) && !visible.length) add(rank, "summary", "no track is shown");
       }
     }
     if (this.arrangement.byKind) {
@@ -345,9 +345,9 @@ export class Timeline {
       if (this.rows[middle].y + this.rows[middle].height <= top) low = middle + 1;
       else high = middle;
     }
-    const found = [];
-    for (let i = low; i < this.rows.length && this.rows[i].y < bottom; i++) found.push(this.rows[i]);
-    return this.stuck ? [...found.filter((r) => !r.pin), ...this.rows.filter((r) => r.pin)] : found;
+    const rows = [];
+    for (let i = low; i < this.rows.length && this.rows[i].y < bottom; i++) rows.push(this.rows[i]);
+    return this.stuck ? [...rows.filter((r) => !r.pin), ...this.rows.filter((r) => r.pin)] : rows;
   }
 
   /** @param {number} ns */
@@ -569,15 +569,15 @@ export class Timeline {
     for (const far of [1, 50, 1e9]) {
       const [start, end] = forward ? [from, from + reach * far] : [from - reach * far, from + 1];
       const bounds = { start: Math.round(Math.max(start, -1)), end: Math.round(Math.min(end, this.whole + 1)) };
-      const found = await this.ctx.api.post("events", { ranks: [rank], tables, track: key, ...bounds }).catch(this.ctx.failed);
-      if (!found) return;
-      const places = found.start.map((/** @type {number} */ s, /** @type {number} */ i) => ({ s, i }));
+      const events = await this.ctx.api.post("events", { ranks: [rank], tables, track: key, ...bounds }).catch(this.ctx.failed);
+      if (!events) return;
+      const places = events.start.map((/** @type {number} */ s, /** @type {number} */ i) => ({ s, i }));
       // several may start together: they keep the order of the answer
       const own = this.chosen?.rank === rank ? this.chosen : null;
-      const at = places.findIndex((/** @type {{i: number}} */ p) => own && found.row[p.i] === own.row && found.table[p.i] === own.table);
+      const at = places.findIndex((/** @type {{i: number}} */ p) => own && events.row[p.i] === own.row && events.table[p.i] === own.table);
       const good = places.filter((/** @type {{s: number, i: number}} */ p) => (at >= 0 ? (forward ? p.i > at : p.i < at) : forward ? p.s >= from : p.s <= from));
       const pick = forward ? good[0] : good[good.length - 1];
-      if (pick) return this.choose({ rank, table: found.table[pick.i], row: found.row[pick.i] }, true);
+      if (pick) return this.choose({ rank, table: events.table[pick.i], row: events.row[pick.i] }, true);
     }
   }
 

@@ -62,18 +62,18 @@ export function rankText(values) {
 export function parseRanks(text, known) {
   if (!text.trim() || text.trim() === "all") return known;
   const there = new Set(known);
-  const found = new Set();
+  const chosen = new Set();
   for (const part of text.split(",")) {
     const match = /^\s*(\d{1,9})\s*(?:-\s*(\d{1,9}))?\s*$/.exec(part);
     if (!match) continue;
     const [first, last] = [Number(match[1]), Number(match[2] ?? match[1])];
     if (last - first > known.length * 4 + 1000) {
-      for (const k of known) if (k >= first && k <= last) found.add(k);
+      for (const k of known) if (k >= first && k <= last) chosen.add(k);
     } else {
-      for (let n = first; n <= last; n++) if (there.has(n)) found.add(n);
+      for (let n = first; n <= last; n++) if (there.has(n)) chosen.add(n);
     }
   }
-  return known.filter((k) => found.has(k));
+  return known.filter((k) => chosen.has(k));
 }
 
 /** A time that was typed: `1.5 s`, `20ms`, `300` (ns). @param {string} text @returns {number|null} */
