@@ -26,51 +26,10 @@ HOSTILE = [
     "é" * 3000,
     "🦀",
 ]
-PATHS = [
-    "note-add",
-    "note-remove",
-    "search",
-    "window",
-    "area",
-    "events",
-    "tracks",
-    "tiles",
-    "heat-fine",
-    "two-spans",
-    "recipe",
-    "sql",
-]
-GOT = [
-    "heat",
-    "event",
-    "neighbour",
-    "matrix",
-    "matrix-cells",
-    "findings",
-    "by-rank",
-    "job-time",
-    "state",
-    "roofline",
-    "weighed",
-    "history",
-]
+PATHS = "note-add note-remove search window area events tracks tiles heat-fine two-spans recipe sql".split()
+GOT = "heat event neighbour matrix matrix-cells findings by-rank job-time state roofline weighed history".split()
 NOTES = ("note-add", "note-remove")
-FIELDS = [
-    "text",
-    "start",
-    "end",
-    "ranks",
-    "id",
-    "pattern",
-    "tracks",
-    "tables",
-    "name",
-    "options",
-    "steps",
-    "query",
-    "metric",
-    "level",
-]
+FIELDS = "text start end ranks id pattern tracks tables name options steps query metric level".split()
 FIELDS += ["index", "first", "count", "flame", "skip_warmup", "least_ns", "track", "first_start", "first_end"]
 
 

@@ -24,82 +24,43 @@ def test_the_envelope_of_overlap_is_as_promised(alltrace, run):
     times = ["compute_ns", "communication_ns", "overlapped_ns", "exposed_ns", "overlap_percent"]
     names = ["rank", "host", "gpu", *times, "copy_ns", "copy_overlapped_ns", "copy_exposed_ns", "copy_overlap_percent"]
     units = {n: "ns" if n.endswith("_ns") else "%" if n.endswith("_percent") else None for n in names}
+    first = [0, "host0", "GPU-0", 40 * MS, 30 * MS, 10 * MS, 20 * MS, 100 / 3, 10 * MS, 0, 10 * MS, 0.0]
+    second = [1, "host0", "GPU-1", 50 * MS, 25 * MS, 15 * MS, 10 * MS, 60.0, 0, 0, 0, None]
     assert answered(alltrace("overlap", run, "--format", "json")) == {
         "alltrace": 1,
         "verb": "overlap",
         "run": FACTS,
         "columns": [{"name": n, "unit": units[n]} for n in names],
-        "rows": [
-            dict(
-                zip(
-                    names, [0, "host0", "GPU-0", 40 * MS, 30 * MS, 10 * MS, 20 * MS, 100 / 3, 10 * MS, 0, 10 * MS, 0.0], strict=True
-                )
-            ),
-            dict(zip(names, [1, "host0", "GPU-1", 50 * MS, 25 * MS, 15 * MS, 10 * MS, 60.0, 0, 0, 0, None], strict=True)),
-        ],
+        "rows": [dict(zip(names, row, strict=True)) for row in (first, second)],
         "notes": ["rank 2: no report"],
     }
 
 
 def test_the_envelope_of_info_is_as_promised(alltrace, run):
-    names = [
-        "rank",
-        "local_rank",
-        "host",
-        "process",
-        "devices",
-        "rank_source",
-        "reports",
-        "start_ns",
-        "end_ns",
-        "session_ns",
-        "recorded_ns",
-        "kernels",
-        "copies",
-    ]
+    names = "rank local_rank host process devices rank_source reports start_ns end_ns session_ns recorded_ns kernels copies".split()
+    first = [0, 0, "host0", 4000, ["H200 (GPU-0)"], "RANK", ["rank0.sqlite"], 0, 80 * MS, None, 80 * MS, 2, 1]
+    second = [1, 1, "host0", 4001, ["H200 (GPU-1)"], "RANK", ["rank1.sqlite"], 0, 60 * MS, None, 60 * MS, 2, 0]
+    clock = {
+        "host": "host0",
+        "offset_ns": 0,
+        "drift_ppm": 0.0,
+        "error_ns": None,
+        "residual_ns": None,
+        "evidence": 0,
+        "component": 0,
+    }
+    reason = (
+        "100% of the communication is not explained; for 100% the communicator is known neither from the reports nor from the times"
+    )
     assert answered(alltrace("info", run, "--format", "json")) == {
         "alltrace": 1,
         "verb": "info",
         "run": FACTS,
         "columns": [{"name": n, "unit": "ns" if n.endswith("_ns") else None} for n in names],
-        "rows": [
-            dict(
-                zip(
-                    names,
-                    [0, 0, "host0", 4000, ["H200 (GPU-0)"], "RANK", ["rank0.sqlite"], 0, 80 * MS, None, 80 * MS, 2, 1],
-                    strict=True,
-                )
-            ),
-            dict(
-                zip(
-                    names,
-                    [1, 1, "host0", 4001, ["H200 (GPU-1)"], "RANK", ["rank1.sqlite"], 0, 60 * MS, None, 60 * MS, 2, 0],
-                    strict=True,
-                )
-            ),
-        ],
+        "rows": [dict(zip(names, row, strict=True)) for row in (first, second)],
         "notes": ["rank 2: no report", UNALIGNED],
-        "clocks": [
-            {
-                "host": "host0",
-                "offset_ns": 0,
-                "drift_ppm": 0.0,
-                "error_ns": None,
-                "residual_ns": None,
-                "evidence": 0,
-                "component": 0,
-            }
-        ],
-        "communicators": [
-            {
-                "grid": None,
-                "found_by": None,
-                "communicators": 0,
-                "score": 0.0,
-                "reason": "100% of the communication is not explained; for 100% the communicator is known neither from the "
-                "reports nor from the times",
-            }
-        ],
+        "clocks": [clock],
+        "communicators": [{"grid": None, "found_by": None, "communicators": 0, "score": 0.0, "reason": reason}],
     }
 
 
