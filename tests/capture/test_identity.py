@@ -24,16 +24,9 @@ OPENMPI = {
 }
 HYDRA = {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}
 PALS = {
-    "PALS_RANKID": "5",
-    "PALS_LOCAL_RANKID": "1",
-    "PALS_NODEID": "1",
-    "PALS_APID": "ab-12",
-    "PMI_RANK": "5",
-    "PMI_SIZE": "8",
-    "PMI_LOCAL_RANK": "1",
-    "PMI_LOCAL_SIZE": "4",
-    "PBS_JOBID": "12.polaris-pbs",
-}
+    "PALS_RANKID": "5", "PALS_LOCAL_RANKID": "1", "PALS_NODEID": "1", "PALS_APID": "ab-12", "PMI_RANK": "5",
+    "PMI_SIZE": "8", "PMI_LOCAL_RANK": "1", "PMI_LOCAL_SIZE": "4", "PBS_JOBID": "12.polaris-pbs",
+}  # fmt: skip
 JSM = {
     "JSM_NAMESPACE_RANK": "5",
     "JSM_NAMESPACE_LOCAL_RANK": "1",
@@ -43,16 +36,10 @@ JSM = {
 }
 FLUX = {"FLUX_TASK_RANK": "5", "FLUX_TASK_LOCAL_ID": "1", "FLUX_JOB_SIZE": "8", "FLUX_JOB_ID": "f4x"}
 SRUN = {
-    "SLURM_PROCID": "5",
-    "SLURM_LOCALID": "1",
-    "SLURM_NTASKS": "99",
-    "SLURM_STEP_NUM_TASKS": "8",
-    "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
-    "SLURM_NODEID": "1",
-    "SLURM_JOB_ID": "77",
-    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NTASKS": "99", "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_STEP_TASKS_PER_NODE": "4(x2)", "SLURM_NODEID": "1", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0",
     "SLURMD_NODENAME": "n1",
-}
+}  # fmt: skip
 
 
 @together(

@@ -40,15 +40,9 @@ TABLES = {
     "MPI_RANKS": "globalTid INTEGER, rank INTEGER",
 }
 NAMES = {
-    1: "kernel<int>",
-    2: "kernel",
-    3: "cudaLaunchKernel_v7000",
-    4: "poll",
-    5: "MPI_Waitall",
-    6: "MPI_Sendrecv",
-    7: "MPI_Bcast",
-    8: "began",
-}
+    1: "kernel<int>", 2: "kernel", 3: "cudaLaunchKernel_v7000", 4: "poll", 5: "MPI_Waitall", 6: "MPI_Sendrecv",
+    7: "MPI_Bcast", 8: "began",
+}  # fmt: skip
 
 
 def asked(tmp_path: Path, report: str, rows: dict[str, list[tuple[Any, ...]]], name: str = "r") -> list[dict[str, Any]]:

@@ -14,16 +14,9 @@ from alltrace.recipes.registry import find_report
 from alltrace.trace.schema import TABLES
 
 TEXTS = {
-    1: "gemm<float>",
-    2: "gemm",
-    3: "cudaLaunchKernel_v7000",
-    4: "forward",
-    5: "python",
-    6: "GPU A",
-    7: "cudaMalloc",
-    8: "x.c:1",
-    9: "cudaLaunchKernel_v1100",
-}
+    1: "gemm<float>", 2: "gemm", 3: "cudaLaunchKernel_v7000", 4: "forward", 5: "python", 6: "GPU A", 7: "cudaMalloc",
+    8: "x.c:1", 9: "cudaLaunchKernel_v1100",
+}  # fmt: skip
 
 
 class FakeRun:

@@ -64,15 +64,9 @@ def heatmap(columns: Columns, chart: Chart) -> Drawing:
 
 
 _KINDS: dict[str, Callable[[Columns, Chart], Drawing]] = {
-    "bars": bars,
-    "stacked_bars": bars,
-    "histogram": histogram,
-    "box": boxes,
-    "lines": lines,
-    "scatter": scatter,
-    "roofline": roofline,
-    "heatmap": heatmap,
-}
+    "bars": bars, "stacked_bars": bars, "histogram": histogram, "box": boxes, "lines": lines, "scatter": scatter,
+    "roofline": roofline, "heatmap": heatmap,
+}  # fmt: skip
 
 
 def draw(answer: Answer, chart: Chart | None = None, title: str = "") -> Drawing:

@@ -45,16 +45,9 @@ NEIGHBOURS = (
 
 
 _ENDINGS = {
-    "ns": ("_ns",),
-    "us": ("_us",),
-    "s": ("_s",),
-    "bytes": ("_bytes",),
-    "%": ("_percent",),
-    "GB/s": ("_gb_per_s",),
-    "bytes/s": ("_bytes_per_s",),
-    "FLOP/s": ("_flop_per_s",),
-    "FLOP/byte": ("_flop_per_byte",),
-}
+    "ns": ("_ns",), "us": ("_us",), "s": ("_s",), "bytes": ("_bytes",), "%": ("_percent",), "GB/s": ("_gb_per_s",),
+    "bytes/s": ("_bytes_per_s",), "FLOP/s": ("_flop_per_s",), "FLOP/byte": ("_flop_per_byte",),
+}  # fmt: skip
 NAMING = frozenset({"rank", "local_rank", "slowest_rank", "process", "step", "component"})
 """Columns with numbers that are names, so that they are written without commas."""
 

@@ -13,16 +13,9 @@ WORTH_A_LOOK = re.compile(
 )
 _PREFIX = re.compile(r"^\s*(?:\[(?:rank|default|RANK)\s*(?P<torch>\d+)\]:?|\[1,(?P<mpi>\d+)\]<\w+>:?|(?P<slurm>\d+): )\s?")
 _SIGNALS = {
-    1: "SIGHUP",
-    2: "SIGINT",
-    4: "SIGILL",
-    6: "SIGABRT",
-    7: "SIGBUS",
-    8: "SIGFPE",
-    9: "SIGKILL",
-    11: "SIGSEGV",
+    1: "SIGHUP", 2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV",
     15: "SIGTERM",
-}
+}  # fmt: skip
 _ELASTIC_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: \d+\)")
 _ELASTIC_HOST = re.compile(r"^\s*host\s*: (?P<host>\S+)")
 _ELASTIC_EXIT = re.compile(r"^\s*exitcode\s*: (?P<code>-?\d+) \(pid: \d+\)")

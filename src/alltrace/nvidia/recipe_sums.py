@@ -147,15 +147,9 @@ osrt_sum = ReportSum(
 
 TEXT = "Text"
 _STATISTICS = {
-    "Mean": "mean",
-    "Std": "stddev",
-    "Min": "min",
-    "Q1": "q1",
-    "Median": "median",
-    "Q3": "q3",
-    "Max": "max",
+    "Mean": "mean", "Std": "stddev", "Min": "min", "Q1": "q1", "Median": "median", "Q3": "q3", "Max": "max",
     "Sum": "total",
-}
+}  # fmt: skip
 _APPROXIMATED = ("Std", "Q1", "Median", "Q3")
 
 

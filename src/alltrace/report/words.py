@@ -11,20 +11,11 @@ from alltrace.report.content import Report, Section
 from alltrace.trace.amounts import amount
 
 FACTORS: dict[str, tuple[tuple[int, str], ...]] = {
-    "device": (
-        (0, "parallel_efficiency"),
-        (1, "load_balance"),
-        (1, "communication_efficiency"),
-        (1, "orchestration_efficiency"),
-    ),
-    "host": (
-        (0, "parallel_efficiency"),
-        (1, "mpi_parallel_efficiency"),
-        (2, "load_balance"),
-        (2, "communication_efficiency"),
-        (1, "offload_efficiency"),
-    ),
-}
+    "device": ((0, "parallel_efficiency"), (1, "load_balance"), (1, "communication_efficiency"),
+        (1, "orchestration_efficiency")),
+    "host": ((0, "parallel_efficiency"), (1, "mpi_parallel_efficiency"), (2, "load_balance"),
+        (2, "communication_efficiency"), (1, "offload_efficiency")),
+}  # fmt: skip
 """The tree of efficiencies of each side: depth and column; a factor is the product of those one level below it."""
 
 _GROUPED = 10_000

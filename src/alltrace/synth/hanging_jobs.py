@@ -53,21 +53,11 @@ class HangFault:
 
 
 FAULTS = {
-    "none": "no-hang",
-    "ended": "no-hang",
-    "skip": "missing-call",
-    "stuck": "missing-call",
-    "gpu": "dead-rank",
-    "size": "mismatch",
-    "order": "mismatch",
-    "operation": "mismatch",
-    "no-send": "missing-peer",
-    "no-receive": "missing-peer",
-    "killed": "dead-rank",
-    "exception": "dead-rank",
-    "host": "dead-rank",
+    "none": "no-hang", "ended": "no-hang", "skip": "missing-call", "stuck": "missing-call", "gpu": "dead-rank",
+    "size": "mismatch", "order": "mismatch", "operation": "mismatch", "no-send": "missing-peer",
+    "no-receive": "missing-peer", "killed": "dead-rank", "exception": "dead-rank", "host": "dead-rank",
     "network": "network",
-}
+}  # fmt: skip
 """What can be planted, and the kind of cause that it is."""
 
 

@@ -22,21 +22,17 @@ _GPU_METRIC_TYPE = (1 << 48) | (1 << 32)
 
 # Metric, the kernels that drive it (all, compute, communication; `constant` for none), value when they are busy all the time.
 _GPU_METRICS = (
-    ("GPC Clock Frequency [MHz]", "constant", 1980),
-    ("SYS Clock Frequency [MHz]", "constant", 1700),
-    ("GR Active [Throughput %]", "all", 100),
-    ("SMs Active [Throughput %]", "all", 92),
-    ("SM Issue [Throughput %]", "compute", 41),
-    ("Tensor Active [Throughput %]", "compute", 47),
+    ("GPC Clock Frequency [MHz]", "constant", 1980), ("SYS Clock Frequency [MHz]", "constant", 1700),
+    ("GR Active [Throughput %]", "all", 100), ("SMs Active [Throughput %]", "all", 92),
+    ("SM Issue [Throughput %]", "compute", 41), ("Tensor Active [Throughput %]", "compute", 47),
     ("Compute Warps in Flight [Throughput %]", "all", 55),
     ("Unallocated Warps in Active SMs [Throughput %]", "all", 30),
-    ("DRAM Read Bandwidth [Throughput %]", "compute", 36),
-    ("DRAM Write Bandwidth [Throughput %]", "compute", 22),
+    ("DRAM Read Bandwidth [Throughput %]", "compute", 36), ("DRAM Write Bandwidth [Throughput %]", "compute", 22),
     ("NVLink RX Requests User Data [Throughput %]", "communication", 61),
     ("NVLink TX Requests User Data [Throughput %]", "communication", 61),
     ("PCIe RX Throughput [Throughput %]", "communication", 9),
     ("PCIe TX Throughput [Throughput %]", "communication", 9),
-)
+)  # fmt: skip
 
 Values: TypeAlias = "NDArray[np.generic] | Sequence[object] | str | int | float | None"
 

@@ -33,23 +33,15 @@ class Law(NamedTuple):
 
 
 LAWS: dict[str, tuple[Law, ...]] = {
-    "AllGather": (
-        Law(300_000, (Mode(0.5, 2_000, 9_500), Mode(0.5, 8_000, 24_000))),
-        Law(300_000, (Mode(0.6, 3_000, 2_000), Mode(0.4, 19_500, 2_000))),
-    ),
-    "ReduceScatter": (
-        Law(300_000, (Mode(0.55, 500, 2_300), Mode(0.45, 4_000, 15_500))),
-        Law(700_000, (Mode(0.5, 16_000, 1_500), Mode(0.5, 21_500, 3_000))),
-    ),
-    "AllReduce": (
-        Law(20_000, (Mode(0.55, 200, 600), Mode(0.45, 500, 1_700))),
-        Law(20_000, (Mode(0.53, 2_000, 500), Mode(0.34, 6_500, 1_200), Mode(0.13, 207_500, 1_500, grows=False))),
-    ),
-    "AllToAll": (
-        Law(150_000, (Mode(0.5, 22_000, 1_200), Mode(0.5, 22_500, 2_000))),
-        Law(150_000, (Mode(0.5, 8_000, 1_500), Mode(0.5, 12_500, 2_800))),
-    ),
-}
+    "AllGather": (Law(300_000, (Mode(0.5, 2_000, 9_500), Mode(0.5, 8_000, 24_000))),
+        Law(300_000, (Mode(0.6, 3_000, 2_000), Mode(0.4, 19_500, 2_000)))),
+    "ReduceScatter": (Law(300_000, (Mode(0.55, 500, 2_300), Mode(0.45, 4_000, 15_500))),
+        Law(700_000, (Mode(0.5, 16_000, 1_500), Mode(0.5, 21_500, 3_000)))),
+    "AllReduce": (Law(20_000, (Mode(0.55, 200, 600), Mode(0.45, 500, 1_700))),
+        Law(20_000, (Mode(0.53, 2_000, 500), Mode(0.34, 6_500, 1_200), Mode(0.13, 207_500, 1_500, grows=False)))),
+    "AllToAll": (Law(150_000, (Mode(0.5, 22_000, 1_200), Mode(0.5, 22_500, 2_000))),
+        Law(150_000, (Mode(0.5, 8_000, 1_500), Mode(0.5, 12_500, 2_800)))),
+}  # fmt: skip
 """For each operation the scatter on one machine of four A100 and on one of four H100; all-to-alls on two of two H100. The longest
 mode is of one length: all that was measured of it lies within 2 us."""
 

@@ -395,17 +395,7 @@ class _Rank:
 
     # of functions, not of bound methods, which would keep all that a rank recorded until Python looks for garbage
     _HANDLERS: ClassVar[dict[type, Callable[[_Rank, Any], Generator[None, None, None] | None]]] = {
-        p.Compute: _compute,
-        p.Push: _push,
-        p.Pop: _pop,
-        p.HostWork: _host_work,
-        p.Handover: _handover,
-        p.Collective: _collective,
-        p.HostCollective: _host_collective,
-        p.StreamWait: _stream_wait,
-        p.Copy: _copy,
-        p.Memset: _memset,
-        p.Synchronize: _synchronize,
-        p.Call: _plain_call,
-        p.DeviceGap: _device_gap,
-    }
+        p.Compute: _compute, p.Push: _push, p.Pop: _pop, p.HostWork: _host_work, p.Handover: _handover,
+        p.Collective: _collective, p.HostCollective: _host_collective, p.StreamWait: _stream_wait, p.Copy: _copy,
+        p.Memset: _memset, p.Synchronize: _synchronize, p.Call: _plain_call, p.DeviceGap: _device_gap,
+    }  # fmt: skip

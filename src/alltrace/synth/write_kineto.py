@@ -25,19 +25,12 @@ _CALLS = {
 _DIRECTIONS = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}
 _MEMORY = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed"}
 _PROPERTIES = {
-    "name": "name",
-    "totalGlobalMem": "totalMemory",
-    "computeMajor": "computeMajor",
-    "computeMinor": "computeMinor",
-    "maxThreadsPerBlock": "maxThreadsPerBlock",
-    "regsPerBlock": "maxRegistersPerBlock",
-    "regsPerMultiprocessor": "maxRegistersPerSm",
-    "warpSize": "threadsPerWarp",
-    "sharedMemPerBlock": "maxShmemPerBlock",
-    "sharedMemPerMultiprocessor": "maxShmemPerSm",
-    "numSms": "smCount",
+    "name": "name", "totalGlobalMem": "totalMemory", "computeMajor": "computeMajor", "computeMinor": "computeMinor",
+    "maxThreadsPerBlock": "maxThreadsPerBlock", "regsPerBlock": "maxRegistersPerBlock",
+    "regsPerMultiprocessor": "maxRegistersPerSm", "warpSize": "threadsPerWarp", "sharedMemPerBlock": "maxShmemPerBlock",
+    "sharedMemPerMultiprocessor": "maxShmemPerSm", "numSms": "smCount",
     "sharedMemPerBlockOptin": "maxShmemPerBlockOptin",
-}
+}  # fmt: skip
 _WAITS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 
 

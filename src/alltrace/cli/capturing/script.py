@@ -13,19 +13,11 @@ from alltrace.trace.errors import EXIT_DONE, UsageError, printable
 
 # an option and the setting that it is
 _SHORT = {
-    "name": "job.name",
-    "nodes": "job.nodes",
-    "ranks_per_node": "job.ranks_per_node",
-    "reports": "job.output",
-    "workload": "workload.kind",
-    "profiler": "profiler.kind",
-    "ranks": "profiler.ranks",
-    "steps": "profiler.steps",
-    "kernels": "profiler.kernels",
-    "upload": "upload.url",
-    "nccl_inspector": "nccl.inspector",
+    "name": "job.name", "nodes": "job.nodes", "ranks_per_node": "job.ranks_per_node", "reports": "job.output",
+    "workload": "workload.kind", "profiler": "profiler.kind", "ranks": "profiler.ranks", "steps": "profiler.steps",
+    "kernels": "profiler.kernels", "upload": "upload.url", "nccl_inspector": "nccl.inspector",
     "image": "kubernetes.image",
-}
+}  # fmt: skip
 EXAMPLE = "alltrace capture script slurm --nodes 4 --steps 70:75 -o job.sbatch -- python train.py --batch 8"
 
 

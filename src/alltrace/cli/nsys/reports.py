@@ -17,31 +17,15 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import Answer, OptionValue, Question
 
 EARLIER_NAMES = {
-    "apigpusum": "cuda_api_gpu_sum",
-    "cudaapisum": "cuda_api_sum",
-    "cudaapitrace": "cuda_api_trace",
-    "gpukerngbsum": "cuda_gpu_kern_gb_sum",
-    "gpukernsum": "cuda_gpu_kern_sum",
-    "gpumemsizesum": "cuda_gpu_mem_size_sum",
-    "gpumemtimesum": "cuda_gpu_mem_time_sum",
-    "gpusum": "cuda_gpu_sum",
-    "gputrace": "cuda_gpu_trace",
-    "kernexecsum": "cuda_kern_exec_sum",
-    "kernexectrace": "cuda_kern_exec_trace",
-    "nvtxgpuproj": "nvtx_gpu_proj_trace",
-    "nvtxkernsum": "nvtx_kern_sum",
-    "nvtxppsum": "nvtx_pushpop_sum",
-    "nvtxpptrace": "nvtx_pushpop_trace",
-    "nvtxsesum": "nvtx_startend_sum",
-    "nvtxsssum": "nvtx_startend_sum",
-    "nvtxsum": "nvtx_sum",
-    "openaccsum": "openacc_sum",
-    "openmpevtsum": "openmp_sum",
-    "osrtsum": "osrt_sum",
-    "umcpupagefaults": "um_cpu_page_faults_sum",
-    "unifiedmemory": "um_sum",
-    "unifiedmemorytotals": "um_total_sum",
-}
+    "apigpusum": "cuda_api_gpu_sum", "cudaapisum": "cuda_api_sum", "cudaapitrace": "cuda_api_trace",
+    "gpukerngbsum": "cuda_gpu_kern_gb_sum", "gpukernsum": "cuda_gpu_kern_sum", "gpumemsizesum": "cuda_gpu_mem_size_sum",
+    "gpumemtimesum": "cuda_gpu_mem_time_sum", "gpusum": "cuda_gpu_sum", "gputrace": "cuda_gpu_trace",
+    "kernexecsum": "cuda_kern_exec_sum", "kernexectrace": "cuda_kern_exec_trace", "nvtxgpuproj": "nvtx_gpu_proj_trace",
+    "nvtxkernsum": "nvtx_kern_sum", "nvtxppsum": "nvtx_pushpop_sum", "nvtxpptrace": "nvtx_pushpop_trace",
+    "nvtxsesum": "nvtx_startend_sum", "nvtxsssum": "nvtx_startend_sum", "nvtxsum": "nvtx_sum",
+    "openaccsum": "openacc_sum", "openmpevtsum": "openmp_sum", "osrtsum": "osrt_sum",
+    "umcpupagefaults": "um_cpu_page_faults_sum", "unifiedmemory": "um_sum", "unifiedmemorytotals": "um_total_sum",
+}  # fmt: skip
 """Names that reports had before 2023, and those that they have since."""
 _WITHOUT_GREEN, _GREEN = "gputrace", "GreenCtx"  # a column that the report did not have under its earlier name
 OTHER_APIS = (

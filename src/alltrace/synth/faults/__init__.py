@@ -19,28 +19,10 @@ from alltrace.synth.faults.transfers import (
 )
 
 _ALL = (
-    SlowRank,
-    SlowHost,
-    Imbalance,
-    SlowCommunicator,
-    ExposedCommunication,
-    SerializedCommunication,
-    LaunchBound,
-    NeedlessSync,
-    HostPause,
-    DataStall,
-    IdleGap,
-    Allocation,
-    PageableCopy,
-    SyncCopy,
-    LowBandwidth,
-    MissingRank,
-    CutShort,
-    LateStart,
-    DroppedEvents,
-    NoRanges,
-    HiddenByGraphs,
-)
+    SlowRank, SlowHost, Imbalance, SlowCommunicator, ExposedCommunication, SerializedCommunication, LaunchBound,
+    NeedlessSync, HostPause, DataStall, IdleGap, Allocation, PageableCopy, SyncCopy, LowBandwidth, MissingRank,
+    CutShort, LateStart, DroppedEvents, NoRanges, HiddenByGraphs,
+)  # fmt: skip
 
 FAULTS: dict[str, type[Fault]] = {fault.kind: fault for fault in _ALL}
 """Every kind of fault by its name."""
