@@ -70,7 +70,6 @@ class Evidence:
     watchdogs: list[Watchdog] = field(default_factory=list)
     hosts: dict[int, str] = field(default_factory=dict)  # of each rank, where a file says it
     dead_hosts: dict[str, str] = field(default_factory=dict)  # hosts that failed, with the file that says it
-    last_calls: dict[tuple[str, int], dict[int, int]] = field(default_factory=dict)  # of NCCL Inspector: see `files`
     network: dict[str, int] = field(default_factory=dict)  # lines of NCCL's network errors, by file
     cut: dict[int, str] = field(default_factory=dict)  # ranks whose own host closed their connections, with what it says
     sizes_differ: str = ""  # the file in which a library says that sizes do not match

@@ -87,7 +87,6 @@ _DOING = (
     ("data", re.compile(r"queue\.py|queues\.py|connection\.py|\bselectors\.py")),
     ("sleeps", re.compile(r"\bsleep\b|nanosleep")),
 )  # fmt: skip
-_WAITS_IN = {"communicates", "data", "storage", "lock", "sleeps"}
 _INNER = 8
 """Frames from the innermost one that say what a thread does."""
 
