@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from alltrace.nvidia.cells import Cell, cells
 from alltrace.nvidia.filters import given_filters
-from alltrace.nvidia.recipe import FILE, FILE_CELL, NsysRecipe, Options, Reads, part_files
+from alltrace.nvidia.recipe import FILE, FILE_CELL, NsysRecipe, Options, part_files
 from alltrace.nvidia.sampled_sums import ADAPTER_CELLS, PER_MS
 from alltrace.recipes.analysis.lookups import column, look_up, texts_of
 from alltrace.recipes.analysis.sampled import GPU_READS, gpu_numbers, gpu_series, plain_metric, series
@@ -87,21 +87,21 @@ class HeatMap(NsysRecipe):
         name: str,
         doc: str,
         *,
-        tables: Reads,
         values: tuple[Cell, ...],
         labels: tuple[Cell, ...],
         series: Callable[[Rank, Options], SeriesRows],
         settings: tuple[Option, ...] = (),
+        **facts: Any,
     ) -> None:
         self._values, self._labels, self._series = values, labels, series
         start = Cell("Duration", "ns", "Start of the bin.")
         super().__init__(
             name,
             doc,
-            tables=tables,
             own=(Option("bins", int, 30, "Number of bins of the run's time.", least=1, most=100_000), *settings),
             results={"analysis": (start, *values, *labels, FILE_CELL)},
             chart=Chart("heatmap", start.title, tuple(c.title for c in values), FILE),
+            **facts,
         )
 
     def prepared(self, options: Options, run: RunFacts) -> Options:

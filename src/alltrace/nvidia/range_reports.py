@@ -345,9 +345,6 @@ class NvtxGpuProjSum(SqlReport):
     )
     chart = Chart("bars", "Range", ("Total Proj Time (ns)", "Total Range Time (ns)"), detail="Style")
 
-    def __init__(self) -> None:
-        vars(self)["doc"] = type(self).__doc__
-
     def without(self, options: Options) -> dict[str, str]:
         return NO_RANGES
 

@@ -25,7 +25,6 @@ from alltrace.nvidia.recipe import (
     Needs,
     NsysRecipe,
     Options,
-    Reads,
     Results,
     SqlNsysRecipe,
     file_column,
@@ -208,15 +207,13 @@ class DurationSum(SqlNsysRecipe):
         name: str,
         doc: str,
         *,
-        tables: Reads,
         events: str,
         keys: tuple[str, ...] = ("domain", "name"),
         label: str = _RANGE_LABEL,
-        requires: Needs = (),
         **facts: Any,
     ) -> None:
         self._keys, self._label, self._events = keys, label, events
-        super().__init__(name, doc, tables=tables, requires=requires, **facts)
+        super().__init__(name, doc, **facts)
 
     @property
     def statements(self) -> Statements:

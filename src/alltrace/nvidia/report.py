@@ -46,12 +46,10 @@ class Report(Question):
     important = IMPORTANT
     options: tuple[Option, ...] = (BY_RANK,)
 
-    def __init__(self) -> None:
-        vars(self)["doc"] = type(self).__doc__
-
-    def declare(self, name: str, title: str, doc: str, **facts: Any) -> None:
-        """Make this instance the report of that name; `facts` are attributes of `Recipe` and of the shape."""
-        vars(self).update(facts, name=name, title=title, doc=doc)
+    def __init__(self, name: str | None = None, title: str | None = None, doc: str | None = None, **facts: Any) -> None:
+        """The report of that name; `facts` are attributes of it. A subclass that is one report states them itself."""
+        own = {"name": name or self.name, "title": title or self.title, "doc": doc if name else type(self).__doc__}
+        vars(self).update(facts, **own)
 
     def reads(self, options: Options) -> dict[str, tuple[str, ...]]:
         reads = super().reads(options)
@@ -118,25 +116,6 @@ class SqlReport(Report):
 
     map_sql: ClassVar[str]
     reduce_sql: ClassVar[str]
-
-    def __init__(
-        self,
-        name: str,
-        title: str,
-        doc: str,
-        *,
-        tables: Reads,
-        map_sql: str,
-        reduce_sql: str,
-        cells: tuple[Cell, ...],
-        requires: Needs = (),
-        chart: Chart | None = None,
-        options: tuple[Option, ...] = (BY_RANK,),
-    ) -> None:
-        self.declare(
-            name, title, doc, tables=tables, map_sql=map_sql, reduce_sql=reduce_sql, cells=cells, requires=requires, chart=chart,
-            options=options,
-        )  # fmt: skip
 
     @property
     def names_kernels(self) -> bool:
@@ -209,20 +188,18 @@ class Trace(Report):
         title: str,
         doc: str,
         *,
-        tables: Reads,
         rows: Rows,
         cells: tuple[Cell, ...],
-        requires: Needs = (),
-        options: tuple[Option, ...] = (BY_RANK,),
         by_call: tuple[str, ...] = (),
         order: str = "Start",
         height: str = "Duration",
         called: str = "Name",
+        **facts: Any,
     ) -> None:
         self._rows, self._by_call, self._order = rows, by_call, order
         header = {cell.title: cell.header for cell in cells}
         chart = Chart("scatter", header[order], (header[height],), header[called])
-        self.declare(name, title, doc, tables=tables, cells=cells, requires=requires, options=options, chart=chart)
+        super().__init__(name, title, doc, cells=cells, chart=chart, **facts)
 
     def map(self, rank: Rank, options: Options) -> Any:
         return self._rows(rank, options)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from alltrace.nvidia.cells import Cell, cells, stack
 from alltrace.nvidia.filters import NVTX
 from alltrace.nvidia.kernel_names import MEMORY_LABELS
-from alltrace.nvidia.recipe import FILE, FILE_CELL, Needs, NsysRecipe, Options, Reads, SqlNsysRecipe, filtered_input, part_files
+from alltrace.nvidia.recipe import FILE, FILE_CELL, NsysRecipe, Options, Reads, SqlNsysRecipe, filtered_input, part_files
 from alltrace.recipes.analysis.lookups import look_up
 from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
 from alltrace.recipes.sql_recipe import Statements
@@ -38,28 +38,18 @@ class Rule(NsysRecipe):
         name: str,
         doc: str,
         *,
-        tables: Reads,
         cells: tuple[Cell, ...],
         advice: str,
         none: str,
-        requires: Needs,
         rows: Callable[[Rank, Options], Any] | None = None,
         settings: tuple[Option, ...] = (),
         order: tuple[tuple[str, str], ...] = (("Duration", "descending"), ("Start", "ascending")),
         height: str = "Duration",
-        device: bool = True,
+        **facts: Any,
     ) -> None:
         self.cells, self.advice, self.none, self.settings, self.order, self._rows = cells, advice, none, settings, order, rows
-        super().__init__(
-            name,
-            doc,
-            tables=tables,
-            requires=requires,
-            results={"analysis": (*cells, FILE_CELL)},
-            chart=Chart("scatter", "Start", (height,), FILE),
-            own=(*settings, ROWS, NVTX),
-            device=device,
-        )
+        results, own = {"analysis": (*cells, FILE_CELL)}, (*settings, ROWS, NVTX)
+        super().__init__(name, doc, results=results, chart=Chart("scatter", "Start", (height,), FILE), own=own, **facts)
 
     def rows(self, rank: Rank, options: Options) -> Any:
         if self._rows is None:

@@ -60,13 +60,12 @@ class RankRows(NsysRecipe):
         name: str,
         doc: str,
         *,
-        tables: Reads,
         cells: tuple[Cell, ...],
         rows: Callable[[Rank, Options], Iterable[Mapping[str, Any]]],
         **facts: Any,
     ) -> None:
         self._cells, self._rows = cells, rows
-        super().__init__(name, doc, tables=tables, results={"analysis": (*cells, FILE_CELL)}, **facts)
+        super().__init__(name, doc, results={"analysis": (*cells, FILE_CELL)}, **facts)
 
     def map_rank(self, rank: Rank, options: Options) -> Any:
         rows = list(self._rows(rank, options))
