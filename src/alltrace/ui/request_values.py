@@ -14,12 +14,12 @@ MOST_BODY_BYTES = 1 << 20
 _MOST_NUMBER = 1 << 62
 
 
-class Asked:
+class RequestValues:
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
 
     @classmethod
-    async def of(cls, request: Request) -> Asked:
+    async def of(cls, request: Request) -> RequestValues:
         """The values of a request. Raises `UsageError`: its body is too long, or no JSON object."""
         if request.method == "GET":
             return cls({name: value for name, value in request.query_params.items() if encodable(value)})

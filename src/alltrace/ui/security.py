@@ -22,7 +22,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from alltrace.trace.errors import UsageError
-from alltrace.ui.request_values import Asked
+from alltrace.ui.request_values import RequestValues
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -222,7 +222,7 @@ class Guard:
 
     async def _ticket(self, request: Request) -> Response:
         try:
-            return JSONResponse({"ticket": self._tickets.issue((await Asked.of(request)).text("path", 1000))})
+            return JSONResponse({"ticket": self._tickets.issue((await RequestValues.of(request)).text("path", 1000))})
         except UsageError as error:
             return JSONResponse({"error": str(error)}, 400)
 
