@@ -448,7 +448,7 @@ class _Case:
 
     def notes(self) -> list[str]:
         evidence = self.evidence
-        dumps = len(evidence.recordings) - len(self._watchdog_ranks())
+        dumps = 0 if self.by_watchdogs else len(evidence.recordings)
         read, ranks = counted(len(evidence.read), "file"), counted(len(self.all_ranks), "rank")
         notes = [f"read {read}, of these {counted(dumps, 'dump')} of {ranks}"]
         cut = [r for r, recording in evidence.recordings.items() if recording.damage and not self.by_watchdogs]
@@ -472,9 +472,6 @@ class _Case:
                 "when the dumps were written is not known, so a slow job could not be told from one that hangs; give --at TIME"
             )
         return notes
-
-    def _watchdog_ranks(self) -> list[int]:
-        return list(self.evidence.recordings) if self.by_watchdogs else []
 
     def _waiting(self, ranks: Sequence[int]) -> int:
         return len([r for r in self.all_ranks if r not in ranks and r in self.waits.waits])

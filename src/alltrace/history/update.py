@@ -89,7 +89,8 @@ def update(
                 read.append(path)
             of_id[kept.run_id] = kept
         except (AlltraceError, OSError) as error:
-            unread.append(f"left out: {printable(str(error))}" + _as_before(known.get(path)))
+            last_read = "; it counts as last read" if known.get(path) is not None else ""
+            unread.append(f"left out: {printable(str(error))}{last_read}")
     gone = [path for path in (kept.path for kept in history.kept()) if not is_run(Path(path))]
     if gone:
         more = f" and {len(gone) - _MOST_NAMED} more" if len(gone) > _MOST_NAMED else ""
@@ -101,10 +102,6 @@ def update(
 
 def _stamps(run: Path) -> str:
     return json.dumps(file_stamps(run / MANIFEST))
-
-
-def _as_before(kept: Kept | None) -> str:
-    return "" if kept is None else "; it counts as last read"
 
 
 def kept_of(run: Path) -> Kept:

@@ -38,7 +38,7 @@ def to_html(report: Report, page: str = PAGE) -> str:
     # only, the page's own by its hash and plotly's from the page. Names from a trace are text in tables and in charts.
     # `page`: where that page is served at first; a reader can change it. Raises `UsageError`: plotly is not installed.
     plotly = check_plotly().read_bytes()
-    style, script = (_asset(n) for n in ("page.css", "page.js"))
+    style, script = (files("alltrace.report").joinpath(n).read_text(encoding="utf-8") for n in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; script-src 'sha256-{digest}' blob:; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -75,10 +75,6 @@ def to_html(report: Report, page: str = PAGE) -> str:
             "",
         ]
     )
-
-
-def _asset(name: str) -> str:
-    return files("alltrace.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _packed(name: str, data: bytes) -> str:

@@ -213,16 +213,18 @@ def _indexed(label: str, table: AnswerTable) -> AnswerTable:
         if pa.types.is_dictionary(field.type):
             rows = rows.set_column(place, field.name, rows.column(place).cast(pa.string()))
     described = [
-        {"name": f.name, "field_name": f.name, "pandas_type": _word(f.type), "numpy_type": _numpy(f.type), "metadata": None}
+        {
+            "name": f.name,
+            "field_name": f.name,
+            "pandas_type": _word(f.type),
+            "numpy_type": _word(f.type, "object"),
+            "metadata": None,
+        }
         for f in rows.schema
     ]
     facts = {"index_columns": [index], "column_indexes": [], "columns": described, "pandas_version": "2.0.0"}
     return table._replace(table=rows.replace_schema_metadata({**(rows.schema.metadata or {}), "pandas": json.dumps(facts)}))
 
 
-def _word(kind: Any) -> str:
-    return "unicode" if pa.types.is_string(kind) else str(kind).replace("double", "float64")
-
-
-def _numpy(kind: Any) -> str:
-    return "object" if pa.types.is_string(kind) else str(kind).replace("double", "float64")
+def _word(kind: Any, of_text: str = "unicode") -> str:
+    return of_text if pa.types.is_string(kind) else str(kind).replace("double", "float64")
