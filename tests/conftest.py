@@ -8,16 +8,13 @@ import os
 import shutil
 import signal
 import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests.thorough import cases
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 # How long an example takes depends on what else the machine does.
 settings.register_profile("untimed", deadline=None, max_examples=cases(40, 100))

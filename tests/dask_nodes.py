@@ -11,15 +11,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.slurm_cluster import free_ports
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 _NODE = ("unshare", "--uts", "--mount", "sh", "-c", 'hostname "$0" && mount --bind "$1" "$2" && shift 2 && exec "$@"')
 _WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")  # without a scheduler workers end by themselves

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import pickle
 import random
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from alltrace.synth.hanging_jobs import HangFault, Job, Layout, calls_of, groups_of, write_job
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KINDS = ("skip", "stuck", "gpu", "size", "order", "operation", "no-send", "no-receive", "killed", "exception", "host", "network")
 

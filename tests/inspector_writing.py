@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from alltrace.synth.identity import JOB_START_UTC_NS, identities
 from alltrace.synth.simulate import simulate
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def record(

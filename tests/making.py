@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,14 +18,8 @@ from alltrace.run.pieces import Piece
 from alltrace.run.writer import TableWriter
 from alltrace.trace.kernel_rules import built_in_rules
 from alltrace.trace.names import name_id
-from alltrace.trace.schema import EVENT_TABLES, TABLES
+from alltrace.trace.schema import EVENT_TABLES, TABLES, Table
 from alltrace.trace.side_file_words import ROLE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from alltrace.trace.schema import Table
 
 Rows = list[dict[str, Any]]
 

@@ -1,7 +1,5 @@
 """Launches as Nsight Compute would have measured them, by hand."""
 
-from __future__ import annotations
-
 from alltrace.recipes.ncu.tables import Profiled
 from alltrace.trace.launches import Launch, short_name
 

@@ -13,16 +13,14 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 UNSIGNED = frozenset({"globalTid", "globalPid", "globalVid", "endGlobalTid", "commHandle"})
 # all questions in one process, because loading pandas takes longer than most answers

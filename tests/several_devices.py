@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from alltrace.api import OpenRun
 from tests.making import COMMUNICATION_KERNEL, kernel, make_run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from alltrace.api import OpenRun
 
 Rows = dict[str, list[dict[str, Any]]]
 

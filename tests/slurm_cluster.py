@@ -8,12 +8,9 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from pathlib import Path
 
 _PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "sinfo")
 _START_S = 60.0

@@ -1,7 +1,5 @@
 """The benchmarks' command line, and what `make` installs for them."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET

@@ -1,7 +1,5 @@
 """Which cases of a sampled test are slow."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 from tests.conftest import pytest_collection_modifyitems

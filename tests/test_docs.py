@@ -1,7 +1,5 @@
 """The documentation names everything there is, and what it says is so."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -1,7 +1,5 @@
 """The examples run: with PyTorch on CPUs where it is installed; callbacks are called as their frameworks do, jobs are rendered."""
 
-from __future__ import annotations
-
 import gzip
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """The drawing of packages is as the imports are."""
 
-from __future__ import annotations
-
 import pytest
 from tools import make_import_map
 from tools.make_import_map import drawing, module_graph, package_graph

@@ -1,7 +1,5 @@
 """The layers of the package: what each may import of the others, and other rules that all its files keep."""
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache

@@ -11,14 +11,11 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
 
 _PROJECT = Path(__file__).parents[1]
 _PACKAGING = _PROJECT / "tools" / "packaging"

@@ -3,8 +3,6 @@
 The list comes from reviews: phrases in messages, pages and comments that readers found hard to follow.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The files of a release: versions agree, workflows run what the project has, shell in them and the image are clean."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

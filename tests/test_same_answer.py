@@ -1,7 +1,5 @@
 """One answer to each question: of files, of an imported run and of the library, in any order, on one cache."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """The site builds without a warning, and has a page for each page of docs/ and for each recipe and report."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Cases that are run in one test."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

@@ -1,7 +1,5 @@
 """Reads traces of Perfetto and Chrome as a viewer does."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 BEGIN, END = 1, 2

@@ -139,7 +139,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the first rows and the notes. Text from a trace is text, never markup."""
-        from alltrace.charts.html_table import answer_html
+        from alltrace.charts.html_cards import answer_html
 
         return answer_html(self.answer, self.zero_ns)
 

@@ -18,18 +18,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.capture.launching import RANK_VARIABLES, find_hydra, find_mpirun, find_torch, launch
 from tests.slurm_cluster import two_nodes, why_no_slurm
 
 from alltrace.capture.check import report_fault
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN, END = "<!-- endings, by python -m tests.capture.endings -->", "<!-- end of endings -->"

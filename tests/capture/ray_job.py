@@ -1,7 +1,5 @@
 """A program for tests: four actors of Ray, each with the wrapper around it: `ray_job.py WAY ALLTRACE OPTION ... -o DIR`."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """What happens to reports once they are written: a run and a verdict in the job's log, copies, and no rank that hangs."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
@@ -18,10 +16,9 @@ from tests.capture.launching import find_mpirun, launch
 from tests.capture.put_server import putting
 from tests.slurm_cluster import two_nodes, why_no_slurm
 
-from alltrace.capture import writer_slots
-from alltrace.capture.job_folder import JobFolder
+from alltrace.capture import afterwards
+from alltrace.capture.afterwards import JobFolder, writer_slot
 from alltrace.capture.processes import descendants, started_at
-from alltrace.capture.writer_slots import writer_slot
 from alltrace.run.importer import import_reports
 from alltrace.run.manifest import read_manifest
 from alltrace.synth import write_run
@@ -236,7 +233,7 @@ def test_a_holder_that_died_keeps_nobody_from_writing(tmp_path, monkeypatch):
         assert len(waited) == 4  # it may be alive: the place is waited for
     os.utime(tmp_path / "writer.0", (time.time() - 500, time.time() - 500))
     with writer_slot(tmp_path, 1, 0, lambda _: pytest.fail("it waits")) as keep:
-        monkeypatch.setattr(writer_slots, "TOUCHED_EVERY_S", -1.0)
+        monkeypatch.setattr(afterwards, "TOUCHED_EVERY_S", -1.0)
         os.utime(tmp_path / "writer.0", (0, 0))
         keep()
         assert (tmp_path / "writer.0").stat().st_mtime > 1
@@ -246,7 +243,7 @@ def test_a_holder_that_died_keeps_nobody_from_writing(tmp_path, monkeypatch):
 def test_a_place_that_was_taken_meanwhile_stays_with_its_holder(tmp_path):
     place = tmp_path / "writer.0"
     place.write_text("new 1 1\n")
-    assert not writer_slots._remove(place, "old 1 1\n")
+    assert not afterwards._remove(place, "old 1 1\n")
     assert place.read_text() == "new 1 1\n"
     assert [p.name for p in tmp_path.iterdir()] == ["writer.0"]
 
@@ -306,3 +303,30 @@ def test_reports_of_nsys_under_open_mpi_become_a_run(bare_environment, nsys, tmp
 def test_reports_of_nsys_under_slurm_become_a_run(bare_environment, nsys, tmp_path, tmp_path_factory):
     with two_nodes(tmp_path_factory.mktemp("slurm")) as variables:
         with_nsys("srun", nsys, tmp_path, variables)
+
+
+def test_the_first_rank_does_not_wait_for_a_folder_that_the_last_one_removed(tmp_path):
+    first, last = (JobFolder(tmp_path / "job", rank, 2) for rank in range(2))
+    first.begin(first=True)
+    last.begin(first=False)
+    stops = []
+
+    def stop(seconds):
+        """The other rank leaves, finishes the run and removes the folder between two looks of this one."""
+        stops.append(seconds)
+        last.remove()
+        return False
+
+    began = time.monotonic()
+    assert first.missing() == ["0", "1"]
+    first.wait(60.0, stop)
+    assert time.monotonic() - began < 30
+    assert len(stops) == 1
+    assert not first.may_finish()
+
+
+def test_the_first_rank_waits_for_one_that_is_not_done(tmp_path):
+    first = JobFolder(tmp_path / "job", 0, 2)
+    first.begin(first=True)
+    assert first.wait(0.2, threading.Event().wait) == ["0", "1 that did not begin"]
+    assert first.may_finish()

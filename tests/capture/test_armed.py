@@ -1,7 +1,5 @@
 """Windows requested while the job runs: the same steps on all ranks, also if files appear late."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

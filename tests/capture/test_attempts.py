@@ -1,7 +1,5 @@
 """Only what a node refuses is lost: it is left out, reported once, and written next to the report."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What a profile costs: the figures follow from the costs of events, and each other."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -15,15 +13,12 @@ def told(job):
     return {line.what: line.answer for line in plan_job(job) if line.what}
 
 
-def test_a_report_grows_with_time_and_launches_from_its_floor():
+def test_a_report_grows_with_launches_and_bounds_the_window():
     job = Job(512, launches_per_s=1000)
     grown = report_bytes(job) - FLOOR_BYTES
     assert report_bytes(job._replace(seconds=60)) - FLOOR_BYTES == pytest.approx(2 * grown)
     assert grown == pytest.approx(30 * 1000 * 2 * COSTS["nsys os call"].size)
     assert report_bytes(job._replace(seconds=1e-9)) == pytest.approx(FLOOR_BYTES)
-
-
-def test_the_window_is_shorter_where_all_reports_would_be_too_large():
     found = told(Job(8192, seconds=600))
     assert "600 s of all ranks would be" in found["record"]
     seconds = float(found["record"].split(" s ")[0])

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from alltrace.capture.check import find_reports, report_fault

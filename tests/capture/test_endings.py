@@ -1,7 +1,5 @@
 """Two of the endings, and that the manual lists all; `python -m tests.capture.endings` runs them all."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -138,22 +136,16 @@ def test_it_ends_by_the_signal_that_ended_the_program(capture, fake_nsys, number
     assert done.returncode == -number
 
 
-def test_a_profiler_that_is_killed_leaves_the_program_running_and_its_exit_code_is_kept(capture, fake_nsys):
+def test_the_exit_code_is_known_whoever_was_killed_or_is_slow(capture, fake_nsys):
     program = "read -r _ _ _ front _ < /proc/$PPID/stat; kill -KILL $front; sleep 0.5; exit 9"
     done = capture("exec", "--nsys", fake_nsys, "--", "sh", "-c", program, **WORLD)
     assert done.returncode == 9
     assert "the profiler was ended by SIGKILL" in done.stderr
     assert "no complete report" in done.stderr
-
-
-def test_the_exit_code_is_waited_for_where_the_shell_around_the_program_is_slow_to_write_it(capture, fake_nsys):
     program = "sleep 1; kill -STOP $PPID; (sleep 1; kill -CONT $PPID) & exit 9"
     done = capture("exec", "--nsys", fake_nsys, "--", "sh", "-c", program, FAKE="leaves", **WORLD)
     assert done.returncode == 9
     assert done.stderr.count("no complete report") == 1
-
-
-def test_the_exit_code_is_known_where_the_shell_around_the_program_was_killed(capture, fake_nsys):
     program = "sleep 1; kill -KILL $PPID; sleep 0.5; exit 9"
     done = capture("exec", "--nsys", fake_nsys, "--", "sh", "-c", program, FAKE="leaves", **WORLD)
     assert done.returncode == 9

@@ -1,7 +1,5 @@
 """The log of the GPUs' clocks next to the reports: recorded once per node, ended with the job, found by `import`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -5,8 +5,6 @@ Others run what the guides have `capture script` write: `scripts/test_under_laun
 that a job can end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

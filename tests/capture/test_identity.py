@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from tests.together import together
 
@@ -26,16 +24,9 @@ OPENMPI = {
 }
 HYDRA = {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}
 PALS = {
-    "PALS_RANKID": "5",
-    "PALS_LOCAL_RANKID": "1",
-    "PALS_NODEID": "1",
-    "PALS_APID": "ab-12",
-    "PMI_RANK": "5",
-    "PMI_SIZE": "8",
-    "PMI_LOCAL_RANK": "1",
-    "PMI_LOCAL_SIZE": "4",
-    "PBS_JOBID": "12.polaris-pbs",
-}
+    "PALS_RANKID": "5", "PALS_LOCAL_RANKID": "1", "PALS_NODEID": "1", "PALS_APID": "ab-12", "PMI_RANK": "5",
+    "PMI_SIZE": "8", "PMI_LOCAL_RANK": "1", "PMI_LOCAL_SIZE": "4", "PBS_JOBID": "12.polaris-pbs",
+}  # fmt: skip
 JSM = {
     "JSM_NAMESPACE_RANK": "5",
     "JSM_NAMESPACE_LOCAL_RANK": "1",
@@ -45,16 +36,10 @@ JSM = {
 }
 FLUX = {"FLUX_TASK_RANK": "5", "FLUX_TASK_LOCAL_ID": "1", "FLUX_JOB_SIZE": "8", "FLUX_JOB_ID": "f4x"}
 SRUN = {
-    "SLURM_PROCID": "5",
-    "SLURM_LOCALID": "1",
-    "SLURM_NTASKS": "99",
-    "SLURM_STEP_NUM_TASKS": "8",
-    "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
-    "SLURM_NODEID": "1",
-    "SLURM_JOB_ID": "77",
-    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NTASKS": "99", "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_STEP_TASKS_PER_NODE": "4(x2)", "SLURM_NODEID": "1", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0",
     "SLURMD_NODENAME": "n1",
-}
+}  # fmt: skip
 
 
 @together(
@@ -84,31 +69,19 @@ def test_a_batch_step_of_slurm_is_not_believed_and_that_is_said(launcher, variab
     assert who.notes == (f"{launcher} says rank 5 of 8 and Slurm says rank 0 of 1; {launcher} is used",)
 
 
-def test_torchrun_wins_over_the_mpi_that_started_it():
+def test_which_source_of_the_identity_counts():
     who = find_identity({**OPENMPI, "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", **TORCHRUN}, "h")
     assert who.rank == 5
     assert who.notes[0] == "torchrun says rank 5 of 8 and Open MPI says rank 1 of 2; torchrun is used"
-
-
-def test_a_rank_without_a_local_rank_comes_last():
     pod = {"RANK": "1", "WORLD_SIZE": "2", "PET_NODE_RANK": "1"}
     assert find_identity(pod, "h").launcher == "RANK and WORLD_SIZE"
     assert find_identity({**pod, **OPENMPI}, "h").rank == 5
-
-
-def test_no_launcher_is_rank_0_of_1_and_says_so():
     who = find_identity({"PATH": "/bin", "RANK": "3"}, "h")
     assert (who.launcher, who.rank, who.local_rank, who.world_size) == (None, 0, 0, 1)
     assert "no launcher variables" in who.notes[0]
-
-
-def test_nonsense_in_a_variable_is_no_source():
     assert find_identity({"SLURM_PROCID": "x", "PMI_RANK": "-1", "FLUX_TASK_RANK": "2"}, "h").launcher == "Flux"
     impossible = find_identity({"PMI_RANK": "9", "PMI_SIZE": "4"}, "h")
     assert impossible.notes == ("Hydra says rank 9 in a world of 4, which is impossible; the rank is used",)
-
-
-def test_the_job_is_fit_for_a_file_name_and_tells_steps_and_restarts_apart():
     assert find_identity({"TORCHELASTIC_RUN_ID": "../a b"}, "h").job == "a-b"
     assert find_identity({**SRUN, "SLURM_STEP_ID": "2", "SLURM_RESTART_COUNT": "1"}, "h").job == "77-step2-restart1"
     assert find_identity({**TORCHRUN, "TORCHELASTIC_RUN_ID": "r", "TORCHELASTIC_RESTART_COUNT": "2"}, "h").job == "r-restart2"

@@ -1,7 +1,5 @@
 """The log of NCCL next to a report: only records of calls in the recorded steps are kept."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

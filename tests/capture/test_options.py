@@ -1,7 +1,5 @@
 """What the options of `capture exec` ask for."""
 
-from __future__ import annotations
-
 import argparse
 
 import pytest
@@ -22,11 +20,8 @@ def values(*words):
     return vars(parser.parse_args(words))
 
 
-def test_without_options_the_request_is_the_default():
+def test_options_of_nsys_and_their_defaults():
     assert make_request(values()) == Request()
-
-
-def test_options_of_nsys():
     words = "--ranks 0-3,9 --per-node 2 --cutoff 64 -o out --name n --job j --tmp /t --force --nsys /n --trace cuda"
     words += " --mpi-impl mpich --sample --gpu-metrics --nic-metrics --efa --delay 1.5 --duration 50 --gpu-log"
     words += " --flight-recorder --memory-snapshot --nccl-log --profiler-arg=-x --profiler-arg=--y=z --on-error stop"
@@ -51,9 +46,6 @@ def test_options_of_nsys():
         memory_snapshot=True,
         nccl_log=True,
     )
-
-
-def test_windows_of_nsys():
     steps = make_request(values("--steps", "70:75", "--steps-by", "nvtx")).nsys
     assert steps == NsysOptions(steps=(70, 75), steps_by="nvtx")
     ranges = make_request(values("--capture-range", "nvtx:a@b", "--repeat", "3")).nsys

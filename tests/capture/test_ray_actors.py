@@ -1,7 +1,5 @@
 """Actors of Ray, each of which the wrapper is put around: who they are, also where one was started again."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -29,32 +27,23 @@ def place(tmp_path, *, program=PROGRAM, **variables):
     return find_identity({**environment, **ray_variables(Request(output=str(tmp_path)), program, environment)}, "n0")
 
 
-def test_an_actor_has_the_rank_of_its_own_variables_whatever_has_started_ray(tmp_path):
+def test_an_actor_has_the_rank_of_its_own_variables_also_started_again(tmp_path):
     who = place(tmp_path, RANK="3", WORLD_SIZE="4", RAY_LOCAL_RANK="1", RAY_LOCAL_WORLD_SIZE="2")
     assert (who.launcher, who.rank, who.local_rank, who.world_size, who.local_size) == ("Ray", 3, 1, 4, 2)
     assert who.job == "2026-11-25_16-59-25_463205_30101-01000000"
-
-
-def test_an_actor_that_is_started_again_has_a_name_of_its_own(tmp_path):
-    jobs = [place(tmp_path, RANK="3", WORLD_SIZE="4").job for _ in range(3)]
+    jobs = [place(tmp_path / "2", RANK="3", WORLD_SIZE="4").job for _ in range(3)]
     assert [re.sub(".*01000000", "", job) for job in jobs] == ["", "-restart1", "-restart2"]
-    assert place(tmp_path, RANK="2", WORLD_SIZE="4").restart == ""
-    assert place(tmp_path, RANK="3", WORLD_SIZE="4", ALLTRACE_ROLE="critic").restart == ""
+    assert place(tmp_path / "2", RANK="2", WORLD_SIZE="4").restart == ""
+    assert place(tmp_path / "2", RANK="3", WORLD_SIZE="4", ALLTRACE_ROLE="critic").restart == ""
 
 
-def test_workers_that_do_not_know_their_rank_are_told_apart(tmp_path):
+def test_workers_that_do_not_know_their_rank_and_other_processes(tmp_path):
     assert [place(tmp_path).rank for _ in range(3)] == [0, 1, 2]
-
-
-def test_a_worker_that_does_not_know_its_rank_takes_no_ranks_name(tmp_path):
     for template, name in ((NAME, "job_worker1_on_n0"), ("x{rank}", "x1_worker1")):
-        who = place(tmp_path)._replace(rank=1)
+        who = place(tmp_path / "2")._replace(rank=1)
         assert report_name(template, who, {RAY_NUMBER: "1"}, "job") == name
-
-
-def test_other_processes_are_not_taken_for_workers(tmp_path):
-    assert place(tmp_path, program=["python", "train.py"], RANK="3", WORLD_SIZE="4").launcher == "Slurm"
-    assert ray_variables(Request(output=str(tmp_path)), PROGRAM, {"RANK": "3"}) == {}
+    assert place(tmp_path / "3", program=["python", "train.py"], RANK="3", WORLD_SIZE="4").launcher == "Slurm"
+    assert ray_variables(Request(output=str(tmp_path / "3")), PROGRAM, {"RANK": "3"}) == {}
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The command `capture script`."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from tests.together import together
 
@@ -40,16 +38,13 @@ def test_how_many_ranks_are_chosen(ranks, per_node, cutoff):
     assert selection.chosen(place(0)) == sum(selection.holds(place(r, r % 4)) for r in range(128))
 
 
-def test_how_many_are_chosen_where_the_world_is_not_known():
+def test_how_many_ranks_are_chosen_and_which_are_outside_the_world():
     nowhere = Identity("PMIx", 0, None, None, None, None, None, "n1")
     assert parse_selection("0,2-4", None, None).chosen(nowhere) == 4
     assert parse_selection("8,0-3,2", None, None).chosen(nowhere) == 5
     assert parse_selection("8,0-3", None, 2).chosen(nowhere) == 2
     assert parse_selection(None, None, None).chosen(nowhere) is None
     assert parse_selection("first-local", None, None).chosen(nowhere) is None
-
-
-def test_ranks_outside_the_world():
     assert parse_selection("0-7,64,70-90", None, None).outside(72) == "72-90"
     assert parse_selection("0-7,64", None, None).outside(8) == "64"
     assert parse_selection("0-7", None, None).outside(8) is None
@@ -63,19 +58,14 @@ def test_a_list_that_is_none(text):
         parse_selection(text, None, None)
 
 
-def test_the_place_on_the_node_must_be_known_where_it_is_asked_for():
+def test_the_place_on_the_node_and_names_with_it():
     with pytest.raises(UsageError, match="need the local rank, which Slurm does not set"):
         parse_selection("first-local", None, None).holds(place(1, None))
     assert parse_selection("1", None, None).holds(place(1, None))
-
-
-def test_the_first_profiled_rank_of_a_node_records_what_is_the_nodes():
     everyone, some = parse_selection(None, None, None), parse_selection("2-3,5-6", None, None)
     assert [r for r in range(8) if records_node(everyone, place(r, r % 4))] == [0, 4]
     assert [r for r in (2, 3, 5, 6) if records_node(some, place(r, r % 4))] == [2, 5]
 
-
-def test_names_are_filled_in():
     def name(template, **variables):
         return expand(template, "--name", place(9, 1), variables, None)
 

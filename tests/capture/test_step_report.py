@@ -1,7 +1,5 @@
 """The verdict inside the loop: a slow rank is named with its phase, noise is not, the phases add up, and nothing waits."""
 
-from __future__ import annotations
-
 import os
 import random
 import re
@@ -151,7 +149,7 @@ def test_ranks_compare_by_a_store_and_the_line_says_all(clock, monkeypatch, tmp_
     assert read_control(str(tmp_path / REQUEST)) == {"id": 1, "steps": 10, "ranks": None, "lead_s": 3.0}  # and no second one
 
 
-def test_after_two_missed_exchanges_there_are_no_more_and_that_is_said_once(clock):
+def test_missed_exchanges_and_a_store_that_hangs_end_the_comparison(clock):
     store, lines = Store(), []
     report = step_report(10, store=store, rank=0, world=2, say=lines.append)
     with report:
@@ -162,8 +160,6 @@ def test_after_two_missed_exchanges_there_are_no_more_and_that_is_said_once(cloc
                 time.sleep(0.3)
     assert lines == ["rank 1 sent nothing of steps 10 and later; ranks are no longer compared, and the training goes on"]
 
-
-def test_a_store_that_hangs_does_not_hang_the_training(clock):
     class Hanging(Store):
         def set(self, key, value):
             time.sleep(60)
@@ -193,7 +189,7 @@ def test_a_store_that_fails_and_none_at_all(clock, monkeypatch):
     assert len(lines) == 1
 
 
-def test_other_phases_and_whole_steps_cannot_be_compared(clock):
+def test_what_cannot_be_compared_or_asked_for(clock):
     for work, other, words in (
         ({"forward": 0.1}, {"forward": 0.1, "evaluation": 0.1}, "ranks have other phases, so they cannot be compared"),
         ({}, {}, "whole steps do not show which rank waits for which; put report.phase('wait')"),
@@ -205,9 +201,6 @@ def test_other_phases_and_whole_steps_cannot_be_compared(clock):
             train(clock, report, 10, its, 0.01)
         (line,) = lines
         assert words in line
-
-
-def test_what_cannot_be(clock):
     with pytest.raises(UsageError, match="compares too few steps; expected 10 or more"):
         step_report(3)
     report = step_report(10)

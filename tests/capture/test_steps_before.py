@@ -1,7 +1,5 @@
 """How long steps took before a window: warm-up, hosts that run ahead, a checkpoint among them, and memory."""
 
-from __future__ import annotations
-
 import pytest
 
 from alltrace.capture import steps_before

@@ -1,7 +1,5 @@
 """What the program and the profiler get of signals, and how often the program is started."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal

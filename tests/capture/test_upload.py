@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import fsspec
@@ -176,15 +174,12 @@ def test_only_what_was_scrubbed_leaves(tmp_path, capture):
             assert body != (tmp_path / "reports" / name[1:]).read_bytes()
 
 
-def test_a_part_of_another_file_is_not_continued(reports):
+def test_a_part_of_another_file_is_not_continued_and_a_password_stays(reports):
     with putting() as server:
         server.files["/a.nsys-rep"] = b"another capture of old"
         found = upload([reports / "a.nsys-rep"], f"http://127.0.0.1:{server.port}", lambda _: None)
         assert (found.copied, found.faults) == (1, ())
         assert server.files["/a.nsys-rep"] == WHOLE
-
-
-def test_a_password_goes_to_no_other_server(reports):
     with putting() as server, putting() as other:
         server.elsewhere = f"http://127.0.0.1:{other.port}/"
         upload([reports / "a.nsys-rep"], f"http://me:secret@127.0.0.1:{server.port}", lambda _: None)

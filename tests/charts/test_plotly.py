@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import html
 import json
 
@@ -36,19 +34,13 @@ def test_names_are_neither_markup_nor_formulas(kind):
     assert [html.unescape(t) for t in found] == [text(n) for n in HOSTILE]
 
 
-def test_what_is_empty_says_so():
+def test_empty_figures_missing_cells_and_marks_of_sizes():
     some = of_ranks(1)
     made = figure(draw(type(some)(some.table.slice(0, 0), some.columns, chart=some.chart)))
     assert made["layout"]["annotations"][0]["text"] == "nothing to show"
-
-
-def test_missing_cells_of_a_heat_map_are_null():
     (heat,) = figure(draw(KINDS["heatmap"]))["data"]
     assert heat["z"] == [[10, 20, 30], [11, 21, None]]
     assert heat["x"] == [0.5, 1.5, 2.5]
-
-
-def test_marks_of_sizes_are_named():
     columns = {"bytes": ("bytes", [4, 2**20]), "busbw_gb_per_s": ("GB/s", [0.1, 20.0])}
     axis = figure(draw(answer(Chart("lines", "bytes", ("busbw_gb_per_s",), log_x=True), columns)))["layout"]["xaxis"]
     assert (axis["type"], axis["tickvals"][:2], axis["ticktext"][:2]) == ("log", [4.0, 16.0], ["4 B", "16 B"])

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from tests.charts.answers import answer, every_kind, hostile, of_ranks
@@ -12,24 +10,18 @@ from alltrace.trace.columns import Column
 from alltrace.trace.errors import UsageError
 
 
-def test_bars_are_in_a_unit_that_can_be_read_and_keep_their_numbers():
+def test_bars_have_units_names_and_room():
     drawing = draw(of_ranks(3), title="breakdown")
     assert (drawing.title, drawing.x.title, drawing.y.title) == ("breakdown", "rank", "time [ms]")
     assert [(s.name, s.mark, s.x, s.y) for s in drawing.series] == [
         ("compute", "stacked", (0, 1, 2), (1, 2, 3)),
         ("idle", "stacked", (0, 1, 2), (2, 2, 2)),
     ]
-
-
-def test_neighbouring_ranks_are_put_together_where_a_picture_has_no_room():
     drawing = draw(of_ranks(3000))
     assert len(drawing.series[0].x) == 1000
     assert drawing.series[0].y[:2] == (0.002, 0.005)  # the means of 1, 2, 3 and of 4, 5, 6 ms, in s
     assert drawing.notes == ("a bar is the mean of 3 neighbours",)
     assert draw(of_ranks(1024)).notes == ()
-
-
-def test_equal_names_are_told_apart():
     columns = {"rank": (None, [0, 0, 1]), "gpu": (None, ["A", "B", "A"]), "busy_ns": ("ns", [1, 2, 3])}
     drawing = draw(answer(Chart("bars", "rank", ("busy_ns",), detail="gpu"), columns))
     assert drawing.x.labels == ("0 · A", "0 · B", "1")
@@ -37,15 +29,12 @@ def test_equal_names_are_told_apart():
     assert drawing.x.labels == ("A", "B", "A (2)")
 
 
-def test_only_the_first_things_are_shown_and_that_is_said():
+def test_the_first_things_are_shown_and_groups_summed():
     columns = {"name": (None, [f"kernel {i}" for i in range(100)]), "total_ns": ("ns", list(range(100, 0, -1)))}
     drawing = draw(answer(Chart("bars", "name", ("total_ns",)), columns))
     assert len(drawing.series[0].x) == len(drawing.x.labels) == 40
     assert drawing.lying
     assert drawing.notes == ("the first 40 of 100",)
-
-
-def test_groups_are_summed_by_thing_and_the_smallest_are_one():
     rows = [(r, f"op{g}", g + 1) for r in (0, 1) for g in range(12)]
     columns = {"rank": (None, [r[0] for r in rows]), "op": (None, [r[1] for r in rows]), "calls": (None, [r[2] for r in rows])}
     drawing = draw(answer(Chart("stacked_bars", "rank", ("calls",), "op"), columns))
@@ -61,18 +50,12 @@ def test_names_with_digits_that_are_no_numbers_are_sorted_too(kind):
     assert [s.name.removeprefix("op ") for s in drawing.series] == ["a9", "a10", "b\u00b2", "\u00b2", "\u0663"]
 
 
-def test_a_histogram_names_its_classes_by_where_they_begin():
+def test_histograms_boxes_and_lines():
     drawing = draw(every_kind()["histogram"])
     assert (drawing.x.title, drawing.x.labels) == ("size, from", ("0 bytes", "1 kB", "1 MB"))
     assert {s.name: s.y for s in drawing.series} == {"a": (1, 2, 0), "b": (0, 3, 4)}
-
-
-def test_a_box_has_its_five_numbers():
     (box,) = draw(every_kind()["box"]).series
     assert (box.ends[1], box.low[1], box.y[1], box.high[1]) == ((2, 18), 4, 6, 8)
-
-
-def test_few_lines_are_lines_and_many_are_a_band_with_what_stands_out():
     drawing = draw(every_kind()["lines"])
     assert [(s.name, s.y) for s in drawing.series] == [("rank 0", (10, 20, 30)), ("rank 1", (11, 21, None))]
     rows = [(s, r, 100 + r % 3 + (500 if r == 7 else 0)) for r in range(50) for s in range(3)]
@@ -84,14 +67,11 @@ def test_few_lines_are_lines_and_many_are_a_band_with_what_stands_out():
     assert drawing.notes == ("50 lines as a band",)
 
 
-def test_points_that_lie_on_each_other_are_drawn_once():
+def test_points_are_drawn_once_and_above_zero():
     columns = {"start_ns": ("ns", [i % 50 for i in range(9000)]), "duration_ns": ("ns", [i % 2 for i in range(9000)])}
     drawing = draw(answer(Chart("scatter", "start_ns", ("duration_ns",)), columns))
     assert len(drawing.series[0].x) == 50
     assert drawing.notes == ("50 of 9,000 points, the others are hidden by them",)
-
-
-def test_what_is_not_above_zero_has_no_place_on_a_logarithmic_axis():
     columns = {"bytes": ("bytes", [0, 10, 100]), "time_ns": ("ns", [1, 0, 3])}
     (points,) = draw(answer(Chart("scatter", "bytes", ("time_ns",), log_x=True, log_y=True), columns)).series
     assert (points.x, points.y) == ((100,), (3,))
@@ -121,35 +101,25 @@ def test_a_cell_without_a_time_has_no_place_in_a_heat_map(times, edges):
         assert (drawing.heat.edges, drawing.heat.rows, drawing.heat.values[0]) == (edges, ("0", "1"), (1, 3))
 
 
-def test_ceilings_of_a_roofline_meet_at_the_ridge():
+def test_ceilings_meet_at_the_ridge_and_share_a_line():
     dram, fp16, *points = draw(every_kind()["roofline"]).series
     assert (dram.x[1], dram.y[1]) == (20, 60)
     assert (fp16.x[0], fp16.y) == (20, (60, 60))
     assert [(p.name, p.x, p.y) for p in points] == [("gemm", (8,), (30,)), ("gemv", (0.5,), (1,))]
-
-
-def test_ceilings_at_one_height_are_one_line_with_all_their_names():
     ceilings = [{"name": n, "kind": "compute", "value": v} for n, v in (("A", 60.0), ("C", 61.0), ("B", 60.0), ("D", 90.0))]
     given = every_kind()["roofline"]
     lines = [s for s in draw(given._replace(extra={"ceilings": ceilings})).series if s.tag]
     assert [(s.tag, s.y) for s in lines] == [("A, B, C 61", (61, 61)), ("D 90", (90, 90))]
 
 
-def test_an_answer_without_rows_is_an_empty_drawing():
+def test_answers_without_rows_or_a_picture_and_printable_names():
     some = of_ranks(1)
     assert draw(type(some)(some.table.slice(0, 0), some.columns, chart=some.chart)).empty
     assert not draw(some).empty
-
-
-def test_an_answer_without_a_picture_or_its_column_is_refused():
-    some = of_ranks(1)
     with pytest.raises(UsageError, match="has no chart"):
         draw(type(some)(some.table, some.columns))
     with pytest.raises(UsageError, match="needs the column 'gone'"):
         draw(some, Chart("bars", "rank", ("gone",)))
-
-
-def test_names_are_one_line_of_printable_text():
     assert all(t.isprintable() for t in draw(hostile()).x.labels)
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from types import SimpleNamespace
 
@@ -122,15 +120,12 @@ def test_columns_are_dropped_before_names_cannot_be_told_apart(width):
         )
 
 
-def test_names_of_columns_are_folded_where_the_table_is_wider_than_the_terminal():
+def test_names_are_folded_where_a_table_is_too_wide():
     table = pa.table({"rank": [1], "exposed_communication_percent": [12.5], "of_all": [10], "count": [3]})
     wide, narrow = (to_text(Answer(table, ()), table, form=TableForm(w)).splitlines() for w in (80, 40))
     assert wide[0].split() == table.column_names
     assert narrow[:3] == ["            exposed_", "      communication_  of_", "rank         percent  all  count"]
     assert heads("\n".join(narrow)) == table.column_names
-
-
-def test_a_table_that_fits_loses_nothing():
     assert "\n".join(text(200)).endswith("not shown: hosts; --wide shows all")
     assert KERNELS[0] in "\n".join(text(250))
 
@@ -148,14 +143,11 @@ def test_rows_that_are_still_made_look_the_same(width):
     assert lines == expected
 
 
-def test_the_first_rows_of_a_stream_decide_the_unit():
+def test_a_stream_of_rows_has_one_unit_and_its_first_column():
     pieces = [pa.table({"lost_ns": [5_000_000]}), pa.table({"lost_ns": [12, -7_000_000_000]})]
     stream = RowStream(iter(pieces), pieces[0].schema.empty_table())
     text = "".join(streamed_text(Answer(pieces[0].slice(0, 0), ()), stream, TableForm(80, units=True)))
     assert text.split() == ["lost", "ms", "----------", "5.000", "<0.001", "-7,000.000"]
-
-
-def test_the_first_column_is_never_dropped():
     table = pa.table({"total_ns": [1], "name": ["x" * 90], "other": ["y" * 90]})
     lines = to_text(Answer(table, ()), table, form=TableForm(30)).splitlines()
     assert heads("\n".join(lines))[0] == "total_ns"

@@ -1,7 +1,5 @@
 """Addresses of rows with a time; that the page makes the same ones is tested in a browser, in `tests/ui/test_timeline_page.py`."""
 
-from __future__ import annotations
-
 from urllib.parse import parse_qs
 
 import pytest
@@ -44,7 +42,7 @@ def test_without_a_time_nothing_leads_anywhere():
     assert "ranks" not in values_of(places.fragment({"start_ns": 4, "rank": None}))
 
 
-def test_times_of_the_session_are_counted_from_the_run(tmp_path):
+def test_times_of_the_session_are_counted_and_linked(tmp_path):
     run = make_run(tmp_path / "run", {0: {"kernels": [kernel(2 * MS, 3 * MS), kernel(9 * MS, 10 * MS)]}})
     (link,) = {values_of(f.removeprefix(PAGE))["cursors"] for f in run.recipe("gaps").timeline_links()}
     assert link == f"{1 * MS},{7 * MS}", "from the run's first event"
@@ -53,10 +51,7 @@ def test_times_of_the_session_are_counted_from_the_run(tmp_path):
     assert result.zero_ns == run.origin_ns
     assert starts == [t - run.origin_ns for t in result.to_arrow().column("Start (ns)").to_pylist()]
     assert run.recipe("breakdown").timeline_links() == [None]
-
-
-def test_a_table_in_a_notebook_links_its_times(tmp_path):
-    run = make_run(tmp_path / "run", {0: {"kernels": [kernel(2 * MS, 3 * MS), kernel(9 * MS, 10 * MS)]}})
+    run = make_run(tmp_path / "2" / "run", {0: {"kernels": [kernel(2 * MS, 3 * MS), kernel(9 * MS, 10 * MS)]}})
     shown = run.recipe("gaps")._repr_html_()
     assert f'<a href="{PAGE}#timeline?' in shown
     assert "alltrace ui RUN --port 8765" in shown

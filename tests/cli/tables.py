@@ -1,7 +1,5 @@
 """A table with what is hard to write: names with quotes, ends of lines and markup, numbers without a value, decimals."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 NAMES = ["plain", 'a "quoted", name', "two\nlines\r", "\x1b[31m\u202e", "naïve 核", "<img src=x onerror=alert(1)>", "a|b*c", None]

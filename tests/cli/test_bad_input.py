@@ -1,7 +1,5 @@
 """What is not a report, or half of one, is one sentence on standard error and an exit code."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import argparse
 import re
 import subprocess
@@ -48,14 +46,11 @@ def test_a_command_can_be_copied(width):
     assert command.endswith(f"/a{'/long' * 30}"), "the card's own command is one line"
 
 
-def test_the_first_findings_alone():
+def test_the_first_findings_alone_and_no_signs_of_a_trace():
     text = cards_text(FOUND, limit=1)
     assert "straggler" in text
     assert "data-stall" not in text
     assert "... 2 more findings; --limit shows more or fewer" in text
-
-
-def test_a_name_from_a_trace_writes_nothing_to_the_terminal():
     text = cards_text(told(row("straggler", slowdown=1.25, where="\x1b[31mred\nline")))
     assert "\x1b" not in text
     assert "\\x1b[31mred\\nline" in text
@@ -74,12 +69,9 @@ def test_severities_are_in_colour_where_it_is_wanted(monkeypatch):
     assert not cards.wants_color()
 
 
-def test_the_proof_is_a_command_to_type():
+def test_the_proof_is_a_command_and_no_finding_has_a_reason():
     proof = Proof("steps", {"per_step": True, "by": "rank"})
     assert proof.command("'my run'") == "alltrace recipe steps 'my run' --per-step --by rank"
-
-
-def test_a_run_without_a_finding_says_why():
     assert cards_text(told(notes=["nothing ran on a device"])) == "Nothing ran on a device.\n"
 
 

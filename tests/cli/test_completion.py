@@ -1,7 +1,5 @@
 """What real shells complete, by the scripts that the command line's parsers make."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

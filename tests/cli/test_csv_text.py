@@ -1,7 +1,5 @@
 """CSV of tables, against Python's own writer and reader of CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 
@@ -66,26 +64,17 @@ def test_csv_is_what_pythons_module_writes(table, first, piece):
     assert found == "".join([line_of(table.column_names), *rows])
 
 
-def test_texts_of_every_length_and_none():
+def test_texts_dictionaries_and_lists_are_quoted():
     texts = ["x" * n for n in range(70)]
     table = pa.table({"t": texts, "d": pa.array(texts).dictionary_encode(), "n": pa.nulls(70, pa.string())})
     assert to_csv(table.slice(3, 60)) == "t,d,n\n" + "".join(f"{t},{t},\n" for t in texts[3:63])
-
-
-def test_a_dictionary_that_holds_nothing_or_null():
     nothing = pa.DictionaryArray.from_arrays(pa.array([None, None], pa.int32()), pa.array([], pa.string()))
     null = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array([None, "x"]))
     assert to_csv(pa.table({"a": nothing, "b": null})) == "a,b\n,\n,x\n"
     numbers = pa.array([7, None, 7], pa.int64()).dictionary_encode()
     assert to_csv(pa.table({"a": numbers})) == 'a\n7\n""\n7\n'
-
-
-def test_what_is_nested_is_text():
     table = pa.table({"l": [["a", "b"], []], "s": [{"x": 1}, None], "b": [b"\x01\xff", None]})
     assert to_csv(table) == 'l,s,b\n"a, b","{""x"": 1}",01ff\n,,\n'
-
-
-def test_csv_quotes_what_it_must_and_leaves_null_empty():
     assert to_csv(TABLE) == (
         "rank,name,time_ns,share,rate\n"
         "0,plain,0,0.5,0.2\n"
@@ -106,14 +95,11 @@ def test_csv_reads_back_whatever_slice_of_texts_it_is_of(texts, first):
     assert rows == [["n", "t"], *([str(n), texts[n] or ""] for n in range(first, len(texts)))]
 
 
-def test_csv_of_many_rows_is_that_of_its_rows_in_their_order():
+def test_many_rows_stay_in_order():
     count = 3 * csv_text._PIECE_ROWS + 5
     last = [1] * (count - 1) + [2]
     table = pa.table({"n": range(count), "same": [7] * count, "last": last, "no": pa.array([None] * count, pa.int32())})
     assert to_csv(table) == "n,same,last,no\n" + "".join(f"{n},7,{last[n]},\n" for n in range(count))
-
-
-def test_many_rows_come_in_order_from_several_threads():
     count = 5 * csv_text._PIECE_ROWS + 3
     numbers = np.arange(count)
     names = pa.array(["even", "odd, that is"]).take(pa.array(numbers % 2)).dictionary_encode()
@@ -134,11 +120,8 @@ def test_csv_of_columns_of_one_number(cells, alone, beside):
     assert to_csv(pa.table({"a": cells, "b": [-1] * len(cells)})) == f"a,b\n{beside}"
 
 
-def test_csv_without_rows_is_its_header():
+def test_a_table_without_rows_or_with_an_only_empty_cell():
     assert to_csv(TABLE.slice(0, 0)) == "rank,name,time_ns,share,rate\n"
-
-
-def test_an_only_cell_that_is_empty_is_still_a_row():
     text = to_csv(pa.table({"name": ["a", None, ""]}))
     assert text == 'name\na\n""\n""\n'
     assert list(csv.reader(io.StringIO(text))) == [["name"], ["a"], [""], [""]]

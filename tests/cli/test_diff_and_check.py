@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from contextlib import contextmanager
 from xml.etree import ElementTree as ET
@@ -23,16 +21,13 @@ def runs(tmp_path):
     return made
 
 
-def test_diff_as_json(runs, capsys):
+def test_diff_as_json_and_with_names_as_text(runs, capsys):
     assert main(["diff", *runs, "--what", "kernel", "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     (row,) = told["rows"]
     assert (row["name"], row["verdict"], row["median_change_percent"]) == (HOSTILE, "slower", 50.0)
     assert main(["diff", *runs, "--what", "kernel", "--threshold", "60", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["verdict"] == "same"
-
-
-def test_diff_shows_names_as_text(runs, capsys):
     assert main(["diff", *runs, "--what", "kernel"]) == 0
     assert "\x1b" not in capsys.readouterr().out
 
@@ -103,22 +98,16 @@ def test_two_runs_are_read_by_one_cluster(runs, monkeypatch):
     assert started == [("slurm", 2), ("slurm", 3)]
 
 
-def test_a_baseline_alone_is_a_limit_of_the_step_time(runs, capsys):
+def test_sentences_of_diff_and_check(runs, capsys):
     assert main(["check", runs[0], "--baseline", runs[0], "--format", "json"]) in (0, 1)
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["check"] == "step_ns.median <= 1.05 * baseline"
     assert main(["check", runs[0]]) == 2
     assert "give --budget FILE, --baseline RUN or --against HISTORY" in capsys.readouterr().err
-
-
-def test_the_first_line_of_diff_is_the_verdict(runs, capsys):
     assert main(["diff", *runs]) == 0
     first = capsys.readouterr().out.splitlines()[0]
     assert main(["diff", *runs, "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"].startswith(first)
-
-
-def test_markdown_of_check_has_the_words_of_its_rows(runs, capsys):
     main(["check", runs[1], "--baseline", runs[0], "--format", "md"])
     told = capsys.readouterr().out
     assert told.startswith("Whether the run is faster is not known: no step is in both runs. 1 of 1 limit not held: step")

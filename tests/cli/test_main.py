@@ -1,29 +1,29 @@
-from __future__ import annotations
-
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.making import kernel, make_run
+from tests.together import together
+from tools.make_docs import verb_options
 
 from alltrace import __version__
 from alltrace.cli import main as entry
-from alltrace.cli.registry import VERBS
+from alltrace.cli.registry import CAPTURE_VERBS, VERBS
 from alltrace.trace.errors import StrictError
+from alltrace.trace.spans import RANKS_WORDS, STEPS_WORDS, WINDOW_WORDS
 
 EVERY_VERB = pytest.mark.parametrize("verb", [v.name for v in VERBS])
 
 
-def test_without_a_verb_the_verbs_are_shown_and_the_usage_was_bad(alltrace):
+def test_the_version_and_the_verbs_without_one(alltrace):
     done = alltrace()
     assert done.code == 2
     assert all(f"  {v.name} " in done.out for v in VERBS)
     assert alltrace("--help").code == 0
-
-
-def test_the_version(alltrace):
     for flag in ("-V", "--version"):
         done = alltrace(flag)
         assert (done.code, done.out, done.err) == (0, f"alltrace {__version__}\n", "")
@@ -102,22 +102,16 @@ def test_a_report_that_cannot_be_read_is_noted_or_with_strict_exit_code_4(alltra
     assert alltrace("info", folder, "--strict", "--format", "csv").code == StrictError.exit_code == 4
 
 
-def test_an_output_that_is_full_is_a_sentence(run):
+def test_outputs_that_are_full_closed_or_without_unicode(run):
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(command("info", run), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 3
     assert re.fullmatch(r"alltrace: No space left on device; .*\n", done.stderr)
-
-
-def test_a_reader_that_has_seen_enough_is_no_error(run):
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(command("info", run), stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_terminal_without_unicode_gets_escapes(run):
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     line = command("sql", run, "select '核' as c")
     done = subprocess.run(line, capture_output=True, env=environment, check=True)
@@ -211,3 +205,98 @@ def test_two_clusters_are_refused(alltrace, tmp_path):
     done = alltrace("overlap", tmp_path, "--dask", "tcp://h:1", "--slurm", "2")
     assert done.code == 2
     assert "--dask and --slurm name different clusters" in done.err
+
+
+INTERRUPTS = """
+import os, signal, sys
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == "{module}":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupts())
+from alltrace.cli.start import command
+sys.argv = ["alltrace", "info", "nothing"]
+command()
+"""
+
+
+@pytest.mark.parametrize("module", ["alltrace.cli.main", "argparse", "alltrace.cli.command", "alltrace.run.resolve"])
+def test_ctrl_c_leaves_no_traceback(module):
+    done = subprocess.run([sys.executable, "-c", INTERRUPTS.format(module=module)], capture_output=True, text=True, check=False)
+    assert done.returncode in (-signal.SIGINT, 130), done
+    assert "Traceback" not in done.stderr
+
+
+def test_an_ignored_interrupt_stays_ignored():
+    code = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN);" + INTERRUPTS.format(module="alltrace.cli.main")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+
+
+SETTINGS = {"OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+SCRIPT = (
+    "import gc, os, sys; from alltrace.cli.startup import configure_process; configure_process();"
+    "assert not {'numpy', 'pyarrow'} & set(sys.modules);"
+    "import pyarrow as pa; print(os.environ['OPENBLAS_NUM_THREADS'], pa.default_memory_pool().backend_name, gc.get_threshold()[0])"
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "1 system 100000"), ({"OPENBLAS_NUM_THREADS": "3", "ARROW_DEFAULT_MEMORY_POOL": "mimalloc"}, "3 mimalloc 100000")],
+)
+def test_settings_of_the_user_stay(given, expected):
+    environment = {k: v for k, v in os.environ.items() if k not in SETTINGS}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env={**environment, **given}, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == expected
+
+
+CLOSED = "alltrace: standard output is closed; write the answer to a file with -o, or open it\n3\n"
+
+
+@pytest.mark.parametrize(("output", "said"), [(">&-", CLOSED), ("| true", "0\n")])
+def test_an_output_that_nobody_reads_is_no_traceback(output, said):
+    command = f"{{ sleep 0.2; {sys.executable} -m alltrace.cli.main --version; echo $? >&2; }} {output}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stderr == said
+
+
+def test_a_report_of_a_run_loads_neither_filters_nor_the_importer(tmp_path):
+    """Each takes as long to load as a short report takes to answer."""
+    make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 40)]}})
+    code = (
+        "import sys; from alltrace.cli.main import main; main(sys.argv[1:]);"
+        "print(sorted({'alltrace.run.importer', 'alltrace.nvidia.filters'} & set(sys.modules)))"
+    )
+    for given, loaded in (([], "[]"), (["--filter-time", "0/1s"], "['alltrace.nvidia.filters']")):
+        command = [sys.executable, "-c", code, "nsys", "stats", "-r", "cuda_gpu_kern_sum", *given, str(tmp_path / "run")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == loaded
+
+
+COUNTS = ("synth", "demo", "capture now", "capture plan")  # how many steps and ranks there shall be
+SETTINGS_OPTIONS = ("capture script",)  # refers to the settings
+ASKED = [v.name for v in VERBS if v.name not in ("logs", "capture", *COUNTS)] + ["logs nccl", "logs training"]
+EVERY = ASKED + [name for v in CAPTURE_VERBS if (name := f"capture {v.name}") not in (*SETTINGS_OPTIONS, *COUNTS)]
+WORDS = {"--steps STEPS": STEPS_WORDS, "--ranks LIST": RANKS_WORDS, "--window WINDOW": WINDOW_WORDS}
+
+
+def said():
+    """The verb, the option, and its help, of every option that names steps, ranks or time."""
+    return [
+        (verb, option.strip("`"), text)
+        for verb in EVERY
+        for option, text in verb_options(verb)
+        if option.strip("`").split(" ")[0] in ("--steps", "--ranks", "--window")
+    ]
+
+
+@together(("verb", "option", "text"), said())
+def test_the_help_has_the_same_words(verb, option, text):
+    assert WORDS[option] in text
+
+
+def test_the_verbs_that_have_them_are_found():
+    found = {(verb, option.split(" ")[0]) for verb, option, _text in said()}
+    assert {("export", "--steps"), ("export", "--window"), ("logs nccl", "--steps"), ("efficiency", "--steps")} <= found
+    assert {("capture exec", "--steps"), ("capture exec", "--ranks"), ("diff", "--steps"), ("report", "--ranks")} <= found

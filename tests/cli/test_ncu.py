@@ -1,7 +1,5 @@
 """The verb `ncu` on real reports."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

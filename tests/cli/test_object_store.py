@@ -1,7 +1,5 @@
 """Reports and answers on an object store: a local server that speaks S3."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import argparse
 import csv
 import io
@@ -70,9 +68,6 @@ def test_json_is_the_envelope_and_nothing_else():
         "notes": ["rank 5: <b>no</b> \x07report"],
         "clocks": [{"host": "a", "drift_ppm": 0.5}],
     }
-
-
-def test_json_of_nothing():
     envelope = json.loads(to_json("gaps", Answer(TABLE.slice(0, 0), COLUMNS), TABLE.slice(0, 0), FACTS))
     assert (envelope["rows"], envelope["notes"]) == ([], [])
 
@@ -86,7 +81,7 @@ def test_a_name_writes_nothing_to_a_terminal(form, capsys, monkeypatch):
     assert "\\x1b[31m\\u202e" in shown.replace("\\\\", "\\").replace("\\u001b", "\\x1b").replace("\\[", "[")
 
 
-def test_markdown_shows_text_as_text():
+def test_markdown_and_tables_show_text_as_text():
     assert to_markdown(ANSWER, TABLE.slice(0, 7)).splitlines() == [
         "| rank | name | time\\_ns | share | rate |",
         "|---:|---|---:|---:|---:|",
@@ -100,9 +95,6 @@ def test_markdown_shows_text_as_text():
         "",
         "- rank 5: &lt;b&gt;no&lt;/b&gt; \\\\x07report",
     ]
-
-
-def test_a_table_groups_thousands_and_escapes_control_characters():
     rows = TABLE.select(["rank", "name", "time_ns", "share"]).slice(0, 4)
     assert to_text(ANSWER, rows, cut=3).splitlines() == [
         "rank  name                time_ns  share",
@@ -120,9 +112,6 @@ def test_a_table_groups_thousands_and_escapes_control_characters():
         "",
         "note: rank 5: <b>no</b> \\x07report",
     ]
-
-
-def test_a_narrow_terminal_cuts_text_and_never_numbers():
     table = pa.table({"name": ["a" * 60], "time_ns": [123456789]})
     row = to_text(Answer(table, ()), table, form=TableForm(40)).splitlines()[2]
     assert row == "a" * 17 + "…" + "a" * 9 + "  123,456,789"
@@ -344,3 +333,73 @@ def test_a_table_of_rows_that_are_still_made_waits_in_a_file(tmp_path, monkeypat
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with pytest.raises(InputError, match=r"none: the rows of the answer cannot be stored there .No such file.*--format csv"):
         list(streamed_text(ANSWER, streamed(ANSWER).stream))
+
+
+@pytest.mark.parametrize("verb", [["breakdown"], ["recipe", "kernels"], ["stats", "cuda_gpu_kern_sum"]])
+def test_a_dash_is_standard_output(alltrace, run, verb):
+    done = alltrace(*verb, run, "-o", "-", "--format", "json")
+    assert done.code == 0
+    assert json.loads(done.out) == json.loads(alltrace(*verb, run, "--format", "json").out)
+    assert not Path("-").exists()
+
+
+def test_a_report_as_text_goes_to_standard_output(alltrace, run):
+    done = alltrace("report", run, "-o", "-", "--format", "md")
+    assert (done.code, done.out[:1]) == (0, "#")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["export", "chrome", "RUN", "-o", "-"],
+        ["import", "RUN", "-o", "-"],
+        ["notebook", "RUN", "-o", "-"],
+        ["recipe", "all", "RUN", "-o", "-"],
+        ["report", "RUN", "-o", "-"],
+        ["breakdown", "RUN", "-o", "-", "--format", "parquet"],
+        ["synth", "--ideal", "tiny", "-o", "-"],
+    ],
+)
+def test_what_is_no_text_is_refused(alltrace, run, command):
+    done = alltrace(*[run if word == "RUN" else word for word in command])
+    assert done.code == 2
+    assert "-o" in done.err
+    assert not Path("-").exists()
+
+
+def test_the_picture_lies_beside_the_answer(alltrace, run, tmp_path):
+    done = alltrace("breakdown", run, "--picture", tmp_path / "b.svg", "--format", "json")
+    assert done.code == 0
+    assert len(json.loads(done.out)["rows"]) == 2
+    assert "Where each device's time went" in (tmp_path / "b.svg").read_text(encoding="utf-8")
+    assert [p.name for p in tmp_path.glob("*b.svg*")] == ["b.svg"]
+
+
+@pytest.mark.parametrize("command", [("recipe", "activity"), ("stats", "cuda_gpu_kern_sum"), ("recipe", "kernels")])
+def test_recipes_and_reports_by_name_have_pictures(alltrace, run, tmp_path, command):
+    assert alltrace(*command, run, "--picture", tmp_path / "a.PNG").code == 0
+    assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "complaint"),
+    [
+        ("info", "i.png", "info has no chart"),
+        ("breakdown", "b.jpg", "expected the name of a file that ends in .png or .svg"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_before_the_run_is_opened(alltrace, tmp_path, command, name, complaint):
+    done = alltrace(command, tmp_path / "there is no run", "--picture", tmp_path / name)
+    assert (done.code, done.out) == (2, "")
+    assert complaint in done.err
+    assert not (tmp_path / name).exists()
+
+
+def test_pictures_that_cannot_be_written_or_do_not_exist(alltrace, run, tmp_path):
+    done = alltrace("overlap", run, "--picture", tmp_path / "no folder" / "o.png")
+    assert done.code == 3
+    assert "cannot be written" in done.err
+    assert "Traceback" not in done.err
+    done = alltrace("sql", run, "select 1 as one", "--picture", tmp_path / "2" / "s.png")
+    assert done.code == 2
+    assert "sql has no chart" in done.err

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 
 import fsspec
@@ -30,14 +28,11 @@ def test_an_answer_with_several_tables_is_a_folder_of_files(run, tmp_path, capsy
     assert (out / "files.csv").read_text() == "File,Rank\nrank0,0\nrank1,1\n"
 
 
-def test_one_of_the_tables_is_written_alone(run, capsys):
+def test_one_of_the_tables_alone_or_all_in_json(run, capsys):
     assert main(["recipe", "nvtx_sum", str(run), "--table", "files", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == [{"File": "rank0", "Rank": 0}, {"File": "rank1", "Rank": 1}]
     assert main(["recipe", "nvtx_sum", str(run), "--table", "filse"]) == 2
     assert "files" in capsys.readouterr().err
-
-
-def test_json_has_all_tables(run, capsys):
     assert main(["recipe", "nvtx_sum", str(run), "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [r["Count"] for r in told["rows"]] == [2]

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import argparse
 
 from alltrace.cli.recipe_verb import add_recipe_options
@@ -27,18 +25,12 @@ def parsed(recipe, *arguments):
     return parser, vars(parser.parse_args(arguments))
 
 
-def test_options_are_arguments_with_dashes_and_their_types():
+def test_options_summary_and_spelling_of_a_recipe():
     parser, values = parsed(ODD, "--least-share", "0.75", "--kind", "b")
     assert values == {"ranks": None, "steps": None, "skip_warmup": False, "least_share": 0.75, "on": True, "kind": "b"}
     assert "share in %, 50 % of %s; default: 0.5" in " ".join(parser.format_help().split())
-
-
-def test_the_first_line_is_the_summary():
     assert summary(find("gaps")).startswith("The longest times in which a device did nothing")
     assert summary(ODD) == "What is odd."
-
-
-def test_what_is_spelled_with_a_reports_name_holds_without_an_option():
     name = next(n for n in REPORTS if any(o.name == "by_rank" for o in find_report(n).options))
     assert parsed(find_report(f"{name}:by-rank"))[1]["by_rank"] is True
     assert parsed(find_report(name))[1]["by_rank"] is False

@@ -1,7 +1,5 @@
 """What a new user asks first: ten tasks, each with the commands that `alltrace --help` leads to, on three runs."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

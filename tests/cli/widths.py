@@ -6,8 +6,9 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.charts.cells import read_name
 from alltrace.charts.text_table import TableForm, to_text
@@ -18,9 +19,6 @@ from alltrace.run.members import gpu_names
 from alltrace.run.store import Run
 from alltrace.trace.columns import by_importance
 from alltrace.trace.errors import AlltraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 WIDTHS = (80, 100, 120, 200)
 QUESTIONS = (*names(), *(f"stats:{name}" for name in REPORTS))

@@ -1,7 +1,5 @@
 """The cluster engine on a real Dask cluster of processes on this machine."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os
@@ -92,7 +90,7 @@ def reports(tmp_path_factory):
     return folder
 
 
-def test_tasks_run_in_other_processes_and_tell_of_progress(address):
+def test_tasks_run_in_other_processes_with_what_they_share(address):
     told = []
     with dask_engine(address) as engine, using(engine):
         assert remote()
@@ -106,9 +104,6 @@ def test_tasks_run_in_other_processes_and_tell_of_progress(address):
     with pytest.raises(InputError, match="a number below 0"):
         outcomes[20].get()
     assert sum(told) == 21
-
-
-def test_what_tasks_share_is_sent_to_each_worker_once_and_stays_there(address):
     found = {}
     with dask_engine(address) as engine, using(engine):
         for outcome in run_tasks(Remembering(), list(range(40))):
@@ -118,13 +113,10 @@ def test_what_tasks_share_is_sent_to_each_worker_once_and_stays_there(address):
     assert os.getpid() not in found
 
 
-def test_a_full_disk_of_a_worker_is_not_a_cluster_that_went_away(address):
+def test_a_full_disk_of_a_worker_and_one_job(address):
     with dask_engine(address) as engine, using(engine), pytest.raises(OSError, match="No space left") as caught:
         list(run_tasks(full, [1]))
     assert caught.value.errno == errno.ENOSPC
-
-
-def test_one_job_stays_here(address):
     with dask_engine(address) as engine, using(engine):
         (outcome,) = run_tasks(square, [3], jobs=1)
     assert outcome.get() == (9, os.getpid())
@@ -142,7 +134,7 @@ def test_a_killed_worker_costs_a_retry_not_the_answer(tmp_path):
     assert {o.get() for o in outcomes[1:]} <= {int(p.name) for p in tmp_path.iterdir()}
 
 
-def test_a_task_that_kills_every_worker_is_given_up():
+def test_a_task_that_kills_workers_is_given_up_alone():
     with (
         cluster(1) as made,
         dask_engine(made.scheduler_address) as engine,
@@ -151,9 +143,6 @@ def test_a_task_that_kills_every_worker_is_given_up():
         (outcome,) = run_tasks(deadly, [1])
     with pytest.raises(AlltraceError, match="killed several workers"):
         outcome.get()
-
-
-def test_of_items_that_share_a_task_only_the_one_that_kills_is_given_up():
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),  # a worker takes seconds to come back
         cluster(1) as made,

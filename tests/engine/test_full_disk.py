@@ -1,7 +1,5 @@
 """A disk that is full in any stage on a cluster: a sentence, nothing half-written, and the stage goes on once there is room."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

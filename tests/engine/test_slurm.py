@@ -1,7 +1,5 @@
 """The cluster engine on workers that a real Slurm starts on two nodes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

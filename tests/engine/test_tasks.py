@@ -75,7 +75,7 @@ class Remembering:
         return os.getpid(), list(self.seen)
 
 
-def test_what_tasks_share_is_sent_to_each_process_once_and_stays_there():
+def test_tasks_share_what_is_sent_once_and_failures_are_sentences():
     Remembering.sent = 0
     found: dict[int, list[int]] = {}
     for outcome in run_tasks(Remembering(), range(40), jobs=2):
@@ -83,14 +83,8 @@ def test_what_tasks_share_is_sent_to_each_process_once_and_stays_there():
         found[pid] = max(found.get(pid, []), seen, key=len)
     assert sorted(n for seen in found.values() for n in seen) == list(range(40))
     assert Remembering.sent == 2
-
-
-def test_a_killed_worker_is_a_sentence():
     with pytest.raises(AlltraceError, match=r"a worker process was killed, .* run it again with a smaller --jobs"):
         list(run_tasks(work, [1, 13, 2, 3], jobs=2))
-
-
-def test_a_bug_in_a_worker_is_raised_as_it_is():
     with pytest.raises(ZeroDivisionError):
         list(run_tasks(work, [1, 14, 2, 3], jobs=2))
 

@@ -1,7 +1,5 @@
 """Workers killed in each stage of a real Dask cluster: the results equal local ones, and only the killed tasks ran again."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

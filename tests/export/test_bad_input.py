@@ -1,7 +1,5 @@
 """Input that no format may break on: hostile names, many threads, large values, early times, no events, a full disk."""
 
-from __future__ import annotations
-
 import json
 import resource
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gzip
 import json
 
@@ -62,7 +60,7 @@ def test_slices_have_nanoseconds_names_and_sizes(tmp_path):
     assert times == sorted(times)
 
 
-def test_arrows_join_the_members_of_a_collective(tmp_path):
+def test_arrows_join_collectives_and_hostile_names_come_back(tmp_path):
     ranks = {r: {"kernels": [collective(100 * n + 10 * r, 100 * n + 60) for n in range(1, 7)]} for r in range(3)}
     run = make_run(tmp_path / "run", ranks)
     assert len(run.aligned().members) == 18
@@ -74,11 +72,8 @@ def test_arrows_join_the_members_of_a_collective(tmp_path):
         assert any(
             s["pid"] == e["pid"] and s["tid"] == e["tid"] and s["ts"] == e["ts"] for s in of_phase(trace["traceEvents"], "X")
         )
-
-
-def test_hostile_names_come_back(tmp_path):
     rows = {"ranges": [{"start": i, "end": i + 1, "name": n, "kind": "pushpop"} for i, n in enumerate(HOSTILE)]}
-    [trace], _ = exported(make_run(tmp_path / "run", {0: rows}), tmp_path / "t.json")
+    [trace], _ = exported(make_run(tmp_path / "2" / "run", {0: rows}), tmp_path / "2" / "t.json")
     assert [e["name"] for e in of_phase(trace["traceEvents"], "X")] == list(HOSTILE)
 
 
@@ -130,7 +125,7 @@ def test_no_file_is_larger_than_asked_for_however_few_records_there_are(tmp_path
     assert sum(sizes) >= whole[0].stat().st_size
 
 
-def test_a_range_without_an_end_is_open_to_the_end_of_the_run_and_anything_else_has_no_length(tmp_path):
+def test_ranges_without_an_end_and_the_role_of_a_rank(tmp_path):
     rows = {
         "kernels": [kernel(0, None, "damaged"), kernel(9000, 10_000, "whole")],
         "api": [{"start": 1000, "end": None, **CALL}],
@@ -139,9 +134,6 @@ def test_a_range_without_an_end_is_open_to_the_end_of_the_run_and_anything_else_
     [trace], _ = exported(make_run(tmp_path / "run", {0: rows}), tmp_path / "t.json")
     found = {e["name"]: (e["ts"], e["dur"]) for e in of_phase(trace["traceEvents"], "X")}
     assert found == {"damaged": (0, 0), "cudaLaunchKernel": (1, 0), "open": (2, 8), "whole": (9, 1)}
-
-
-def test_a_rank_says_its_role(tmp_path):
-    run = make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 10)]}}, roles={0: "trainer"})
-    (file,), *_ = export_chrome(select(run), tmp_path / "out.json", aligned=run.aligned())
+    run = make_run(tmp_path / "2" / "run", {0: {"kernels": [kernel(0, 10)]}}, roles={0: "trainer"})
+    (file,), *_ = export_chrome(select(run), tmp_path / "2" / "out.json", aligned=run.aligned())
     assert '"name":"rank 0 trainer (host0)"' in file.read_text()

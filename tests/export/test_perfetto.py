@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gzip
 import json
 import os
@@ -12,6 +10,7 @@ from tests.making import HOSTILE, collective, copy, kernel, make_run
 from tests.viewer_traces import names_of, slices_of
 
 from alltrace.export.perfetto import export_by_host, export_perfetto
+from alltrace.export.perfetto_messages import field, varint
 from alltrace.export.selection import select
 from alltrace.trace.errors import UsageError
 
@@ -56,7 +55,7 @@ def test_slices_flows_marks_and_counters_parse_back(tmp_path):
     assert {p.trusted_packet_sequence_id for p in trace.packet} == {1}
 
 
-def test_gpus_that_share_an_ordinal_have_counters_of_their_own(tmp_path):
+def test_counters_of_shared_ordinals_and_flows_of_collectives(tmp_path):
     devices = [{"device": d, "ordinal": 0, "uuid": f"GPU-{d}"} for d in (0, 1)]
     samples = [{"time": t, "device": d, "metric": "SM", "value": 10.0 * d} for t in (1, 2) for d in (0, 1)]
     rows = {"devices": devices, "gpu_metrics": samples, "kernels": [kernel(0, 5, device=1)]}
@@ -65,11 +64,8 @@ def test_gpus_that_share_an_ordinal_have_counters_of_their_own(tmp_path):
     names = names_of(trace)
     found = {(names[e.track_uuid][1], e.double_counter_value) for e in counted}
     assert found == {("GPU0 (GPU-0) SM", 0), ("GPU0 (GPU-1) SM", 10)}
-
-
-def test_flows_join_the_members_of_a_collective(tmp_path):
     ranks = {r: {"kernels": [collective(100 * n + 10 * r, 100 * n + 60) for n in range(1, 7)]} for r in range(3)}
-    [trace], _ = exported(make_run(tmp_path / "run", ranks), tmp_path / "t.pftrace")
+    [trace], _ = exported(make_run(tmp_path / "2" / "run", ranks), tmp_path / "2" / "t.pftrace")
     members = defaultdict(list)
     for track, start, *_, flows in slices_of(trace):
         assert len(flows) == 1
@@ -77,7 +73,7 @@ def test_flows_join_the_members_of_a_collective(tmp_path):
     assert sorted(members.values()) == [[("rank 0", 100 * n), ("rank 1", 100 * n + 10), ("rank 2", 100 * n + 20)] for n in range(6)]
 
 
-def test_nesting_hostile_names_and_no_length(tmp_path):
+def test_nesting_hostile_names_and_many_slices(tmp_path):
     rows = {"ranges": [{"start": i, "end": 100 - i, "name": n, "kind": "pushpop"} for i, n in enumerate(HOSTILE)]}
     rows["ranges"] += [{"start": 100, "end": 100, "name": "now", "kind": "pushpop"}]
     rows["ranges"] += [{"start": 100, "end": 200, "name": n, "kind": "pushpop"} for n in ("outer",)]
@@ -85,15 +81,12 @@ def test_nesting_hostile_names_and_no_length(tmp_path):
     [trace], _ = exported(make_run(tmp_path / "run", {0: rows}), tmp_path / "t.pftrace.gz")
     expected = [(i, 100 - i, n) for i, n in enumerate(HOSTILE)] + [(100, 100, "now"), (100, 200, "outer"), (100, 150, "inner")]
     assert sorted((s, e, n) for _, s, e, n, _ in slices_of(trace)) == sorted(expected)
-
-
-def test_many_slices_and_parts(tmp_path):
     rng = np.random.default_rng(0)
     starts = np.cumsum(rng.integers(1, 10**9, 3000)).tolist()
     kernels = [kernel(s, s + 1, f"k{i % 7}()", correlation=i + 1) for i, s in enumerate(starts)]
     calls = [{"start": s - 1, "end": s, "correlation": i + 1, **CALL} for i, s in enumerate(starts)]
-    run = make_run(tmp_path / "run", {r: {"kernels": kernels, "api": calls} for r in (0, 9)})
-    [trace], count = exported(run, tmp_path / "t.pftrace")
+    run = make_run(tmp_path / "2" / "run", {r: {"kernels": kernels, "api": calls} for r in (0, 9)})
+    [trace], count = exported(run, tmp_path / "2" / "t.pftrace")
     whole = slices_of(trace)
     assert count == len(whole) == 12_000
     ends = defaultdict(int)
@@ -178,3 +171,10 @@ def large_run(folder, ranks, each):
             kernels.append(make(begin + rank + 2000, begin + 9000, correlation=i + 1))
         rows[rank] = {"api": calls, "kernels": kernels}
     return make_run(folder, rows, hosts={r: f"host{r // 8}" for r in range(ranks)})
+
+
+def test_fields():
+    assert varint(300) == b"\xac\x02"
+    assert field(1, b"ab") == b"\x0a\x02ab"
+    assert field(60, 1) == b"\xe0\x03\x01"
+    assert len(varint(-1)) == 10

@@ -1,7 +1,5 @@
 """GPU events of Perfetto read back: who ran what where, on which GPU, and which call launched it."""
 
-from __future__ import annotations
-
 import gzip
 
 import pytest
@@ -133,7 +131,7 @@ def test_each_kernel_and_copy_is_an_event_of_its_gpu_and_queue(trace):
     assert {e["context"] for e in found} == {(4000, 4), (4001, 4)}
 
 
-def test_launches_have_their_geometry_and_resources(trace):
+def test_launches_have_their_geometry_and_calls_stay_slices(trace):
     first = events(trace[0])[0]["event"]
     assert (first.launch.grid_size.x, first.launch.grid_size.y, first.launch.grid_size.z) == (256, 3, 1)
     assert (first.launch.workgroup_size.x, first.launch.workgroup_size.y, first.launch.workgroup_size.z) == (128, 1, 1)
@@ -144,6 +142,9 @@ def test_launches_have_their_geometry_and_resources(trace):
     assert {names[a.name_iid]: a.uint_value for a in first.launch.args} == {"registers_per_thread": 40, "shared_mem_dynamic": 4096}
     without = next(e["event"] for e in events(trace[0]) if e["name"] == "second")
     assert not without.HasField("launch")
+    labels = {label for _, label in names_of(trace[0]).values()}
+    assert not any("stream" in label for label in labels)
+    assert {s[3] for s in slices_of(trace[0])} == {"cudaLaunchKernel", "cudaGraphLaunch", "cudaMemcpyAsync"}
 
 
 def test_calls_name_the_first_work_that_they_launched(trace):
@@ -166,26 +167,17 @@ def test_calls_name_the_first_work_that_they_launched(trace):
     }
 
 
-def test_calls_stay_slices_and_tracks_of_streams_go(trace):
-    labels = {label for _, label in names_of(trace[0]).values()}
-    assert not any("stream" in label for label in labels)
-    assert {s[3] for s in slices_of(trace[0])} == {"cudaLaunchKernel", "cudaGraphLaunch", "cudaMemcpyAsync"}
-
-
-def test_viewers_name_the_role_of_a_rank(tmp_path):
+def test_viewers_name_roles_and_gpus_of_each_host(tmp_path):
     run = make_run(tmp_path / "run", {0: rows(0), 1: rows(1)}, roles={1: "trainer"})
     labels = {label for _, label in names_of(exported(run, tmp_path / "out.pftrace")[0]).values()}
     assert {label for label in labels if label.startswith("rank")} == {"rank 0 (host0)", "rank 1 trainer (host0)"}
     found = query(run, "SELECT rank, role FROM ranks ORDER BY rank").table.to_pylist()
     assert found == [{"rank": 0, "role": None}, {"rank": 1, "role": "trainer"}]
-
-
-def test_each_host_of_an_archive_has_its_own_gpus(tmp_path):
     import tarfile
 
-    run = make_run(tmp_path / "run", {0: rows(0), 1: rows(1)}, hosts={0: "a", 1: "b"})
-    export_by_host(select(run), tmp_path / "out.tar", aligned=run.aligned(), gpu_events=True)
-    with tarfile.open(tmp_path / "out.tar") as archive:
+    run = make_run(tmp_path / "2" / "run", {0: rows(0), 1: rows(1)}, hosts={0: "a", 1: "b"})
+    export_by_host(select(run), tmp_path / "2" / "out.tar", aligned=run.aligned(), gpu_events=True)
+    with tarfile.open(tmp_path / "2" / "out.tar") as archive:
         for name in archive.getnames()[1:]:
             trace = trace_pb2.Trace()
             trace.ParseFromString(archive.extractfile(name).read())

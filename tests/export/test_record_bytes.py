@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,42 +18,24 @@ def made(fields, *columns, pool=None):
     return out
 
 
-def test_integers_of_every_length_and_sign():
+def test_numbers_and_texts_of_every_size():
     values = [0, 9, 10, -1, -10, 2**31, 10**18, I64.max, I64.min]
     assert made(["<", INT, ">"], values) == [f"<{v}>".encode() for v in values]
-
-
-def test_microseconds_keep_nanoseconds():
     assert made([MICROSECONDS], [0, 7, 999, 1000, 1_234_567, -1, -1500]) == [
         b"0.000", b"0.007", b"0.999", b"1.000", b"1234.567", b"-0.001", b"-1.500",
     ]  # fmt: skip
-
-
-def test_pieces_of_text_by_number_and_none():
     pool = Pool()
     names = pool.add_all(["a", "naïve 核", "", "a"])
     assert names.tolist() == [0, 1, 2, 0]
     assert made([TEXT, "|", INT], [*names, -1], [1, 2, 3, 4, 5], pool=pool) == [
         b"a|1", "naïve 核|2".encode(), b"|3", b"a|4", b"|5",
     ]  # fmt: skip
-
-
-def test_varints_are_those_of_protobuf():
     assert made([VARINT], [0, 1, 127, 128, 300, -1]) == [
         b"\0", b"\x01", b"\x7f", b"\x80\x01", b"\xac\x02", b"\xff" * 9 + b"\x01",
     ]  # fmt: skip
-
-
-def test_no_records():
     assert made([INT, "x"], []) == []
-
-
-def test_one_number_for_all():
     records = Template(Pool(), [INT, ":", INT, ";"]).records(3, np.arange(3), 5)
     assert records.data.tobytes() == b"0:5;1:5;2:5;"
-
-
-def test_numbers_around_each_power_of_ten():
     values = [s * (10**n + d) for n in range(19) for d in (-1, 0, 1) for s in (1, -1)]
     assert made([INT, ";"], values) == [f"{v};".encode() for v in values]
 

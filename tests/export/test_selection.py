@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -33,26 +31,17 @@ def starts(selection, rank, table="kernels"):
     return [t for b in selection.batches(selection.ranks[rank], table, ["start"]) for t in b.column("start").to_pylist()]
 
 
-def test_steps_are_a_window_from_first_start_to_last_end(run):
+def test_windows_by_steps_and_what_is_not_wanted_or_there(run):
     chosen = select(run, steps=Span(1, 3), aligned=run.aligned())
     assert chosen.window_ns == (STEP, 2 * STEP + STEP // 2)
     assert chosen.zero_ns == STEP
     assert starts(chosen, 1) == [51 + STEP, 51 + 2 * STEP]
-
-
-def test_a_window_may_have_one_end(run):
     whole = starts(select(run), 1)
     assert starts(select(run, window_ns=Span(STEP + 51, None)), 1) == [t for t in whole if t >= STEP + 51]
     assert starts(select(run, window_ns=Span(None, STEP + 51)), 1) == [t for t in whole if t < STEP + 51]
-
-
-def test_what_is_not_wanted_has_no_rows(run):
     chosen = select(run, only=["api"])
     assert starts(chosen, 0) == []
     assert len(starts(chosen, 0, "api")) == 4
-
-
-def test_what_is_not_there_is_refused(run):
     with pytest.raises(UsageError, match="rank 7 is not in the run"):
         select(run, ranks=[7])
     with pytest.raises(UsageError, match="kernels"):

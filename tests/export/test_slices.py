@@ -1,7 +1,5 @@
 """The output for viewers, read back: durations, nesting, categories and arguments."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter, defaultdict

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -68,7 +66,7 @@ def test_devices_of_two_ranks(tmp_path):
     assert found["gpuOrchestrationEfficiency"] == 0.7
 
 
-def test_one_process_with_two_devices_counts_as_one(tmp_path):
+def test_processes_with_several_devices_or_none_in_a_list(tmp_path):
     devices = [{"device": d, "ordinal": d, "uuid": f"GPU-{d}"} for d in (0, 1)]
     rows = {
         "devices": devices,
@@ -79,26 +77,20 @@ def test_one_process_with_two_devices_counts_as_one(tmp_path):
     assert (found["numGpus"], found["gpuParallelEfficiency"], found["gpuLoadBalance"]) == (2, 0.5, 1.0)
     assert (found["maxGpuUsefulTime"], found["maxGpuActiveTime"]) == (100, 131)
     assert (found["gpuCommunicationEfficiency"], found["gpuOrchestrationEfficiency"]) == (0.76, 0.66)
-
-
-def test_work_whose_device_no_list_tells_is_of_a_gpu_too(tmp_path):
     rows = {"devices": [], "kernels": [kernel(0, 100, device=None)]}
-    found = one_run(tmp_path, {0: rows, 1: {"kernels": [kernel(0, 50)]}}, hosts={0: "a", 1: "b"})
+    found = one_run(tmp_path / "2", {0: rows, 1: {"kernels": [kernel(0, 50)]}}, hosts={0: "a", 1: "b"})
     assert found["resources"]["numGpus"] == 2
     assert [n["Global"]["numGpus"] for n in found["node"]] == [1, 1]
     assert [n["Global"]["gpuParallelEfficiency"] for n in found["node"]] == [1.0, 0.5]
     assert found["Application"]["Global"]["gpuParallelEfficiency"] == 0.75
 
 
-def test_a_gpu_that_ranks_share_counts_once(tmp_path):
+def test_gpus_that_ranks_share_and_work_without_an_end(tmp_path):
     rows = {"devices": [{"device": 0, "ordinal": 0, "uuid": "GPU-0"}]}
     found = one_run(tmp_path, {0: {**rows, "kernels": [kernel(0, 50)]}, 1: {**rows, "kernels": [kernel(50, 100)]}})
     assert found["resources"]["numGpus"] == found["node"][0]["Global"]["numGpus"] == 1
     assert found["Application"]["Global"]["gpuParallelEfficiency"] == found["node"][0]["Global"]["gpuParallelEfficiency"] == 1.0
-
-
-def test_work_without_an_end_takes_no_time(tmp_path):
-    found = one_run(tmp_path, {0: {"kernels": [kernel(-100, None), kernel(-50, -40), kernel(20, 30), kernel(60, None)]}})
+    found = one_run(tmp_path / "2", {0: {"kernels": [kernel(-100, None), kernel(-50, -40), kernel(20, 30), kernel(60, None)]}})
     assert found["Application"]["Global"]["gpuUsefulTime"] == 20
 
 

@@ -39,16 +39,13 @@ def test_slices_of_a_track_nest_and_none_is_put_beside_without_need(rows, pieces
     assert placed.beside == sum(placed.tracks[n].lane > 0 for _, n, _ in found)
 
 
-def test_of_many_that_start_together_some_lie_beside():
+def test_slices_that_start_together_or_are_of_two_processes():
     count = 3 * MOST_TOGETHER
     starts, ends = np.zeros(count, np.int64), np.arange(count, 0, -1)
     none = np.zeros(count, np.int64)
     tracks, orders = ViewerTracks().place(none, none, ["a"], none, starts, ends)
     assert orders.max() < MOST_TOGETHER
     assert sorted(zip(tracks.tolist(), orders.tolist(), strict=True)) == [(t, o) for t in range(3) for o in range(MOST_TOGETHER)]
-
-
-def test_slices_of_two_processes_on_one_stream_lie_apart():
     placed = ViewerTracks()
     one, two = np.zeros(1, np.int64), np.ones(1, np.int64)
     first, _ = placed.place(one, one, ["a"], one, np.array([50]), np.array([60]))

@@ -1,7 +1,5 @@
 """A window clips what reaches beyond it, at both ends and in every format."""
 
-from __future__ import annotations
-
 import csv
 import random
 from collections import Counter

@@ -12,8 +12,9 @@ import argparse
 import random
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from alltrace.align.store import aligned
 from alltrace.api import OpenRun
@@ -27,9 +28,6 @@ from alltrace.tiles.build import pyramid
 from alltrace.tiles.files import HEAT, rank_file, read_rank
 from alltrace.trace.errors import AlltraceError
 from tests.making import flip
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _RECIPES = (
     "info", "kernels", "breakdown", "overlap", "gaps", "collectives", "stragglers", "critical-path", "steps", "diagnose",

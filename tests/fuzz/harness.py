@@ -9,16 +9,13 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.fuzz.build import ROOT, environment
 from tests.fuzz.worker import STATE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 FAILURES = ROOT / "build" / "fuzz-failures"
 _SHARD = 10_000  # inputs of a worker process

@@ -18,9 +18,10 @@ import shutil
 import sqlite3
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,9 +31,6 @@ from alltrace.recipes.execution.ask import ask
 from alltrace.synth import write_run
 from alltrace.trace.errors import AlltraceError
 from alltrace.trace.intervals import difference, intersection, merge, union
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 WAYS = ("random", "start", "stream", "rank", "end")
 SIMULATED = (("tiny", 2), ("healthy", 2), ("pipeline", 4), ("sharded", 2), ("experts", 8))

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from random import Random
+from collections.abc import Callable, Sequence
+from random import Random
 
 _MOST_BYTES = 1 << 16  # an input does not grow beyond
 _DIGITS = re.compile(rb"\d+")

@@ -17,9 +17,10 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import alltrace
 from alltrace.cli.main import main as command_line
@@ -28,9 +29,6 @@ from alltrace.recipes.registry import find
 from alltrace.run.importer import import_reports
 from alltrace.trace.errors import AlltraceError
 from tests.recipes.test_every_recipe import EVERY, option_sets
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 CACHE = "ALLTRACE_CACHE_DIR"
 MORE: Mapping[str, Mapping[str, Any]] = {

@@ -1,7 +1,5 @@
 """A slice of `python -m tests.fuzz.flips`."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.fuzz.flips import run_flips

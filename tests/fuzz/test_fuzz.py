@@ -1,7 +1,5 @@
 """A short slice of the fuzz tests under sanitizers, and whether the harness finds what is planted."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

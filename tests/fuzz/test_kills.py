@@ -1,7 +1,5 @@
 """A slice of `python -m tests.fuzz.kills`."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.fuzz.kills import run_kills

@@ -17,13 +17,10 @@ import traceback
 from importlib import import_module
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 from alltrace.trace.errors import AlltraceError
 from tests.fuzz.mutate import mutated
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 STATE = struct.Struct("<4q")
 """How many inputs are done, and how many of them gave an answer, gave an AlltraceError, and failed."""

@@ -1,19 +1,19 @@
 """What logs, stacks and kernel logs of a hanging job say, in the forms in which tools write them."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle
 
 import pytest
 from tests.hang_writing import HangFault, Job, Layout, write_job
+from tests.step_pages import page_of, write_pages
 from tests.together import together
 
-from alltrace.hang.files import gather
-from alltrace.hang.stacks import read_stacks
+import alltrace
+from alltrace.hang.files import gather, read_stacks
 from alltrace.hang.verdict import judged, verdict_of
 from alltrace.trace.errors import InputError
+from alltrace.trace.step_records import AT_NOW, NOW, Step
 
 ELASTIC = """
 W1129 21:39:49.811000 21103 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 21121 closing signal SIGTERM
@@ -94,28 +94,23 @@ def test_lines_of_launchers_and_exceptions(tmp_path_factory, line, ranks, host):
     assert (row["kind"], row["ranks"], row["hosts"]) == ("dead-rank", ranks, [host] if host else [])
 
 
-def test_exceptions_of_ranks_that_lost_their_peers_follow_from_the_first(tmp_path):
+def test_ranks_that_lost_peers_or_were_killed_with_all_are_no_cause(tmp_path):
     log = "".join(
         f'[rank{r}]: Traceback (most recent call last):\n[rank{r}]:   File "t.py", line 3, in f\n[rank{r}]: {said}\n'
         for r, said in ((0, "RuntimeError: Connection closed by peer [10.0.0.2]:1234"), (1, "ValueError: bad batch"))
     )
     row = verdict_of(written(tmp_path, job__log=log)).table.to_pylist()[0]
     assert (row["ranks"], row["evidence"]["details"]) == ([1], "rank 1: ValueError: bad batch")
-
-
-def test_a_rank_that_lost_its_peer_is_no_cause_though_its_dump_looks_idle(tmp_path):
-    write_job(tmp_path, Job(Layout(), HangFault("stuck", (3, 9), 4, 1)))
+    write_job(tmp_path / "2", Job(Layout(), HangFault("stuck", (3, 9), 4, 1)))
     lost = "RuntimeError: Read error [10.0.0.2]:1: Connection reset by peer"
     written(
-        tmp_path, err__log=f'[rank9]: Traceback (most recent call last):\n[rank9]:   File "t.py", line 3, in f\n[rank9]: {lost}\n'
+        tmp_path / "2",
+        err__log=f'[rank9]: Traceback (most recent call last):\n[rank9]:   File "t.py", line 3, in f\n[rank9]: {lost}\n',
     )
-    assert verdict_of(tmp_path).table.to_pylist()[0]["ranks"] == [3]
-
-
-def test_a_scheduler_that_kills_all_ranks_is_not_the_cause(tmp_path):
-    write_job(tmp_path, Job(Layout(), HangFault("stuck", (3,), 4, 1)))
-    written(tmp_path, slurm__log="srun: error: node0: tasks 0-7: Killed\nsrun: error: node1: tasks 8-15: Killed\n")
-    assert verdict_of(tmp_path).table.to_pylist()[0]["ranks"] == [3]
+    assert verdict_of(tmp_path / "2").table.to_pylist()[0]["ranks"] == [3]
+    write_job(tmp_path / "3", Job(Layout(), HangFault("stuck", (3,), 4, 1)))
+    written(tmp_path / "3", slurm__log="srun: error: node0: tasks 0-7: Killed\nsrun: error: node1: tasks 8-15: Killed\n")
+    assert verdict_of(tmp_path / "3").table.to_pylist()[0]["ranks"] == [3]
 
 
 def watchdog(rank, sequence, issued):
@@ -154,7 +149,7 @@ Warnings
 """
 
 
-def test_ras_names_ranks_that_launched_less(tmp_path):
+def test_ras_and_xids_are_evidence(tmp_path):
     answer = verdict_of(written(tmp_path, ras__txt=RAS))
     row = answer.table.to_pylist()[0]
     assert (row["kind"], row["ranks"]) == ("missing-call", [4, 5])
@@ -164,13 +159,10 @@ def test_ras_names_ranks_that_launched_less(tmp_path):
     (tmp_path / "ras.txt").write_text(one)
     row = verdict_of(tmp_path).table.to_pylist()[0]
     assert (row["ranks"], row["hosts"]) == ([7], ["n1"])
-
-
-def test_an_xid_of_the_culprits_host_is_part_of_the_verdict(tmp_path):
-    write_job(tmp_path, Job(Layout(), HangFault("gpu", (9,), 4, 1)))
+    write_job(tmp_path / "2", Job(Layout(), HangFault("gpu", (9,), 4, 1)))
     kernel = "Nov 29 12:04:03 node1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, GPU has fallen off the bus.\n"
-    written(tmp_path, dmesg__log=kernel)
-    answer = verdict_of(tmp_path)
+    written(tmp_path / "2", dmesg__log=kernel)
+    answer = verdict_of(tmp_path / "2")
     row = answer.table.to_pylist()[0]
     assert (row["ranks"], row["evidence"]["xid"]) == ([9], 79.0)
     assert "the kernel log of node1 has Xid 79" in answer.verdict
@@ -246,7 +238,7 @@ def test_inspector_names_the_rank_that_completed_less(tmp_path):
     assert row["ranks"] == [2]
 
 
-def test_other_files_are_skipped_and_counted_in_one_sentence(tmp_path):
+def test_other_files_and_dumps_of_noise_are_counted(tmp_path):
     write_job(tmp_path, Job(Layout(), HangFault("stuck", (3,), 4, 1)))
     (tmp_path / "model.safetensors").write_bytes(b"\x00\x01" * 5000)
     (tmp_path / "README.md").write_text("# how to start it\n")
@@ -255,14 +247,11 @@ def test_other_files_are_skipped_and_counted_in_one_sentence(tmp_path):
     assert [n for n in answer.notes if n.startswith("skipped")] == [
         "skipped 3 files without a word of a hang: README.md, model.safetensors, truth.json"
     ]
-
-
-def test_a_dump_of_noise_is_a_dump_that_cannot_be_read(tmp_path):
-    write_job(tmp_path, Job(Layout(), HangFault("stuck", (2,), 4, 1)))
-    dump = next(p for p in tmp_path.iterdir() if p.name == "nccl_trace_rank_3.json")
+    write_job(tmp_path / "2", Job(Layout(), HangFault("stuck", (2,), 4, 1)))
+    dump = next(p for p in (tmp_path / "2").iterdir() if p.name == "nccl_trace_rank_3.json")
     dump.unlink()
-    (tmp_path / "nccl_trace_rank_3").write_bytes(bytes(range(256)))
-    answer = verdict_of(tmp_path)
+    (tmp_path / "2" / "nccl_trace_rank_3").write_bytes(bytes(range(256)))
+    answer = verdict_of(tmp_path / "2")
     assert answer.table.column("ranks").to_pylist()[0] == [2]
     assert any("nccl_trace_rank_3: neither a pickle nor JSON" in note for note in answer.notes)
 
@@ -415,3 +404,74 @@ def test_the_later_of_two_dumps_of_a_rank_is_used_and_the_other_is_named(tmp_pat
     os.utime(earlier, ns=(1, 1))
     notes = verdict_of(tmp_path).notes
     assert "before/nccl_trace_rank_3.json: not used, because a dump of the same rank was written later" in notes
+
+
+BEGIN_NS = 1_796_000_000_000_000_000
+SECOND_NS = 10**9
+
+
+def write(folder, phases, *, since_s=0.0, beats=None, host="n1", steps=20, page_only=False):
+    """A file with ranks that ended `steps` steps of 1 s, and are in these phases since then."""
+    end_ns = BEGIN_NS + steps * SECOND_NS
+    ended = [Step(n, BEGIN_NS + n * SECOND_NS, 1_000_000, (1000, 2000, 3000)) for n in range(steps)]
+    pages = [
+        page_of(
+            rank,
+            len(phases),
+            ended,
+            phase=phase,
+            since_ns=end_ns + SECOND_NS // 10,
+            written_ns=end_ns + beat * SECOND_NS,
+            host=host,
+        )
+        for rank, (phase, beat) in enumerate(zip(phases, beats or [since_s] * len(phases), strict=True))
+    ]
+    write_pages(folder / ("page_rank0.steps" if page_only else f"job_on_{host}.steps"), pages)
+
+
+def first(folder):
+    answer = verdict_of(folder)
+    row = answer.table.to_pylist()[0]
+    return row["kind"], row["ranks"], answer.verdict
+
+
+def test_a_rank_that_is_in_another_phase_than_those_that_wait_is_named(tmp_path):
+    write(tmp_path, ["wait", "wait", "forward", "wait"], since_s=60)
+    kind, ranks, sentence = first(tmp_path)
+    assert (kind, ranks) == ("rank-computes", [2])
+    assert sentence == "Rank 2: computes in phase forward of step 20 since 00:53:40 UTC; 3 others are in communication."
+    write(tmp_path, ["wait", "data", "wait", "wait"], since_s=60)
+    assert first(tmp_path)[:2] == ("rank-waits", [1])
+    result = alltrace.hang_verdict(tmp_path)
+    assert result.answer.verdict == first(tmp_path)[2]
+    assert result.to_pylist()[0]["hosts"] == ["n1"]
+
+
+def test_a_process_that_no_longer_writes_while_others_do_died(tmp_path):
+    write(tmp_path, ["wait", "forward", "wait"], beats=[60, 3, 58])
+    kind, ranks, sentence = first(tmp_path)
+    assert (kind, ranks) == ("dead-rank", [1])
+    assert "its process no longer runs since 00:53:43 UTC, in forward of step 20" in sentence
+
+
+def test_a_job_whose_steps_go_on_or_that_ended_does_not_hang(tmp_path):
+    write(tmp_path, ["wait", "forward", "wait"], since_s=2.5)
+    assert first(tmp_path)[0] == "no-hang"
+    write(tmp_path, ["wait", "forward", "wait"], since_s=4.9)
+    assert first(tmp_path)[0] == "no-hang"
+
+
+def test_a_page_alone_says_where_its_rank_is_and_damage_is_no_evidence(tmp_path):
+    write(tmp_path, ["wait"] * 4, since_s=60)
+    write(tmp_path, ["forward"], since_s=1, page_only=True)
+    path = tmp_path / "page_rank0.steps"
+    data = bytearray(path.read_bytes())
+    NOW.pack_into(data, AT_NOW, 20, BEGIN_NS + 21 * SECOND_NS, 2)  # later than in the file of the host
+    path.write_bytes(data)
+    assert first(tmp_path)[:2] == ("rank-computes", [0])
+    data[:8] = b"ALTSTEP9"
+    path.write_bytes(data)
+    assert first(tmp_path)[:2] != ("rank-computes", [0])
+    data[:8], data[8:12] = b"ALTSTEP1", b"\xff\xff\xff\xff"
+    path.write_bytes(data)
+    assert first(tmp_path)[:2] != ("rank-computes", [0])

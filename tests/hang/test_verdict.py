@@ -1,12 +1,13 @@
 """Who is to blame for a job that hangs: simulated hangs with known culprits, whole and damaged dumps, healthy jobs."""
 
-from __future__ import annotations
+import os
 
 import pytest
 from tests.hang_writing import KINDS, HangFault, Job, Layout, damage, drawn, write_job, write_pickles
 from tests.together import together
 
 from alltrace.hang.verdict import verdict_of
+from benchmarks.hangs import TRUTHS, hang
 
 
 def first_row(folder, **more):
@@ -52,16 +53,13 @@ def test_the_planted_ranks_are_in_the_first_sentence_and_nobody_else(tmp_path_fa
     assert row["evidence"]["waiting_ranks"] == 16 - len(fault.ranks)
 
 
-def test_ranks_that_left_their_order_of_calls_are_told_from_those_that_skipped_one(tmp_path):
+def test_another_order_of_calls_and_a_link_that_stands(tmp_path):
     write_job(tmp_path, Job(Layout(tensor=1, stages=1, ahead=4, steps=12), HangFault("order", (3,), 10, 0)))
     answer, row = first_row(tmp_path)
     assert (row["kind"], row["ranks"]) == ("mismatch", [3])
     assert "out of order" in answer.verdict
-
-
-def test_a_link_that_stands_accuses_no_rank(tmp_path):
-    write_job(tmp_path, Job(Layout(ranks=4, tensor=4, stages=1), HangFault("network", (2,), 4, 1)))
-    answer, row = first_row(tmp_path)
+    write_job(tmp_path / "2", Job(Layout(ranks=4, tensor=4, stages=1), HangFault("network", (2,), 4, 1)))
+    answer, row = first_row(tmp_path / "2")
     assert row["kind"] == "network"
     assert "Ranks 0-3 all entered all-gather #33" in answer.verdict or "reduce-scatter" in answer.verdict
 
@@ -89,33 +87,27 @@ def test_as_many_own_ends_as_others_name_no_rank(tmp_path):
     assert row["ranks"] == []
 
 
-def test_recorders_without_operations_are_read_by_how_far_their_groups_are(tmp_path):
-    """A rank whose Python stands has completed all that it issued, so a dump of open operations is empty."""
+def test_recorders_without_operations_and_of_two_formats(tmp_path):
+    # a rank whose Python stands has completed all that it issued, so a dump of open operations is empty
     job = Job(Layout(), HangFault("stuck", (9, 14), 4, 1))
     write_pickles(tmp_path, job, active=True)
     assert not job.dump_of(9, active=True)["entries"]
     answer, row = first_row(tmp_path)
     assert (row["kind"], row["ranks"]) == ("missing-call", [9, 14])
     assert "the recorder of ranks 9 and 14 has no open operation" in answer.verdict
-
-
-def test_pickles_and_json_of_one_job_say_the_same(tmp_path):
     job = Job(Layout(), HangFault("no-send", (6,), 4))
-    write_pickles(tmp_path / "pickles", job)
-    write_job(tmp_path / "json", job)
-    assert verdict_of(tmp_path / "pickles").verdict == verdict_of(tmp_path / "json").verdict
+    write_pickles(tmp_path / "2" / "pickles", job)
+    write_job(tmp_path / "2" / "json", job)
+    assert verdict_of(tmp_path / "2" / "pickles").verdict == verdict_of(tmp_path / "2" / "json").verdict
 
 
-def test_messages_in_batches_are_matched_part_by_part(tmp_path):
+def test_messages_in_batches_and_groups_without_a_description(tmp_path):
     write_job(tmp_path, Job(Layout(batched=True), HangFault("no-send", (6,), 4)))
     answer, row = first_row(tmp_path)
     assert (row["kind"], row["ranks"]) == ("missing-peer", [6])
     assert "send for recv" in answer.verdict
-
-
-def test_groups_that_no_dump_describes_have_the_ranks_that_use_them(tmp_path):
-    write_job(tmp_path, Job(Layout(described=False, ahead=1), HangFault("stuck", (3,), 4, 1)))
-    assert first_row(tmp_path)[1]["ranks"] == [3]
+    write_job(tmp_path / "2", Job(Layout(described=False, ahead=1), HangFault("stuck", (3,), 4, 1)))
+    assert first_row(tmp_path / "2")[1]["ranks"] == [3]
 
 
 @pytest.mark.sampled(8)
@@ -174,21 +166,18 @@ def test_jobs_that_are_healthy_slow_or_ended_well_accuse_nobody(tmp_path_factory
     assert answer.verdict.startswith("No hang")
 
 
-def test_the_time_of_the_dumps_tells_a_slow_job_from_one_that_hangs(tmp_path):
+def test_the_time_of_the_dumps_and_parts_of_batches(tmp_path):
     job = Job(Layout(), HangFault("stuck", (3,), 4, 1))
     write_job(tmp_path, job, age_s=600)
     assert first_row(tmp_path)[1]["kind"] == "missing-call"
     answer, row = first_row(tmp_path, at_ns=job.last_ns + 2_000_000_000)
     assert row["kind"] == "no-hang"
     assert "2.0 s before the dumps were written" in answer.verdict
-
-
-def test_parts_of_batches_stay_scheduled_in_a_healthy_job(tmp_path):
     job = Job(Layout(batched=True), HangFault())
-    write_job(tmp_path, job, age_s=1e6)
+    write_job(tmp_path / "2", job, age_s=1e6)
     entries = [e for r in range(16) for e in job.dump_of(r)["entries"]]
     assert any(e["state"] == "scheduled" for e in entries)
-    assert first_row(tmp_path)[1]["kind"] == "no-hang"
+    assert first_row(tmp_path / "2")[1]["kind"] == "no-hang"
 
 
 def test_one_lost_dump_is_named_and_no_proof_where_another_rank_is_proven(tmp_path):
@@ -206,36 +195,30 @@ def test_one_lost_dump_is_named_and_no_proof_where_another_rank_is_proven(tmp_pa
     assert "left nothing" in answer.verdict
 
 
-def test_ranks_of_a_host_that_left_nothing_are_all_named(tmp_path):
+def test_lost_dumps_of_a_host_or_next_to_a_proven_rank(tmp_path):
     write_job(tmp_path, Job(Layout(), HangFault("host", tuple(range(8, 16)), 4, 1)))
     (tmp_path / "job.log").unlink()
     answer, row = first_row(tmp_path)
     assert (row["kind"], row["ranks"]) == ("dead-rank", list(range(8, 16)))
     assert "all ranks of a host" in answer.verdict
-
-
-def test_a_lost_dump_next_to_a_proven_rank_is_said(tmp_path):
     job, active, per_host = drawn(914209)
-    assert write_job(tmp_path, job, active=active, per_host=per_host)["ranks"] == [4, 13]
+    assert write_job(tmp_path / "2", job, active=active, per_host=per_host)["ranks"] == [4, 13]
     for rank in (2, 4, 6):
-        (tmp_path / f"nccl_trace_rank_{rank}.json").write_bytes(b"")
-    answer, row = first_row(tmp_path)
+        (tmp_path / "2" / f"nccl_trace_rank_{rank}.json").write_bytes(b"")
+    answer, row = first_row(tmp_path / "2")
     assert row["ranks"] == [13]
     assert answer.verdict.endswith("Whether ranks 2, 4, 6, which left no whole dumps, are to blame as well cannot be known.")
 
 
-def test_dumps_without_any_content_are_no_sign_that_nothing_hangs(tmp_path):
+def test_empty_dumps_and_devices_that_stop_at_once(tmp_path):
     for rank in range(4):
         (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(b"")
     answer, row = first_row(tmp_path)
     assert (row["kind"], row["ranks"]) == ("unknown", [])
     assert answer.verdict == "It cannot be known whether the job hangs: no dump can be read."
-
-
-def test_half_of_all_devices_do_not_stop_at_once_but_a_network_does(tmp_path):
     job = Job(Layout(8, 1, 1), HangFault("gpu", (0, 1, 2, 3), 3, 0))
-    write_job(tmp_path, job)
-    answer, row = first_row(tmp_path)
+    write_job(tmp_path / "2", job)
+    answer, row = first_row(tmp_path / "2")
     assert (row["kind"], row["ranks"]) == ("network", [0, 1, 2, 3]), answer.verdict
     assert "or others like it that some of their peers completed" in answer.verdict
 
@@ -249,3 +232,16 @@ def test_the_last_operations_of_a_long_dump_say_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_LAST_OPERATIONS", 60)
     assert first_row(tmp_path)[0].verdict == whole
     assert all(len(r.entries) < 90 for r in files.gather(tmp_path).recordings.values())
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize("cause", ["skipped-call", "other-order", "killed", "stopped"])
+def test_the_cause_and_the_rank_of_a_real_hang(tmp_path, cause):
+    if not os.environ.get("ALLTRACE_TORCH_PYTHON"):
+        pytest.skip("no PyTorch: set ALLTRACE_TORCH_PYTHON")
+    hang(cause, tmp_path, 5, 12, 6.0)
+    answer = verdict_of(tmp_path)
+    row = answer.table.to_pylist()[0]
+    assert row["ranks"] == [5], answer.verdict
+    assert row["kind"] in TRUTHS[cause]

@@ -1,9 +1,9 @@
-from __future__ import annotations
-
+import numpy as np
 import pytest
 from tests.history_rows import put
 
 from alltrace.history.questions import COLUMNS, QUESTIONS, ask_history, slower_jobs
+from alltrace.history.spread import LEAST_VALUES, SPREADS, usual
 from alltrace.history.store import open_history
 from alltrace.trace.errors import UsageError
 
@@ -48,7 +48,7 @@ def test_runs_on_other_numbers_of_ranks_or_hosts_are_not_compared(history):
     assert (slower["run"], slower["since_utc"], slower["slower_runs"]) == ("run10", "2026-03-01 21:30", 2)
 
 
-def test_gpu_hours_are_of_all_ranks_by_kind(history):
+def test_gpu_hours_equal_runs_and_runs_without_steps(history):
     hour = 3600 * 1000 * MS
     put(history, 0, span_ns=hour, findings=[{"kind": "sync", "lost_ns": hour // 2}, {"kind": "jitter", "lost_ns": None}])
     put(history, 1, span_ns=hour, job="b", ranks=8, findings=[{"kind": "sync", "lost_ns": hour // 2}])
@@ -56,17 +56,11 @@ def test_gpu_hours_are_of_all_ranks_by_kind(history):
         {"kind": "sync", "lost_gpu_hours": 6.0, "lost_percent": 50.0, "runs": 2, "jobs": ["b", "train"]},
         {"kind": "jitter", "lost_gpu_hours": None, "lost_percent": None, "runs": 1, "jobs": ["train"]},
     ]
-
-
-def test_equal_runs_are_usual_within_a_percent(history):
     for number in range(5):
         put(history, number)
     put(history, 5, step_ns=100_900_000)
     put(history, 6, step_ns=101_100_000)
     assert [r["verdict"] for r in rows(history, "run")][5:] == ["usual", "slower"]
-
-
-def test_runs_without_steps_are_shown_and_not_counted(history):
     for number in range(7):
         put(history, number, step_ns=None if number == 2 else 100 * MS)
     assert [r["verdict"] for r in rows(history, "run")] == [None] * 6 + ["usual"]
@@ -145,3 +139,28 @@ def test_what_a_reader_must_know_is_noted(history):
         assert part in said
     assert "no run is on several hosts" in ask_history(history, "host").notes[-2]
     assert rows(history, "run")[-1]["start_utc"] is None
+
+
+def test_bounds_are_scaled_median_distances():
+    values = [100, 103, 99, 102, 98, 101, 97]  # median 100, distances 0 3 1 2 2 1 3, their median 2
+    found = usual(values, 0.0)
+    margin = 4 * 1.4826 * 1.140 * 2
+    assert SPREADS == 4
+    assert found == pytest.approx((100, 100 - margin, 100 + margin))
+    assert usual(values, 50.0) == (100, 50, 150)
+    values = [100, 103, 99, 102, 98, 101, 97]
+    plain, odd = usual(values, 0.0), usual([*values[:-1], 5000], 0.0)
+    assert plain is not None
+    assert odd is not None
+    assert odd.high < 1.05 * plain.high
+    assert usual([1.0] * (LEAST_VALUES - 1), 1.0) is None
+    assert usual([1.0] * LEAST_VALUES, 1.0) == (1.0, 0.0, 2.0)
+
+
+@pytest.mark.parametrize(("count", "most"), [(5, 0.05), (10, 0.012), (20, 0.004)])
+def test_normal_values_seldom_breach(count, most):
+    """The shares that the documentation states."""
+    draw = np.random.default_rng(count).normal(100, 1, (4000, count + 1))
+    breaches = [v[-1] > found.high for v in draw if (found := usual(v[:-1].tolist(), 0.0)) is not None]
+    assert len(breaches) == 4000
+    assert 0 < np.mean(breaches) < most

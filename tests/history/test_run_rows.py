@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pyarrow as pa
@@ -68,15 +66,12 @@ def answers(monkeypatch):
     return found
 
 
-def test_a_run_is_told_by_its_steps_devices_and_losses(run, answers):
+def test_a_run_has_its_steps_devices_losses_and_slow_hosts(run, answers):
     row = rows_of(run).run
     assert (row["steps"], row["step_ns"], row["ranks"], row["hosts"], row["start_utc_ns"]) == (2, 120, 8, 4, None)
     shares = [row[f"{c}_percent"] for c in ("compute", "exposed_communication", "exposed_copy", "idle")]
     assert shares == [60.0, 20.0, 6.0, 14.0]
     assert row["lost_percent"] == pytest.approx(65)
-
-
-def test_a_host_is_slow_where_a_finding_is_about_it_and_not_about_most(run, answers):
     rows = {h["host"]: h for h in rows_of(run).hosts}
     assert {h: (r["slow"], r["kind"]) for h, r in rows.items()} == {
         "h0": (True, "slow-host"),  # which costs more than the other finding about it

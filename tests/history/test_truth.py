@@ -1,7 +1,5 @@
 """Simulated runs with known faults: what history says of them together, and the gate."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Questions as an agent asks them of the server: the answer has the expected cell, and says what must not be concluded from it."""
 
-from __future__ import annotations
-
 import shutil
 import tomllib
 from importlib.util import find_spec

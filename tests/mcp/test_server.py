@@ -1,7 +1,5 @@
 """The server by the client of the official SDK: in memory, over standard input and output, and over HTTP."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

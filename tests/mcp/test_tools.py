@@ -1,7 +1,5 @@
 """The tools of the server, without the protocol."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -30,7 +28,7 @@ def tools(tmp_path):
     return Tools([tmp_path / "runs"], tmp_path / "cache")
 
 
-def test_a_run_is_opened_and_asked(tools):
+def test_a_run_is_asked_and_answers_are_bounded(tools):
     opened = tools.open("one")
     assert opened["run"] == "one"
     assert [row["rank"] for row in opened["rows"]] == [0, 1]
@@ -40,9 +38,6 @@ def test_a_run_is_opened_and_asked(tools):
     assert found["rows"][0]["name"].endswith("…")
     assert len(found["rows"][0]["name"]) < 500
     assert {c["name"] for c in found["columns"]} >= {"name", "total_ns"}
-
-
-def test_answers_are_bounded_and_say_how_to_get_more(tools):
     seen = []
     reply = tools.recipe("one", "kernels", limit=10_000)
     while True:

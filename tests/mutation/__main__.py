@@ -13,14 +13,10 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
 from tests.mutation.contexts import KEPT, Contexts, chosen_tests, record
 from tests.mutation.judging import Tree
-from tests.mutation.places import CORE, PACKAGE, all_places, changed_lines, core_places
-
-if TYPE_CHECKING:
-    from tests.mutation.places import Place
+from tests.mutation.places import CORE, PACKAGE, Place, all_places, changed_lines, core_places
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -7,17 +7,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.mutation import plugin
 from tests.mutation.contexts import JUDGES
-from tests.mutation.places import PACKAGE, ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.mutation.places import Place
+from tests.mutation.places import PACKAGE, ROOT, Place
 
 VERDICTS = ("killed", "timeout", "survived", "untested", "unsure")
 """A test failed; the tests did not end, which counts as killed; all passed; there is none; it fails without the change too, or

@@ -1,7 +1,5 @@
 """The changes that mutation tests make, which tests judge them, and what becomes of them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 

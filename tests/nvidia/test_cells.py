@@ -9,30 +9,18 @@ from alltrace.nvidia.kernel_names import launch_dims
 from alltrace.nvidia.report import Report
 
 
-def test_halves_round_away_from_zero() -> None:
+def test_cells_are_rounded_aligned_and_named_with_units():
     assert round_half_up(np.array([1.25, 0.25, 3.75, -1.25, 2.0])).tolist() == [1.3, 0.3, 3.8, -1.3, 2.0]
-
-
-def test_sizes_round_as_printing_does() -> None:
     values = np.array([500, 1500, 2500, 12_345_500, 499, 501, 0, 30_720_000]) / 1e6
     printed = [f"{v:.3f}" for v in round_printed(values, 3)]
     assert printed == [f"{v:.3f}" for v in values]
     assert printed == ["0.001", "0.002", "0.003", "12.345", "0.000", "0.001", "0.000", "30.720"]
-
-
-def test_headers_bear_units() -> None:
     cells = [Cell("Avg", "mean_time", ""), Cell("Bytes", "size", ""), Cell("Time", "share", ""), Cell("Name", "text", "")]
     assert [c.header for c in cells] == ["Avg (ns)", "Bytes (MB)", "Time (%)", "Name"]
     assert [c.answer_column().unit for c in cells] == ["ns", "MB", "%", None]
     assert [(c.field().metadata or {}).get(b"decimals") for c in cells] == [b"1", b"3", b"1", None]
-
-
-def test_launch_dims_are_aligned() -> None:
     x, y, z = pa.array([4, 12345, None], pa.int32()), pa.array([1, 2, 1], pa.int32()), pa.array([1, 3, 1], pa.int32())
     assert launch_dims(x, y, z).to_pylist() == ["   4    1    1", "12345    2    3", None]
-
-
-def test_shares_are_of_all_or_of_a_rank() -> None:
     totals = pa.chunked_array([pa.array([30, 10, 0])])
     assert shares(totals).to_pylist() == [75.0, 25.0, 0.0]
     assert shares(totals, pa.chunked_array([pa.array([0, 0, 1])])).to_pylist() == [75.0, 25.0, None]  # of no time, as nsys
@@ -53,19 +41,13 @@ class Small(Report):
         raise NotImplementedError
 
 
-def test_answer_keeps_null_and_rounds() -> None:
+def test_answers_keep_nulls_large_totals_and_defaults():
     answer = Small().answer({"Total Time": pa.array([1, None]), "Size": pa.array([1234, None])}, {})
     assert answer.table.to_pydict() == {"Total Time (ns)": [1, None], "Size (MB)": [0.001, None]}
     assert [c.name for c in answer.columns] == answer.table.column_names
-
-
-def test_answer_keeps_a_total_beyond_int64() -> None:
     total = pa.array([2**64], pa.decimal128(38, 0))
     answer = Small().answer({"Total Time": total, "Size": pa.array([0])}, {})
     assert int(answer.table.column(0)[0].as_py()) == 2**64
-
-
-def test_defaults_do_not_reach_the_original() -> None:
     small = Small()
     assert small.with_defaults({"by_rank": True}).options[0].default is True
     assert small.options[0].default is False

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 
@@ -82,16 +80,13 @@ def test_files_by_name_those_with_most_bytes_first(tmp_path):
     assert answer.table.num_rows == 0
 
 
-def test_files_by_process_and_host(tmp_path):
+def test_files_by_process_host_and_range(tmp_path):
     answer = ask(named(tmp_path), "file_access_sum")
     found = cells(answer.further["process_access"], "Rank", "PID", "Files", "Bytes Read", "Bytes Written", "Total Time")
     assert found == [(0, 4000, 2, 8100, 0, 167), (1, 4000, 2, 900, 5000, 43)]
     found = cells(answer.further["host_access"], "Host", "Ranks", "Files", "Reads", "Writes")
     assert found == [("here", 1, 2, 2, 0), ("there", 1, 2, 2, 1)]
-
-
-def test_files_by_range_and_without_some(tmp_path):
-    run = named(tmp_path)
+    run = named(tmp_path / "2")
     answer = ask(run, "file_access_sum", {"per_nvtx": True, "ignore": "^/etc"})
     found = cells(answer.further["range_access"], "Range", "Reads", "Opens", "Bytes Read", "Bytes Written")
     assert found == [("load", 1, 1, 8000, 0), (None, 3, 0, 1000, 5000)]

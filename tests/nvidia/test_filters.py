@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from tests.making import copy, kernel, make_run
 from tests.together import together
@@ -96,27 +94,18 @@ def test_what_ran_on_the_gpu_passes_by_its_time_whichever_thread_called_for_it(t
     assert starts(make_run(tmp_path / "run", {0: tables}), "collectives", filter_nvtx="step") == [50, 51]
 
 
-def test_the_first_of_a_name_is_what_nvtx_means(run):
+def test_filters_by_ranges_of_a_name(run):
     assert starts(run, "api", nvtx="a") == [11]
     assert starts(run, "api", nvtx="a@NCCL") == []
     assert starts(run, "api", nvtx="a/1") == [31]
-
-
-def test_projected_ranges_hold_what_ran_on_the_gpu_meanwhile(run):
     # the two ranges called a launched the kernels at 15 and at 100
     assert starts(run, "kernels", filter_projected_nvtx="a") == [15, 100]
     assert starts(run, "kernels", filter_projected_nvtx="a/1") == [100]
     assert starts(run, "copies", filter_projected_nvtx="step") == [40]
     assert starts(run, "api", filter_projected_nvtx="a/1") == [11, 31, 250, 55]
-
-
-def test_parents_are_numbered_among_the_rows_that_pass(run):
     ranges = filtered(run.rank(0), {"start": 45}).table("ranges", ["name", "parent", "start"])
     assert ranges.column("start").to_pylist() == [0, 50, 70, 200, 50]
     assert ranges.column("parent").to_pylist() == [None, 0, None, None, None]
-
-
-def test_filters_together_must_all_be_passed(run):
     assert starts(run, "kernels", filter_nvtx="step", start=90) == [100]
 
 

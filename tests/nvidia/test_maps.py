@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -27,23 +25,20 @@ def mpi(start, end, **others):
     return {"start": start, "end": end, "name": "MPI_Allreduce", "kind": "collective", **others}
 
 
-def test_bins_are_of_one_length_and_the_last_is_what_is_left():
+def test_bins_are_of_one_length_and_covered_as_far_as_recorded():
     assert equal_bins(0, 100, 4).tolist() == [0, 25, 50, 75, 100]
     assert equal_bins(10, 20, 3).tolist() == [10, 14, 18, 20]
     assert equal_bins(0, 3, 30).tolist() == [0, 1, 2, 3]
     assert equal_bins(5, 5, 30).tolist() == [5, 6]
     # 10 bins of 2 ns would reach to 20
     assert equal_bins(0, 11, 10).tolist() == [0, 2, 4, 6, 8, 10, 11]
-
-
-def test_a_bin_is_covered_as_far_as_the_rank_was_recorded():
     cut = Binning(np.array([0, 10, 20, 30], np.int64), {1: (5, 20), 2: (40, 50)})
     assert cut.covered(0).tolist() == [10, 10, 10]
     assert cut.covered(1).tolist() == [5, 10, 0]
     assert cut.covered(2).tolist() == [0, 0, 0]
 
 
-def test_kernels_count_once_each_moment_or_with_cumulative_each(tmp_path):
+def test_kernels_count_once_each_moment_in_the_bin_that_they_begin_in(tmp_path):
     run = make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 50), kernel(25, 75, stream=8), kernel(90, 100)]}})
     answer = ask(run, "cuda_gpu_time_util_map", {"bins": 2})
     assert answer.table.to_pylist() == [
@@ -51,30 +46,24 @@ def test_kernels_count_once_each_moment_or_with_cumulative_each(tmp_path):
         {"Duration": 50, "Kernel": 70.0, "PID": 4000, "Device ID": 0, "File": "rank0"},
     ]
     assert cells(ask(run, "cuda_gpu_time_util_map", {"bins": 2, "cumulative": True}), "Kernel") == [(150.0,), (70.0,)]
-
-
-def test_a_kernel_that_begins_at_an_edge_counts_in_its_bin(tmp_path):
-    run = make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 50), kernel(100, 150)], "copies": [copy(150, 200)]}})
+    run = make_run(tmp_path / "2" / "run", {0: {"kernels": [kernel(0, 50), kernel(100, 150)], "copies": [copy(150, 200)]}})
     assert cells(ask(run, "cuda_gpu_time_util_map", {"bins": 2}), "Duration", "Kernel") == [(0, 50.0), (100, 50.0)]
 
 
-def test_what_a_rank_did_not_record_is_null_and_no_idleness(tmp_path):
+def test_what_was_not_recorded_is_null_on_the_aligned_clock(tmp_path):
     ranks = {0: {"kernels": [kernel(0, 100)]}, 1: {"kernels": [kernel(30, 40), kernel(45, 50)]}}
     answer = ask(make_run(tmp_path / "run", ranks), "cuda_gpu_time_util_map", {"bins": 5})
     assert cells(answer, "Duration", "Kernel")[:5] == [(0, 100.0), (20, 100.0), (40, 100.0), (60, 100.0), (80, 100.0)]
     # [30, 40) is all that is known of the second bin, [40, 50) of the third
     assert cells(answer, "Duration", "Kernel")[5:] == [(0, None), (20, 100.0), (40, 50.0), (60, None), (80, None)]
-
-
-def test_bins_are_on_the_aligned_clock(tmp_path):
     ranks = {0: {"kernels": [kernel(0, 100)]}, 1: {"kernels": [kernel(1000, 1050), kernel(1099, 1100)]}}
     clocks = (Clock("a"), Clock("b", offset_ns=1000))
-    run = make_run(tmp_path / "run", ranks, hosts={0: "a", 1: "b"}, clocks=clocks)
+    run = make_run(tmp_path / "2" / "run", ranks, hosts={0: "a", 1: "b"}, clocks=clocks)
     found = cells(ask(run, "cuda_gpu_time_util_map", {"bins": 2}), "Duration", "Kernel", "File")
     assert found == [(0, 100.0, "rank0"), (50, 100.0, "rank0"), (0, 100.0, "rank1"), (50, 2.0, "rank1")]
 
 
-def test_each_device_and_process_has_a_row(tmp_path):
+def test_rows_of_devices_and_processes_filters_and_kinds_of_kernels(tmp_path):
     tables = {
         "kernels": [kernel(0, 10), kernel(10, 20, device=1), kernel(0, 20, process=1)],
         "processes": [{"process": 0, "pid": 5}, {"process": 1, "pid": 6}],
@@ -82,17 +71,11 @@ def test_each_device_and_process_has_a_row(tmp_path):
     }
     answer = ask(make_run(tmp_path / "run", {0: tables}), "cuda_gpu_time_util_map", {"bins": 1})
     assert cells(answer, "PID", "Device ID", "Kernel") == [(5, 3, 50.0), (5, 4, 50.0), (6, 3, 100.0)]
-
-
-def test_the_filter_by_time_is_what_is_cut(tmp_path):
-    run = make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 10), kernel(40, 60), kernel(90, 100)]}})
+    run = make_run(tmp_path / "2" / "run", {0: {"kernels": [kernel(0, 10), kernel(40, 60), kernel(90, 100)]}})
     found = cells(ask(run, "cuda_gpu_time_util_map", {"bins": 2, "start": 30, "end": 70}), "Duration", "Kernel")
     assert found == [(30, 50.0), (50, 50.0)]
-
-
-def test_communication_and_compute_kernels_and_both(tmp_path):
     kernels = [kernel(0, 40), collective(20, 60), collective(50, 60), kernel(90, 100)]
-    run = make_run(tmp_path / "run", {0: {"kernels": kernels}})
+    run = make_run(tmp_path / "3" / "run", {0: {"kernels": kernels}})
     answer = ask(run, "nccl_gpu_time_util_map", {"bins": 1})
     assert cells(answer, "All", "NCCL", "Compute", "Overlap") == [(70.0, 40.0, 50.0, 20.0)]
     answer = ask(run, "nccl_gpu_time_util_map", {"bins": 1, "cumulative": True})
@@ -127,20 +110,17 @@ def test_no_bins_are_refused(name, tmp_path):
         ask(run, name, {"bins": 100_001})
 
 
-def test_all_maps_at_once_give_what_each_gives(tmp_path):
+def test_all_maps_at_once_and_of_the_chosen_steps(tmp_path):
     ranks = {r: {"kernels": [kernel(r, 40), collective(20, 60)], "mpi": [mpi(10, 90)]} for r in range(2)}
     run = make_run(tmp_path / "run", ranks)
     for reply in ask_all(run, [(find(n), {"bins": 7}) for n in MAPS]):
         assert reply.answer is not None
         assert reply.answer.table.equals(ask(run, reply.recipe, {"bins": 7}).table)
         assert reply.answer.table.num_rows == 14
-
-
-def test_the_chosen_steps_are_what_is_cut(tmp_path):
     steps = [{"start": i * 100, "end": i * 100 + 100, "name": f"step {i}", "kind": "pushpop"} for i in range(4)]
     calls = [{"start": i * 100 + 1, "end": i * 100 + 2, "correlation": i} for i in range(4)]
     kernels = [kernel(i * 100 + 10, i * 100 + 50 + 10 * i, correlation=i) for i in range(4)]
-    run = make_run(tmp_path / "run", {0: {"ranges": steps, "api": calls, "kernels": kernels}})
+    run = make_run(tmp_path / "2" / "run", {0: {"ranges": steps, "api": calls, "kernels": kernels}})
     found = cells(ask(run, "cuda_gpu_time_util_map", {"bins": 2}, steps="1:2"), "Duration", "Kernel")
     # step 1 is [100, 200), in which the second kernel runs [110, 160)
     assert found == [(100, 80.0), (150, 20.0)]

@@ -13,7 +13,8 @@ import sqlite3
 import subprocess
 from collections import Counter
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.thorough import THOROUGH
@@ -21,53 +22,21 @@ from tests.thorough import THOROUGH
 import alltrace
 from alltrace.cli.csv_text import to_csv
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 
 SPECS = (
-    "cuda_api_sum",
-    "cuda_api_trace",
-    "cuda_gpu_kern_sum",
-    "cuda_gpu_kern_sum:base",
-    "cuda_gpu_kern_sum:mangled",
-    "cuda_gpu_kern_sum:nvtx-name",
-    "cuda_gpu_kern_gb_sum",
-    "cuda_gpu_mem_time_sum",
-    "cuda_gpu_mem_size_sum",
-    "cuda_gpu_sum",
-    "cuda_gpu_sum:nvtx-name:base",
-    "cuda_api_gpu_sum",
-    "cuda_gpu_trace",
-    "cuda_gpu_trace:nvtx-name",
-    "cuda_kern_exec_sum",
-    "cuda_kern_exec_sum:nvtx-name",
-    "cuda_kern_exec_trace",
-    "cuda_kern_exec_trace:base",
-    "um_sum",
-    "um_sum:rows=-1",
-    "um_total_sum",
-    "um_cpu_page_faults_sum",
-)
+    "cuda_api_sum", "cuda_api_trace", "cuda_gpu_kern_sum", "cuda_gpu_kern_sum:base", "cuda_gpu_kern_sum:mangled",
+    "cuda_gpu_kern_sum:nvtx-name", "cuda_gpu_kern_gb_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum",
+    "cuda_gpu_sum", "cuda_gpu_sum:nvtx-name:base", "cuda_api_gpu_sum", "cuda_gpu_trace", "cuda_gpu_trace:nvtx-name",
+    "cuda_kern_exec_sum", "cuda_kern_exec_sum:nvtx-name", "cuda_kern_exec_trace", "cuda_kern_exec_trace:base", "um_sum",
+    "um_sum:rows=-1", "um_total_sum", "um_cpu_page_faults_sum",
+)  # fmt: skip
 FILES = (
-    "a100x4_ddp_baseline_nsys2022.4",
-    "a100x4_ddp_bucketcap_nsys2022.4",
-    "cuda_graphs_nsys2024.6",
-    "dlprof_nsys2022.1",
-    "fuser_nvtx_nsys2025.1",
-    "gpu_metrics_nsys2022.4",
-    "h100x2_nccl_sendrecv_nsys2026.2",
-    "h100x2_torchrun_nsys2026.2",
-    "llm_nvtx_nsys2025",
-    "mpi_p2p_collectives_nsys2023.1",
-    "no_cuda_nsys2023.3",
-    "no_metadata_table_2020",
-    "osrt_nsys2024.6",
-    "saxpy_mpi_nsys2022.2",
-    "schema3.1_nsys2023.1",
-    "v100x4_mpi_openacc_one_report_nsys2022.3",
-)
+    "a100x4_ddp_baseline_nsys2022.4", "a100x4_ddp_bucketcap_nsys2022.4", "cuda_graphs_nsys2024.6", "dlprof_nsys2022.1",
+    "fuser_nvtx_nsys2025.1", "gpu_metrics_nsys2022.4", "h100x2_nccl_sendrecv_nsys2026.2", "h100x2_torchrun_nsys2026.2",
+    "llm_nvtx_nsys2025", "mpi_p2p_collectives_nsys2023.1", "no_cuda_nsys2023.3", "no_metadata_table_2020",
+    "osrt_nsys2024.6", "saxpy_mpi_nsys2022.2", "schema3.1_nsys2023.1", "v100x4_mpi_openacc_one_report_nsys2022.3",
+)  # fmt: skip
 LONG = ("a100x4_ddp_baseline_nsys2022.4", "a100x4_ddp_bucketcap_nsys2022.4")
 PART = 0.2
 """The share of the kernels of a long report up to which it is compared: nsys takes a minute for a whole one."""

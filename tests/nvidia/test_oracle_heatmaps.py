@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.nsight_recipes import ask_nsight, twin
@@ -13,9 +14,6 @@ from tests.nsight_recipes import ask_nsight, twin
 import alltrace
 from alltrace.recipes.execution.ask import ask
 from alltrace.synth import write_run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 

@@ -10,7 +10,8 @@ import random
 import shutil
 import sqlite3
 import subprocess
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.nvidia.test_oracle import LONG, shorten
@@ -21,9 +22,6 @@ from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.registry import find_report
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.oracle
 

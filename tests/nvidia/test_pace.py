@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.making import kernel, make_run
@@ -22,7 +20,7 @@ def run(tmp_path_factory):
     return make_run(tmp_path_factory.mktemp("pace") / "run", {r: {"ranges": rows} for r, rows in ranks.items()})
 
 
-def test_each_iteration_of_each_rank(run):
+def test_iterations_of_each_rank_and_of_a_name_that_none_has(run):
     answer = ask(run, "nvtx_pace", {"name": "step"})
     titles = ("Iteration", "Rank", "Start", "End", "Duration", "Delta", "Duration Accum", "Delta Accum")
     assert [tuple(r[t] for t in titles) for r in answer.table.to_pylist()] == [
@@ -33,6 +31,10 @@ def test_each_iteration_of_each_rank(run):
         (1, 2, 115, 130, 15, 10, 20, 10),
     ]
     assert answer.notes == ("ranks have 2 to 3 occurrences; they are matched from the first on",)
+    answer = ask(run, "nvtx_pace", {"name": "a@b/c"})
+    assert (answer.table.num_rows, answer.notes) == (0, ("no rank has 'a@b/c'",))
+    with pytest.raises(UsageError, match="needs --name"):
+        ask(run, "nvtx_pace")
 
 
 def test_a_column_for_each_rank_as_nsys_has_them(run):
@@ -53,29 +55,17 @@ def test_a_column_for_each_rank_as_nsys_has_them(run):
     assert tables["files"].column("Rank").to_pylist() == [0, 2]
 
 
-def test_a_name_that_no_rank_has_and_none_at_all(run):
-    answer = ask(run, "nvtx_pace", {"name": "a@b/c"})
-    assert (answer.table.num_rows, answer.notes) == (0, ("no rank has 'a@b/c'",))
-    with pytest.raises(UsageError, match="needs --name"):
-        ask(run, "nvtx_pace")
-
-
-def test_threads_are_mixed_and_told(tmp_path):
+def test_threads_short_names_and_ranges_without_a_thread(tmp_path):
     run = make_run(tmp_path / "run", {0: {"ranges": [step(0, 10), step(5, 8, thread=1)]}})
     answer = ask(run, "nvtx_pace", {"name": "step"})
     assert answer.table.column("Delta").to_pylist() == [None, -5]
     assert "several threads of rank 0" in answer.notes[0]
-
-
-def test_ranges_of_no_known_thread_are_occurrences_too(tmp_path):
     rows = [step(0, 10, thread=None), step(30, 40, thread=None), step(50, None, thread=None)]
-    answer = ask(make_run(tmp_path / "run", {0: {"ranges": rows}}), "nvtx_pace", {"name": "step"})
+    answer = ask(make_run(tmp_path / "2" / "run", {0: {"ranges": rows}}), "nvtx_pace", {"name": "step"})
     assert answer.table.column("Start").to_pylist() == [0, 30]
-
-
-def test_kernels_go_by_their_short_names(tmp_path):
     run = make_run(
-        tmp_path / "run", {0: {"kernels": [kernel(10, 20, "void f<int>(int)"), kernel(5, 7, "void f<int>(int)"), kernel(0, 1)]}}
+        tmp_path / "3" / "run",
+        {0: {"kernels": [kernel(10, 20, "void f<int>(int)"), kernel(5, 7, "void f<int>(int)"), kernel(0, 1)]}},
     )
     short = "f<int>"
     answer = ask(run, "cuda_gpu_kern_pace", {"name": short})

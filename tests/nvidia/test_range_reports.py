@@ -2,25 +2,24 @@ from __future__ import annotations
 
 import sqlite3
 import tracemalloc
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.making import make_run
+from tests.making import kernel, make_run
+from tests.recipes.work import call
 
 from alltrace.cli.csv_text import to_csv
 from alltrace.nvidia import nvtx_kern_sum
 from alltrace.recipes import sql_recipe
 from alltrace.recipes.base import Part
 from alltrace.recipes.execution.ask import ask
-from alltrace.recipes.registry import find_report
+from alltrace.recipes.registry import find, find_report
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MAIN, SIDE = (1 << 48) | (100 << 24) | 100, (1 << 48) | (100 << 24) | 101
 PROCESS = MAIN >> 24 << 24
@@ -41,15 +40,9 @@ TABLES = {
     "MPI_RANKS": "globalTid INTEGER, rank INTEGER",
 }
 NAMES = {
-    1: "kernel<int>",
-    2: "kernel",
-    3: "cudaLaunchKernel_v7000",
-    4: "poll",
-    5: "MPI_Waitall",
-    6: "MPI_Sendrecv",
-    7: "MPI_Bcast",
-    8: "began",
-}
+    1: "kernel<int>", 2: "kernel", 3: "cudaLaunchKernel_v7000", 4: "poll", 5: "MPI_Waitall", 6: "MPI_Sendrecv",
+    7: "MPI_Bcast", 8: "began",
+}  # fmt: skip
 
 
 def asked(tmp_path: Path, report: str, rows: dict[str, list[tuple[Any, ...]]], name: str = "r") -> list[dict[str, Any]]:
@@ -291,4 +284,45 @@ def test_mpi_sums_count_calls_and_messages(tmp_path: Path) -> None:
         ("coll_send", "MPI_Bcast", 1, 4.0),
         ("coll_recv", "MPI_Bcast", 1, 3.0),
         ("p2p", "MPI_Sendrecv", 2, 3.0),
+    ]
+
+
+RANGES = [
+    {"start": start, "end": end, "name": name, "kind": "pushpop"}
+    for start, end, name in ((0, 100, "step"), (200, 350, "step"), (220, 300, "inner"), (400, 420, "step"))
+]
+LAUNCHES = [(10, 1000, 1010), (210, 1100, 1120), (230, 1150, 1200), (405, 1300, 1340)]  # when called; the kernel's start and end
+
+
+def made_projected(folder):
+    api = [call(at, at + 5, n) for n, (at, _, _) in enumerate(LAUNCHES, 1)]
+    kernels = [kernel(start, end, correlation=n) for n, (_, start, end) in enumerate(LAUNCHES, 1)]
+    return make_run(folder, {0: {"ranges": RANGES, "api": api, "kernels": kernels}})
+
+
+def test_statistics_of_the_projected_ranges(tmp_path):
+    rows = ask(made_projected(tmp_path / "run"), find_report("nvtx_gpu_proj_sum")).table.to_pylist()
+    assert rows == [
+        {
+            # projected 10, 100 and 40 ns; 100, 150 and 20 ns on the CPU
+            "Range": "step", "Style": "PushPop", "Total Proj Time (ns)": 150, "Total Range Time (ns)": 270, "Range Instances": 3,
+            "Proj Avg (ns)": 50.0, "Proj Med (ns)": 40.0, "Proj Min (ns)": 10, "Proj Max (ns)": 100, "Proj StdDev (ns)": 45.8,
+            "Total GPU Ops": 4, "Avg GPU Ops": 1.3, "Avg Range Lvl": 0.0, "Avg Num Child": 0.3,
+        },
+        {
+            "Range": "inner", "Style": "PushPop", "Total Proj Time (ns)": 50, "Total Range Time (ns)": 80, "Range Instances": 1,
+            "Proj Avg (ns)": 50.0, "Proj Med (ns)": 50.0, "Proj Min (ns)": 50, "Proj Max (ns)": 50, "Proj StdDev (ns)": 0.0,
+            "Total GPU Ops": 1, "Avg GPU Ops": 1.0, "Avg Range Lvl": 1.0, "Avg Num Child": 0.0,
+        },
+    ]  # fmt: skip
+
+
+def test_the_recipe_of_nsys_lists_each_range_with_its_own_time(tmp_path):
+    rows = ask(made_projected(tmp_path / "run"), find("nvtx_gpu_proj_trace")).table.to_pylist()
+    titles = ("Name", "Projected Start", "Projected Duration", "Orig Start", "Orig Duration")
+    assert [tuple(r[t] for t in titles) for r in rows] == [
+        ("step", 1000, 10, 0, 100),
+        ("step", 1100, 100, 200, 150),
+        ("inner", 1150, 50, 220, 80),
+        ("step", 1300, 40, 400, 20),
     ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.nsight_recipes import answers_in, ask_nsight, close, rows_of, twin
@@ -16,41 +17,28 @@ from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.registry import find
 from alltrace.synth import write_run
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 
 QUESTIONS = {
-    "nvtx_sum": ("nvtx_sum",),
-    "nvtx_sum in a window": ("nvtx_sum", "--start", "11749800000", "--end", "11780000000"),
-    "cuda_gpu_kern_sum": ("cuda_gpu_kern_sum",),
-    "cuda_gpu_kern_sum base": ("cuda_gpu_kern_sum", "--base"),
-    "gpu_gaps": ("gpu_gaps", "--gap", "0"),
-    "gpu_gaps rows": ("gpu_gaps", "--gap", "0", "--rows", "7"),
+    "nvtx_sum": ("nvtx_sum",), "nvtx_sum in a window": ("nvtx_sum", "--start", "11749800000", "--end", "11780000000"),
+    "cuda_gpu_kern_sum": ("cuda_gpu_kern_sum",), "cuda_gpu_kern_sum base": ("cuda_gpu_kern_sum", "--base"),
+    "gpu_gaps": ("gpu_gaps", "--gap", "0"), "gpu_gaps rows": ("gpu_gaps", "--gap", "0", "--rows", "7"),
     "gpu_time_util": ("gpu_time_util", "--threshold", "99"),
     "gpu_time_util chunks": ("gpu_time_util", "--threshold", "90", "--chunks", "1000"),
-    "cuda_api_sync": ("cuda_api_sync",),
-    "cuda_api_sync nvtx": ("cuda_api_sync", "--nvtx", "step 1"),
-    "cuda_memcpy_async": ("cuda_memcpy_async",),
-    "cuda_memcpy_sync": ("cuda_memcpy_sync",),
-    "cuda_memset_sync": ("cuda_memset_sync",),
-    "cuda_api_sum": ("cuda_api_sum",),
-    "cuda_gpu_mem_time_sum": ("cuda_gpu_mem_time_sum",),
-    "cuda_gpu_mem_size_sum": ("cuda_gpu_mem_size_sum",),
+    "cuda_api_sync": ("cuda_api_sync",), "cuda_api_sync nvtx": ("cuda_api_sync", "--nvtx", "step 1"),
+    "cuda_memcpy_async": ("cuda_memcpy_async",), "cuda_memcpy_sync": ("cuda_memcpy_sync",),
+    "cuda_memset_sync": ("cuda_memset_sync",), "cuda_api_sum": ("cuda_api_sum",),
+    "cuda_gpu_mem_time_sum": ("cuda_gpu_mem_time_sum",), "cuda_gpu_mem_size_sum": ("cuda_gpu_mem_size_sum",),
     "cuda_gpu_mem_size_sum in a window": ("cuda_gpu_mem_size_sum", "--start", "11749800000", "--end", "11800000000"),
-    "osrt_sum": ("osrt_sum",),
-    "nccl_sum": ("nccl_sum",),
-    "nccl_gpu_proj_sum": ("nccl_gpu_proj_sum",),
+    "osrt_sum": ("osrt_sum",), "nccl_sum": ("nccl_sum",), "nccl_gpu_proj_sum": ("nccl_gpu_proj_sum",),
     "nvtx_gpu_proj_sum": ("nvtx_gpu_proj_sum",),
     "nvtx_gpu_proj_sum in a window": ("nvtx_gpu_proj_sum", "--start", "11749800000", "--end", "11780000000"),
     "nvtx_gpu_proj_trace": ("nvtx_gpu_proj_trace",),
     "nvtx_gpu_proj_trace in a window": ("nvtx_gpu_proj_trace", "--start", "11749800000", "--end", "11780000000"),
     "nvtx_gpu_proj_trace nvtx": ("nvtx_gpu_proj_trace", "--nvtx", "forward"),
-    "nvtx_pace": ("nvtx_pace", "--name", "backward"),
-    "nvtx_gpu_proj_pace": ("nvtx_gpu_proj_pace", "--name", "forward"),
+    "nvtx_pace": ("nvtx_pace", "--name", "backward"), "nvtx_gpu_proj_pace": ("nvtx_gpu_proj_pace", "--name", "forward"),
     "cuda_gpu_kern_pace": ("cuda_gpu_kern_pace", "--name", "flash_bwd_kernel"),
-}
+}  # fmt: skip
 # copies and fills that the rules are about
 WAITING = """
 INSERT INTO StringIds VALUES (99990, 'cudaMemset_v3020'), (99991, 'cudaMemcpy_v3020');

@@ -14,16 +14,9 @@ from alltrace.recipes.registry import find_report
 from alltrace.trace.schema import TABLES
 
 TEXTS = {
-    1: "gemm<float>",
-    2: "gemm",
-    3: "cudaLaunchKernel_v7000",
-    4: "forward",
-    5: "python",
-    6: "GPU A",
-    7: "cudaMalloc",
-    8: "x.c:1",
-    9: "cudaLaunchKernel_v1100",
-}
+    1: "gemm<float>", 2: "gemm", 3: "cudaLaunchKernel_v7000", 4: "forward", 5: "python", 6: "GPU A", 7: "cudaMalloc",
+    8: "x.c:1", 9: "cudaLaunchKernel_v1100",
+}  # fmt: skip
 
 
 class FakeRun:
@@ -91,33 +84,21 @@ def ask(spec: str, *ranks: FakeRank, **options: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def test_kernels_of_all_ranks() -> None:
+def test_kernels_of_all_ranks_by_rank_range_and_dimensions():
     assert ask("cuda_gpu_kern_sum", FIRST, SECOND) == [
         {
             "Time (%)": 100.0, "Total Time (ns)": 100, "Instances": 4, "Avg (ns)": 25.0, "Med (ns)": 25.0, "Min (ns)": 10,
             "Max (ns)": 40, "StdDev (ns)": 12.9, "Name": "gemm<float>",
         }
     ]  # fmt: skip
-
-
-def test_kernels_by_rank() -> None:
     rows = ask("cuda_gpu_kern_sum:base", SECOND, FIRST, by_rank=True)
     assert [(r["Rank"], r["Time (%)"], r["Total Time (ns)"], r["Name"]) for r in rows] == [
         (0, 100, 40, "gemm"),
         (1, 100, 60, "gemm"),
     ]
-
-
-def test_a_name_that_was_not_recorded_falls_back() -> None:
     assert [r["Name"] for r in ask("cuda_gpu_kern_sum:mangled", FIRST)] == ["gemm<float>"]
-
-
-def test_kernels_by_the_range_around_their_launch() -> None:
     rows = ask("cuda_gpu_kern_sum:nvtx-name", FIRST, SECOND)
     assert [(r["Total Time (ns)"], r["Name"]) for r in rows] == [(90, "gemm<float>"), (10, "forward/gemm<float>")]
-
-
-def test_kernels_by_launch_dimensions() -> None:
     other = FakeRank(2, kernels=[kernel(0, 5, 1, grid_x=12345)], **DICTIONARIES)
     rows = ask("cuda_gpu_kern_gb_sum", FIRST, other)
     assert [(r["Instances"], r["GridXYZ"], r["BlockXYZ"]) for r in rows] == [
@@ -126,16 +107,13 @@ def test_kernels_by_launch_dimensions() -> None:
     ]
 
 
-def test_calls_lose_their_version() -> None:
+def test_calls_copies_and_everything_together():
     rows = ask("cuda_api_sum", FIRST, SECOND)
     assert [(r["Name"], r["Num Calls"], r["Total Time (ns)"], r["Med (ns)"]) for r in rows] == [
         ("cudaLaunchKernel", 3, 210, 60.0),
         ("cudaMalloc", 1, 100, 100.0),
     ]
     assert [r["Time (%)"] for r in rows] == [67.7, 32.3]
-
-
-def test_copies_by_time_and_by_size() -> None:
     times = ask("cuda_gpu_mem_time_sum", FIRST, SECOND)
     assert [(r["Operation"], r["Total Time (ns)"], r["Time (%)"]) for r in times] == [
         ("[CUDA memcpy Host-to-Device]", 200, 95.2),
@@ -146,9 +124,6 @@ def test_copies_by_time_and_by_size() -> None:
         ("[CUDA memcpy Host-to-Device]", 2.0, 2.0, 0.0),
         ("[CUDA memset]", 0.001, 0.001, 0.0),
     ]
-
-
-def test_everything_together() -> None:
     rows = ask("cuda_api_gpu_sum", FIRST)
     assert [(r["Category"], r["Operation"], r["Total Time (ns)"]) for r in rows] == [
         ("MEMORY_OPER", "[CUDA memcpy Host-to-Device]", 200),
@@ -160,16 +135,13 @@ def test_everything_together() -> None:
     assert {r["Category"] for r in ask("cuda_gpu_sum", FIRST)} == {"CUDA_KERNEL", "MEMORY_OPER"}
 
 
-def test_calls_in_order_of_all_ranks() -> None:
+def test_calls_and_gpu_work_in_order_of_all_ranks():
     rows = ask("cuda_api_trace", FIRST, SECOND, by_rank=True)
     assert [(r["Rank"], r["Start (ns)"]) for r in rows] == [(0, 10), (1, 20), (0, 150), (0, 300)]
     assert rows[0] == {
         "Rank": 0, "Start (ns)": 10, "Duration (ns)": 50, "Name": "cudaLaunchKernel", "Result": 0, "CorrID": 1, "Pid": 100,
         "Tid": 101, "T-Pri": 20, "Thread Name": "python",
     }  # fmt: skip
-
-
-def test_gpu_work_in_order_of_all_ranks() -> None:
     rows = ask("cuda_gpu_trace", FIRST, SECOND)
     assert [r["Start (ns)"] for r in rows] == [100, 105, 120, 200, 450, 500]
     assert rows[0] == {
@@ -183,7 +155,7 @@ def test_gpu_work_in_order_of_all_ranks() -> None:
     assert copy["Throughput (MB/s)"] == 2.0 * (1_000_000_000 // 200)
 
 
-def test_launches_one_by_one() -> None:
+def test_launches_one_by_one_and_by_process():
     rows = ask("cuda_kern_exec_trace", FIRST, SECOND)
     phases = ("API Start (ns)", "API Dur (ns)", "Queue Start (ns)", "Queue Dur (ns)", "Kernel Start (ns)", "Total Dur (ns)")
     assert [tuple(r[p] for p in phases) for r in rows] == [
@@ -192,9 +164,6 @@ def test_launches_one_by_one() -> None:
         (150, 60, None, None, 200, 80),  # the kernel began within the call
     ]
     assert (rows[0]["DevId"], rows[0]["API Function"]) == (2, "cudaLaunchKernel")
-
-
-def test_launches_summed_by_process() -> None:
     rows = ask("cuda_kern_exec_sum", FIRST, SECOND, by_rank=True)
     assert [(r["Rank"], r["Count"], r["QCount"], r["TAvg (ns)"], r["QAvg (ns)"], r["KMax (ns)"]) for r in rows] == [
         (1, 1, 1, 120.0, 0.0, 20),

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.making import kernel, make_run
@@ -28,24 +26,15 @@ def cells(answer, *titles):
     return [tuple(row[t] for t in titles) for row in answer.table.to_pylist()]
 
 
-def test_names_of_metrics_of_all_versions():
+def test_samples_have_names_and_rates_by_their_time():
     assert plain_metric("SMs Active [Throughput %]") == plain_metric("SM Active") == "sm active"
     assert plain_metric("SM Issue [Throughput %]") == "sm issue"
-
-
-def test_a_sample_belongs_to_the_time_before_it():
     means = bin_means(ints(0, 10, 11, 20, 30, 31), np.array([9.0, 2, 4, 6, 8, 7]), ints(0, 10, 20, 30))
     assert means.tolist() == [2.0, 5.0, 8.0]
     assert np.isnan(bin_means(ints(), np.array([]), ints(0, 10))).tolist() == [True]
-
-
-def test_rates_are_weighted_by_their_time_in_a_bin():
     rates = bin_rates(ints(0, 15, 40), ints(15, 30, 40), np.array([2.0, 8.0, 99.0]), ints(0, 10, 20, 30, 40))
     assert rates[:3].tolist() == [2.0, 5.0, 8.0]
     assert np.isnan(rates[3])
-
-
-def test_rates_stay_exact_far_from_zero():
     far = 1 << 60
     rates = bin_rates(ints(far, far + 15), ints(far + 15, far + 30), np.array([2.0, 8.0]), ints(far, far + 10, far + 20))
     assert rates.tolist() == [2.0, 5.0]
@@ -105,7 +94,7 @@ def test_gpu_metrics_while_kernels_run(tmp_path):
     assert asked(longest_n=0) == []
 
 
-def test_gpu_metrics_while_the_work_of_ranges_runs(tmp_path):
+def test_gpu_metrics_while_ranges_run_and_of_the_longest_once(tmp_path):
     tables = {
         "kernels": [kernel(25, 45, correlation=1), kernel(60, 70, correlation=2)],
         "api": [{"start": 2, "end": 3, "correlation": 1}, {"start": 12, "end": 13, "correlation": 2}],
@@ -114,9 +103,6 @@ def test_gpu_metrics_while_the_work_of_ranges_runs(tmp_path):
     }
     answer = ask(make_run(tmp_path / "run", {0: tables}), "gpu_metric_util_sum", {"per_projected_nvtx": True})
     assert cells(answer, "Name", "GPU", "Count", "Mean") == [("forward", 0, 2, 35.0)]
-
-
-def test_the_longest_ranges_are_counted_once_on_however_many_devices(tmp_path):
     launches = [{"start": 20 * i + 1, "end": 20 * i + 2, "correlation": i + 1} for i in range(3)]
     tables = {
         "kernels": [kernel(100 * i + 100, 100 * i + 150 + i, correlation=i + 1, device=i % 2) for i in range(3)],
@@ -125,29 +111,23 @@ def test_the_longest_ranges_are_counted_once_on_however_many_devices(tmp_path):
         "gpu_metrics": [*gpu("A", range(50)), *gpu("A", range(50), device=1)],
         "devices": [{"device": d, "ordinal": d} for d in range(2)],
     }
-    run = make_run(tmp_path / "run", {0: tables})
+    run = make_run(tmp_path / "2" / "run", {0: tables})
     found = cells(ask(run, "gpu_metric_util_sum", {"per_projected_nvtx": True, "longest_n": 2}), "Name", "GPU")
     assert found == [("r1", 0), ("r1", 1), ("r2", 0), ("r2", 1)]
 
 
-def test_a_sample_that_is_no_number_leaves_the_others_of_its_metric(tmp_path):
+def test_samples_that_are_no_numbers_expressions_and_nvlink_alone(tmp_path):
     samples = [*gpu("SM Active", [1.0, float("nan"), 3.0]), *gpu("SM Issue", [float("inf"), 5.0, None])]
     run = make_run(tmp_path / "run", {0: {**ANCHOR, "gpu_metrics": samples}})
     found = cells(ask(run, "gpu_metric_util_sum"), "Metric", "Count", "Mean")
     assert found == [("SM Active", 2, 2.0), ("SM Issue", 1, 5.0)]
-
-
-def test_what_contradicts_or_is_no_expression_is_refused(tmp_path):
-    run = make_run(tmp_path / "run", {0: {**ANCHOR, "gpu_metrics": gpu("A", [1])}})
+    run = make_run(tmp_path / "2" / "run", {0: {**ANCHOR, "gpu_metrics": gpu("A", [1])}})
     with pytest.raises(UsageError, match="--per-kernel or --per-projected-nvtx, but both"):
         ask(run, "gpu_metric_util_sum", {"per_kernel": True, "per_projected_nvtx": True})
     with pytest.raises(UsageError, match=r"--match-ranges is '\(', which is not a valid regular expression"):
         ask(run, "gpu_metric_util_sum", {"per_kernel": True, "match_ranges": "("})
-
-
-def test_nvlink_alone(tmp_path):
     samples = [*gpu("NVLink RX Requests User Data [Throughput %]", [10, 30]), *gpu("PCIe RX Throughput", [5])]
-    answer = ask(make_run(tmp_path / "run", {0: {**ANCHOR, "gpu_metrics": samples}}), "nvlink_sum")
+    answer = ask(make_run(tmp_path / "3" / "run", {0: {**ANCHOR, "gpu_metrics": samples}}), "nvlink_sum")
     assert cells(answer, "Metric", "Count", "Mean", "Max") == [("NVLink RX Requests User Data [Throughput %]", 2, 20.0, 30.0)]
 
 
@@ -160,7 +140,7 @@ NICS = {
 }  # fmt: skip
 
 
-def test_traffic_bin_by_bin(tmp_path):
+def test_traffic_bin_by_bin_in_numbers_and_of_two_kinds(tmp_path):
     run = make_run(tmp_path / "run", {0: {**ANCHOR, **NICS}})
     answer = ask(run, "network_traffic_map", {"bins": 2})
     one, other = "0x00000000000000ff", "0x0000000000000001"
@@ -170,21 +150,15 @@ def test_traffic_bin_by_bin(tmp_path):
         ("Switch", "", "", 0, 1.0, None, None), ("Switch", "", "", 50, None, None, None),
     ]  # fmt: skip
     assert [c.unit for c in answer.columns][1:4] == ["MiB/s", "MiB/s", "ticks/s"]
-
-
-def test_traffic_in_numbers(tmp_path):
     ms = 1_000_000
     rows = [nic(0, ms, "Bytes sent", 10), nic(ms, 4 * ms, "Bytes sent", 30)]
-    answer = ask(make_run(tmp_path / "run", {0: {"nic_metrics": rows}}), "network_sum")
+    answer = ask(make_run(tmp_path / "2" / "run", {0: {"nic_metrics": rows}}), "network_sum")
     # 10 bytes per ms for 1 ms and 30 for 3 ms
     assert cells(answer, "Metric", "Count", "Mean", "Min", "Max", "Total") == [
         ("Bytes Sent", 2, 20_000.0, 10_000.0, 30_000.0, 100.0)
     ]
-
-
-def test_an_adapter_that_counts_two_kinds_of_traffic_has_a_row_for_each_and_one_sum_on_the_map(tmp_path):
     rows = [nic(0, 100, "Ethernet bytes sent", 1048.576), nic(0, 50, "bytes sent", 2 * 1048.576), nic(0, 100, "Send waits", 3)]
-    run = make_run(tmp_path / "run", {0: {**ANCHOR, "nic_metrics": rows}})
+    run = make_run(tmp_path / "3" / "run", {0: {**ANCHOR, "nic_metrics": rows}})
     found = cells(ask(run, "network_sum"), "Metric", "Count", "Mean")
     assert found == [("Congestion", 1, 3000.0), ("IB: Ethernet bytes sent", 1, 1048576.0), ("IB: bytes sent", 1, 2097152.0)]
     answer = ask(run, "network_traffic_map", {"bins": 2})

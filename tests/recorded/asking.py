@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from alltrace.api import OpenRun
 from alltrace.cli.output import to_json
+from alltrace.recipes.base import Option
+from alltrace.recipes.base import Question as AnyQuestion
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.registry import FORMER, REPORTS, find, names
 from alltrace.trace.errors import AlltraceError
 from tests.recorded.making import HERE, RUNS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
-
-    from alltrace.recipes.base import Option
-    from alltrace.recipes.base import Question as AnyQuestion
 
 DIGITS = 12
 BUILT_IN = [*(n for n in names() if not n.startswith("example")), *(f"stats:{n}" for n in REPORTS)]

@@ -11,21 +11,18 @@ import subprocess
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.run.importer import import_reports
 from alltrace.run.manifest import read_manifest, write_manifest
 from alltrace.synth import Scenario, write_run
-from alltrace.synth.identity import identities
+from alltrace.synth.identity import Identity, identities
 from alltrace.synth.kernels import ALL_KERNELS
 from alltrace.synth.simulate import simulate
+from alltrace.synth.timeline import Timeline
 from alltrace.synth.truth import COLLECTIVES_FILE, TRUTH_FILE
 from tests.readers.rocpd.database import Database, sizes
 from tests.recorded.worlds import BASE, WORLDS, World
-
-if TYPE_CHECKING:
-    from alltrace.synth.identity import Identity
-    from alltrace.synth.timeline import Timeline
 
 HERE = Path(__file__).parent
 RUNS = HERE / "runs"

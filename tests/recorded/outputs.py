@@ -10,21 +10,18 @@ import json
 import re
 import shutil
 import struct
+from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from alltrace import __version__
+from alltrace.api import OpenRun
 from alltrace.cli.main import main
 from alltrace.recipes.registry import FORMER, RECIPES, find
 from tests.recorded.asking import RUNS, clean
 from tests.ui.conftest import client_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from alltrace.api import OpenRun
 
 OUTPUT_RUNS = ("ddp-slow-rank", "kineto")
 

@@ -8,20 +8,18 @@ import lzma
 import math
 import tempfile
 import zlib
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.api import OpenRun
 from tests.recorded.asking import Question, answer, default_questions, opened, option_questions, shape
 from tests.recorded.making import HERE
 from tests.recorded.outputs import OUTPUT_RUNS, outputs_of
 from tests.recorded.worlds import WORLDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 ANSWERS = HERE / "answers"
 MOST_BYTES = 5_000_000

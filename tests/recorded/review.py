@@ -9,16 +9,14 @@ import json
 import re
 import statistics
 from collections import defaultdict
+from collections.abc import Iterable
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from tests.recorded.making import RUNS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Spans = list[tuple[int, int]]
 STEP = re.compile(r"(?:step |iteration |ProfilerStep#)(\d+)")

@@ -1,7 +1,5 @@
 """Answers about the recorded runs are as recorded; `python -m tests.recorded record` records a change."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

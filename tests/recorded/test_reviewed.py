@@ -1,7 +1,5 @@
 """Recorded answers are right: they equal what plain Python makes of the events, or what was planted."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from functools import cache
 

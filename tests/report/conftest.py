@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from tests.charts.answers import HOSTILE
 from tests.making import collective, kernel, make_run

@@ -1,7 +1,5 @@
 """The page of a report in a real Chromium: it draws, zooms, is dark where the reader's screen is, and prints."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest
@@ -82,7 +80,7 @@ def test_a_chart_zooms_and_the_heat_map_shows_what_is_chosen(opened):
     assert page.complaints == []
 
 
-def test_the_page_is_dark_where_the_screen_is_and_fits_a_narrow_one(opened):
+def test_the_page_is_dark_or_narrow_as_the_screen_and_paper_is_light(opened):
     page = opened(color_scheme="dark", viewport={"width": 400, "height": 800})
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 29)"
     fill = "getComputedStyle(document.querySelector('#chart-breakdown .xtick text')).fill"
@@ -90,13 +88,9 @@ def test_the_page_is_dark_where_the_screen_is_and_fits_a_narrow_one(opened):
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     page.click("#theme")
     page.wait_for_function(f"{fill} === 'rgb(31, 36, 41)'")
-
-
-def test_paper_is_light(opened):
     page = opened(color_scheme="dark")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")
-    fill = "getComputedStyle(document.querySelector('#chart-breakdown .xtick text')).fill"
     page.wait_for_function(f"{fill} === 'rgb(31, 36, 41)'")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.pdf(format="A4").startswith(b"%PDF")

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from tests.making import copy, kernel, make_run
 from tests.recipes.work import call, launched, module, operator
@@ -7,6 +5,9 @@ from tests.together import together
 
 from alltrace.recipes.registry import find
 from alltrace.report.content import ASKS, gather
+from alltrace.report.naming import run_title
+from alltrace.run.labels import with_defaults
+from alltrace.run.manifest import Labels, Manifest, RankRecord, ReportRecord
 from alltrace.trace.errors import AlltraceError, UsageError
 
 MS = 1_000_000
@@ -23,16 +24,13 @@ def sections(report):
     return {s.ask.key: s for s in report.sections}
 
 
-def test_answers_are_those_of_the_recipes(hostile_run):
+def test_answers_are_those_of_the_recipes_and_said_once(hostile_run):
     report = gather(hostile_run, "a run")
     found = sections(report)
     assert list(found) == [*(a.key for a in ASKS if not a.only_with), "clocks"]
     assert found["breakdown"].answer.table.equals(hostile_run.recipe("breakdown").to_arrow())
     assert list(found["activity"].figures) == ["compute", "busy", "communication", "exposed", "idle", "waiting"]
     assert report.facts == {"ranks": 4, "hosts": 1, "devices": 4, "span_ns": 69 * MS}
-
-
-def test_what_was_said_once_is_not_said_again(hostile_run):
     notes = [n for s in gather(hostile_run, "a run").sections for n in s.notes]
     assert notes.count("rank 4: no report") == 1
 
@@ -82,3 +80,25 @@ def test_steps_and_ranks_that_are_not_there_are_refused(hostile_run):
         gather(hostile_run, "a run", steps="3:4")
     with pytest.raises(UsageError, match="rank 9"):
         gather(hostile_run, "a run", ranks=[9])
+
+
+def manifest(environments, hosts, utc_ns):
+    reports = tuple(ReportRecord(f"r{n}", 1, "", environment=e) for n, e in enumerate(environments))
+    ranks = tuple(
+        RankRecord(
+            rank=n, local_rank=n, host=h, pids=(), devices=(), rank_source="RANK", reports=(n,), start_ns=0, end_ns=1, rows={}
+        )
+        for n, h in enumerate(hosts)
+    )
+    return Manifest(reports=reports, ranks=ranks, clocks=(), zero_utc_ns=utc_ns, labels=with_defaults(Labels(), environments))
+
+
+def test_a_run_is_called_by_its_job_date_and_hosts():
+    job = {"SLURM_JOB_NAME": "pretrain", "SLURM_JOB_ID": "4711"}
+    utc = 1_772_368_200_000_000_000
+    assert (
+        run_title(manifest([job, job], ["a", "b", "a"], utc), ["/x/y"])
+        == "pretrain, job 4711 · 2026-03-01 12:30 UTC · a and 1 more"
+    )
+    assert run_title(manifest([job, {**job, "SLURM_JOB_ID": "1"}], ["a"], 5), ["/x/y/"]) == "pretrain · a"
+    assert run_title(manifest([{}], [], None), ["/x/reports/", "b.sqlite"]) == "reports, b.sqlite"

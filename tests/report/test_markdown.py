@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import html
 import re
 
@@ -10,16 +8,13 @@ from alltrace.report import gather, to_markdown
 from alltrace.report.markdown import literal
 
 
-def test_a_report_for_a_pull_request_has_findings_and_folded_tables(hostile_run):
+def test_a_report_for_a_pull_request_has_findings_and_no_markup(hostile_run):
     text = to_markdown(gather(hostile_run, "nightly @team", pictures=False))
     assert text.startswith("# alltrace: nightly @&#8203;team\n\n4 ranks, 1 host, 4 devices, 69.00 ms from first to last event\n")
     assert "## What costs time" in text
     assert text.count("<details>") == text.count("</details>") == text.count("<summary>") == 5
     assert "- device\n  - parallel efficiency: " in text
     assert "rank 4: no report" in text
-
-
-def test_names_from_a_trace_are_neither_html_nor_markup(hostile_run):
     text = to_markdown(gather(hostile_run, HOSTILE[0], pictures=False))
     assert "<img" not in text
     assert "<script" not in text

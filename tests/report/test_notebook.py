@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import sys
 import types
@@ -109,13 +107,10 @@ def test_a_notebook_of_reports_finds_the_cache_that_they_were_imported_into(tmp_
     assert not (tmp_path / "not this one").exists()
 
 
-def test_the_name_of_a_run_is_no_markup(tmp_path):
+def test_names_are_no_markup_and_recipes_are_those_with_an_answer(tmp_path):
     made = json.loads(notebook(["x"], "<img src=x onerror=alert(1)> **b**", []))
     assert made["cells"][0]["source"].startswith("# &lt;img src=x onerror=alert(1)&gt; \\*\\*b\\*\\*\n")
-
-
-def test_only_recipes_that_the_run_can_answer_are_asked(tmp_path):
-    run = make_run(tmp_path, {0: {"ranges": [{"start": 0, "end": 9, "name": "a"}]}})
+    run = make_run(tmp_path / "2", {0: {"ranges": [{"start": 0, "end": 9, "name": "a"}]}})
     asked, others = recipes_for(run)
     known = {*(p.recipe for p in asked), *others}
     assert {"steps", "info"} <= known

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib
@@ -58,13 +56,10 @@ def page(hostile_run):
     return Page(text), text
 
 
-def test_why_nothing_was_diagnosed_is_said():
+def test_the_verdict_and_whole_cards_are_told_or_why_there_are_none():
     findings = Section(next(a for a in ASKS if a.key == "findings"), None, "rank 3: <damaged>")
     text = to_html(Report("a run", {"ranks": 1, "hosts": 1, "devices": 1, "span_ns": 5}, "", (findings,)))
     assert "rank 3: <damaged>" in Page(text).text
-
-
-def test_the_verdict_and_whole_cards_are_told():
     advice = "Look at the clocks. " * 40
     found = told(row("straggler", slowdown=1.25, advice=advice, where="<b>gemm"), notes=["7 steps are judged"])
     findings = Section(next(a for a in ASKS if a.key == "findings"), Answer(pa.table({"kind": ["straggler"]}), ()))

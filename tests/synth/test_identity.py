@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -7,7 +5,7 @@ from alltrace.synth import SCENARIOS
 from alltrace.synth.identity import JOB_START_UTC_NS, identities
 
 
-def test_the_first_host_is_true_and_the_others_stay_in_bounds():
+def test_clocks_of_hosts_and_their_stamps():
     people = identities(SCENARIOS["straggler"].override(hosts=4, ranks=8, offset_ms=500, drift_ppm=20, ideal=True))
     assert {(p.offset_ns, p.drift_ppm) for p in people[:2]} == {(0, 0.0)}
     others = {(p.offset_ns, p.drift_ppm) for p in people[2:]}
@@ -17,9 +15,6 @@ def test_the_first_host_is_true_and_the_others_stay_in_bounds():
     assert len({p.session_start_ns for p in people}) == 8
     assert len({p.device_uuid for p in people}) == 8
     assert np.std([p.stamp_error_ns for p in people]) > 500_000
-
-
-def test_stamps_are_the_hosts_clock_since_the_sessions_start():
     person = identities(SCENARIOS["healthy"])[15]
     assert person.drift_ppm != 0
     moments = np.array([person.session_start_ns, 0, 1_000_000_000, 60_000_000_000])
@@ -29,9 +24,6 @@ def test_stamps_are_the_hosts_clock_since_the_sessions_start():
     drifted = np.rint(moments * person.drift_ppm * 1e-6).astype(int)
     assert (shown - moments - drifted).tolist() == [person.report_offset_ns] * 4
     assert person.report_offset_ns == person.offset_ns + person.stamp_error_ns
-
-
-def test_the_system_clock_is_one_clock_for_a_host():
     people = identities(SCENARIOS["healthy"])
     for host in (people[:8], people[8:]):
         boots = {p.system_clock_ns - p.host_clock_ns(p.session_start_ns) for p in host}

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from alltrace.synth import SCENARIOS
@@ -20,16 +18,13 @@ def _environment(tables):
     return {name: value.strip('"') for name, value in (row.split("=", 1) for row in rows)}
 
 
-def test_the_launchers_variables_tell_the_rank():
+def test_variables_file_names_or_mpi_tell_the_rank():
     _, tables = _facts(rank=3)
     found = _environment(tables)
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK")
     assert [found[name] for name in names] == ["3", "1", "4", "1"]
     hosts = [row["value"] for row in tables["TARGET_INFO_SYSTEM_ENV"] if row["name"] == "Hostname"]
     assert hosts == ["node002"]
-
-
-def test_or_only_the_file_name_or_mpi_does():
     _, tables = _facts(rank_source="file")
     assert "RANK" not in _environment(tables)
     assert "MPI_RANKS" not in tables
@@ -38,7 +33,7 @@ def test_or_only_the_file_name_or_mpi_does():
     assert tables["MPI_RANKS"] == [{"globalTid": int(report.global_tids[0]), "rank": 2}]
 
 
-def test_the_device_behind_ordinal_0():
+def test_devices_numbers_and_secrets_of_a_report():
     report, tables = _facts(rank=3, visible_devices=True)
     (device,) = tables["TARGET_INFO_CUDA_DEVICE"]
     assert (device["gpuId"], device["cudaId"], device["pid"]) == (1, 0, report.identity.pid)
@@ -47,17 +42,11 @@ def test_the_device_behind_ordinal_0():
     _, tables = _facts(rank=3)
     assert [row["cudaId"] for row in tables["TARGET_INFO_CUDA_DEVICE"]] == [0, 1]
     assert "TARGET_INFO_CUDA_DEVICE" not in _facts(schema="3.7.2")[1]
-
-
-def test_extended_numbers():
     report, _ = _facts()
     pid = report.identity.pid
     assert report.global_pid >> 48 == 1
     assert (report.global_pid >> 24) & 0xFFFFFF == pid
     assert [tid & 0xFFFFFF for tid in report.global_tids.tolist()] == [pid, pid + 41]
-
-
-def test_secrets_stand_in_four_places():
     report, tables = _facts(secrets=True)
     assert len(report.secrets) == 4
     assert _environment(tables).items() >= report.secrets.items()

@@ -22,7 +22,7 @@ def _texts(tables):
     return tables["StringIds"].columns["value"]
 
 
-def test_every_kernel_copy_and_memset_has_its_call():
+def test_kernels_copies_and_memsets_have_calls_names_and_shapes():
     report, tables = _report()
     calls = tables["CUPTI_ACTIVITY_KIND_RUNTIME"].columns
     texts = _texts(tables)
@@ -34,10 +34,6 @@ def test_every_kernel_copy_and_memset_has_its_call():
     assert {name_of[c] for c in tables["CUPTI_ACTIVITY_KIND_MEMCPY"].columns["correlationId"].tolist()} == {"cudaMemcpyAsync_v3020"}
     assert set(calls["globalTid"].tolist()) == set(report.global_tids.tolist())
     assert calls["globalTid"][0] >> 24 == kernels["globalPid"] >> 24
-
-
-def test_names_and_shapes_of_kernels():
-    report, tables = _report()
     columns, texts = tables["CUPTI_ACTIVITY_KIND_KERNEL"].columns, _texts(tables)
     nccl = columns["streamId"] == 13
     assert nccl.sum() == 4
@@ -66,14 +62,11 @@ def test_nccl_ranges_have_their_own_domain_and_a_payload():
     assert [columns["text"][plain][0], set(columns["textId"][plain])] == ["step 0", {None}]
 
 
-def test_a_run_without_ranges_has_no_table_of_them():
+def test_a_run_without_ranges_and_one_in_disorder():
     _, tables = _report(nvtx=False, osrt=False)
     assert "NVTX_EVENTS" not in tables
     assert "OSRT_API" not in tables
     assert not [text for text in _texts(tables) if text.startswith("ncclAll")]
-
-
-def test_disorder_keeps_every_row_whole():
     _, ordered = _report(unordered=False)
     _, shuffled = _report(unordered=True)
     for name in ("CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL"):
@@ -87,14 +80,11 @@ def _rows(table: Table):
     return list(zip(*columns, strict=True))
 
 
-def test_waits_and_their_streams():
+def test_waits_streams_and_devices_are_numbered():
     _, tables = _report(steps=1)
     columns = tables["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"].columns
     assert columns["syncType"].tolist() == [2, 3]
     assert columns["streamId"].tolist() == [7, 7]
-
-
-def test_device_ordinals():
     assert _report("healthy", rank=5, steps=1)[1]["CUPTI_ACTIVITY_KIND_KERNEL"].columns["deviceId"] == 5
     hidden = _report("healthy", rank=5, steps=1, visible_devices=True)[1]
     assert hidden["CUPTI_ACTIVITY_KIND_KERNEL"].columns["deviceId"] == 0

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import sqlite3
 import subprocess
@@ -13,28 +11,22 @@ from alltrace.synth import SCENARIOS, write_run
 from alltrace.trace.errors import UsageError
 
 
-def test_the_same_seed_gives_the_same_bytes(tmp_path):
+def test_equal_seeds_tiny_reports_and_counted_rows(tmp_path):
     for folder in ("one", "two"):
         write_run("tiny", tmp_path / folder, secrets=True, unordered=True, gpu_metrics_hz=500, ideal=True)
     for path in sorted((tmp_path / "one").iterdir()):
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
     other = write_run("tiny", tmp_path / "three", seed=9, ideal=True)
     assert other.reports[0].read_bytes() != (tmp_path / "one" / "tiny_rank0.sqlite").read_bytes()
-
-
-def test_a_tiny_report_is_tiny(tmp_path):
-    truth = write_run("tiny", tmp_path, ideal=True)
+    truth = write_run("tiny", tmp_path / "2", ideal=True)
     assert max(path.stat().st_size for path in truth.reports) < 100_000
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
+    assert sorted(path.name for path in (tmp_path / "2").iterdir()) == [
         "tiny_rank0.sqlite",
         "tiny_rank1.sqlite",
         "truth.json",
         "truth_collectives.parquet",
     ]
-
-
-def test_counted_rows_are_the_rows(tmp_path):
-    truth = write_run("tiny", tmp_path, rank_source="mpi", gpu_metrics_hz=500, ideal=True)
+    truth = write_run("tiny", tmp_path / "3", rank_source="mpi", gpu_metrics_hz=500, ideal=True)
     for rank, path in zip(truth.ranks, truth.reports, strict=True):
         with closing(sqlite3.connect(path)) as connection, connection:
             tables = [n for (n,) in connection.execute("SELECT name FROM sqlite_master WHERE name NOT LIKE 'ENUM%'")]
@@ -82,19 +74,16 @@ def test_what_cannot_be_written_is_named_and_leaves_nothing(tmp_path, scenario, 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_is_not_a_folder(tmp_path):
+def test_a_file_is_not_a_folder_and_a_smaller_run_replaces_a_larger_one(tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UsageError, match="is a file, and the run needs a folder"):
         write_run("tiny", tmp_path / "file", ideal=True)
     assert (tmp_path / "file").read_text() == "mine"
-
-
-def test_a_smaller_run_replaces_a_larger_one(tmp_path):
-    write_run("tiny", tmp_path, ranks=4, ideal=True)
-    write_run("tiny", tmp_path / "others", ideal=True)
-    (tmp_path / "mine_rank9.sqlite").write_text("mine")
-    write_run("tiny", tmp_path, format="parquetdir", ideal=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
+    write_run("tiny", tmp_path / "2", ranks=4, ideal=True)
+    write_run("tiny", tmp_path / "2" / "others", ideal=True)
+    (tmp_path / "2" / "mine_rank9.sqlite").write_text("mine")
+    write_run("tiny", tmp_path / "2", format="parquetdir", ideal=True)
+    assert sorted(path.name for path in (tmp_path / "2").iterdir()) == [
         "mine_rank9.sqlite",
         "others",
         "tiny_rank0_pqtdir",
@@ -102,8 +91,8 @@ def test_a_smaller_run_replaces_a_larger_one(tmp_path):
         "truth.json",
         "truth_collectives.parquet",
     ]
-    assert len(write_run("tiny", tmp_path, ideal=True).reports) == 2
-    assert not (tmp_path / "tiny_rank1_pqtdir").exists()
+    assert len(write_run("tiny", tmp_path / "2", ideal=True).reports) == 2
+    assert not (tmp_path / "2" / "tiny_rank1_pqtdir").exists()
 
 
 def test_logs_of_a_former_run_do_not_lie_among_those_of_the_next(tmp_path):
@@ -136,14 +125,11 @@ def test_a_truth_of_something_else_is_replaced(tmp_path, text):
     assert write_run("tiny", tmp_path, ideal=True).scenario == "tiny"
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+def test_a_folder_that_cannot_be_made_and_a_scenario_of_ones_own(tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UsageError, match=r"cannot be written to .*file/below"):
         write_run("tiny", tmp_path / "file" / "below", ideal=True)
-
-
-def test_a_scenario_of_ones_own(tmp_path):
-    truth = write_run(SCENARIOS["tiny"].override(steps=1, ideal=True), tmp_path, steps=3, ideal=True)
+    truth = write_run(SCENARIOS["tiny"].override(steps=1, ideal=True), tmp_path / "2", steps=3, ideal=True)
     assert len(truth.steps_ns[0]) == 3
     step_ends = [step[1] for step in truth.steps_ns[0]]
     assert step_ends == sorted(step_ends)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from alltrace.synth import SCENARIOS
@@ -7,7 +5,7 @@ from alltrace.synth.faults import SlowRank
 from alltrace.trace.errors import UsageError
 
 
-def test_override_reaches_every_part_and_leaves_the_original():
+def test_override_reaches_every_part_and_moves_faults():
     healthy = SCENARIOS["healthy"]
     changed = healthy.override(ranks=6, hosts=3, steps=2, layers=5, schema="3.7.2", drift_ppm=1.0, latency_ns=7)
     assert (changed.layout.ranks, changed.layout.ranks_per_host, changed.steps) == (6, 2, 2)
@@ -18,20 +16,11 @@ def test_override_reaches_every_part_and_leaves_the_original():
         7,
     )
     assert (healthy.layout.ranks, healthy.steps) == (16, 8)
-
-
-def test_faults_may_come_one_by_one():
     assert SCENARIOS["healthy"].override(faults=(text for text in ["slow-rank:ranks=1:factor=1.5"]), ideal=True).faults == (
         SlowRank(ranks=(1,), factor=1.5),
     )
-
-
-def test_a_whole_number_may_be_written_as_a_float():
     changed = SCENARIOS["healthy"].override(gradient_bytes=8e8, ranks=4.0, ideal=True)
     assert (repr(changed.work.gradient_bytes), repr(changed.layout.ranks)) == ("800000000", "4")
-
-
-def test_faults_move_to_ranks_that_exist():
     assert SCENARIOS["straggler"].override(ranks=4, ideal=True).faults == (SlowRank(ranks=(3,), factor=1.25),)
     assert SCENARIOS["straggler"].override(steps=1, ideal=True).faults == (SlowRank(ranks=(11,), factor=1.25),)
 
@@ -75,3 +64,14 @@ def test_values_that_do_not_fit_are_named(changes, words):
     with pytest.raises(UsageError) as error:
         SCENARIOS["healthy"].override(**changes, ideal=True)
     assert words in str(error.value)
+
+
+def test_every_scenario_is_valid_and_bench_has_a_million_kernels():
+    for name, scenario in SCENARIOS.items():
+        scenario.check()
+        assert scenario.name == name
+    scenario = SCENARIOS["bench"]
+    work = scenario.work
+    kernels = scenario.steps * (work.layers * work.kernels_per_layer * 3 + work.optimizer_kernels)
+    assert kernels == 1_000_000
+    assert kernels * (1 + work.extra_calls) == 3_000_000

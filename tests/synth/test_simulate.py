@@ -9,7 +9,9 @@ import pytest
 from alltrace.synth import SCENARIOS
 from alltrace.synth.kernels import KERNELS
 from alltrace.synth.layouts import LAYOUTS, DataParallel
-from alltrace.synth.program import COMPUTE_STREAM, Call, Collective, Compute, Copy, DeviceGap, Synchronize
+from alltrace.synth.nccl import host_ranges, launching_range, transfer_ns
+from alltrace.synth.program import COMPUTE_STREAM, Call, Collective, Compute, Copy, DeviceGap, Group, Synchronize
+from alltrace.synth.scenario import Environment, Layout, Links
 from alltrace.synth.simulate import simulate
 
 
@@ -39,22 +41,16 @@ def test_collectives_end_together_after_the_last_arrival(name):
     )
 
 
-def test_a_transfer_takes_what_a_ring_takes(straggler):
+def test_transfers_last_arrivals_and_steps_of_a_slow_rank(straggler):
     links = straggler.scenario.links
     ring = links.latency_ns + int(2 * 15 / 16 * 100_000_000 / links.between_hosts_gb_per_s)
     for one in straggler.collectives:
         assert ring <= min(one.ends.values()) - max(one.arrivals.values()) <= ring + links.end_jitter_ns
-
-
-def test_the_slow_rank_arrives_last_and_the_others_wait(straggler):
     lasts = [max(one.arrivals, key=one.arrivals.__getitem__) for one in straggler.collectives]
     assert lasts == [11] * 12
     waits = np.array([max(one.arrivals.values()) - _by_rank(one.arrivals) for one in straggler.collectives]).sum(axis=0)
     assert waits[11] == 0
     assert np.delete(waits, 11).min() > 20_000_000
-
-
-def test_a_step_lasts_the_slow_ranks_compute_and_an_exposed_tail(straggler):
     fast = simulate(SCENARIOS["straggler"].override(steps=3, faults=(), ideal=True))
     slow_ns = np.diff(straggler.steps[:, 1:], axis=2).mean()
     fast_ns = np.diff(fast.steps[:, 1:], axis=2).mean()
@@ -132,15 +128,12 @@ def test_operator_ranges_enclose_their_launches():
     assert _depth_if_nested(line.ranges, 0) == 4
 
 
-def test_the_same_seed_gives_the_same_run_and_another_does_not():
+def test_a_seed_gives_one_run_which_needs_no_look_for_garbage():
     first, same, other = (simulate(SCENARIOS["tiny"].override(seed=seed, ideal=True)) for seed in (3, 3, 4))
     for one, two in zip(first.timelines, same.timelines, strict=True):
         assert one.kernels["start"].tolist() == two.kernels["start"].tolist()
         assert one.api["end"].tolist() == two.api["end"].tolist()
     assert first.timelines[0].kernels["start"].tolist() != other.timelines[0].kernels["start"].tolist()
-
-
-def test_what_ranks_recorded_goes_with_the_run_without_a_look_for_garbage():
     gc.collect()
     gc.disable()
     try:
@@ -153,7 +146,7 @@ def test_what_ranks_recorded_goes_with_the_run_without_a_look_for_garbage():
         gc.enable()
 
 
-def test_tensor_parallel_waits_for_each_layer():
+def test_tensor_groups_and_mpi_ranks_wait_for_each_other():
     run = simulate(SCENARIOS["tensor-data"].override(steps=1, ideal=True))
     line = run.timelines[5]
     kernels = line.kernels
@@ -162,9 +155,6 @@ def test_tensor_parallel_waits_for_each_layer():
     # nothing computes on the device while a layer is shared
     for start, end in zip(kernels["start"][shared].tolist(), kernels["end"][shared].tolist(), strict=True):
         assert not ((kernels["start"][compute] < end) & (kernels["end"][compute] > start)).any()
-
-
-def test_mpi_ranks_meet_in_a_barrier():
     run = simulate(SCENARIOS["tiny"].override(rank_source="mpi", ideal=True))
     ends = np.array([line.mpi["end"] for line in run.timelines])
     starts = np.array([line.mpi["start"] for line in run.timelines])
@@ -231,3 +221,40 @@ def test_calls_of_a_benchmark_vary_as_real_ones_do():
     assert 2.0 < np.median(microseconds) < 2.4  # the mean is 3, and the logarithm's standard deviation 0.8
     assert 12 < np.quantile(microseconds, 0.99) < 17
     assert len(np.unique(microseconds)) > 5_000
+
+
+_LINKS = Links(within_host_gb_per_s=200.0, between_hosts_gb_per_s=50.0, latency_ns=1_000)
+_GROUP = Group("four", (4, 5, 6, 7), 99)
+
+
+@pytest.mark.parametrize(
+    ("op", "volume"),
+    [("AllReduce", 1.5), ("AllGather", 3), ("ReduceScatter", 3), ("AlltoAll", 3), ("SendRecv", 1), ("Broadcast", 1)],
+)
+def test_transfers_follow_the_bus_bandwidth_factors(op, volume):
+    call = Collective(0, op, 1_000_000, 13)
+    assert transfer_ns(_GROUP, call, Layout(hosts=1, ranks_per_host=8), _LINKS) == 1_000 + volume * 1_000_000 / 200
+    assert transfer_ns(_GROUP, call, Layout(hosts=4, ranks_per_host=2), _LINKS) == 1_000 + volume * 1_000_000 / 50
+    assert transfer_ns(_GROUP, None, Layout(), _LINKS) == 1_000
+
+
+def test_calls_of_groups_and_what_a_payload_tells():
+    pair = Group("pair", (2, 6), 7)
+    whole = {"NCCL communicator ID": 7, "Message size [bytes]": 64, "Peer rank": 1}
+    one = Collective(0, "SendRecv", 64, 13, receives=True)
+    assert host_ranges(one, pair, 2, Environment(), 500) == ([], 500)
+    assert launching_range(one, pair, 2, Environment()) == ("ncclRecv", whole)
+    both = Collective(0, "SendRecv", 64, 13, sends=True, receives=True)
+    found, begin = host_ranges(both, pair, 6, Environment(), 500)
+    assert [(name, payload.get("Peer rank")) for name, _, _, payload in found] == [
+        ("ncclGroupStart", None),
+        ("ncclSend", 0),
+        ("ncclRecv", 0),
+    ]
+    assert all(start < end < begin for _, start, end, _ in found)
+    assert launching_range(both, pair, 6, Environment()) == ("ncclGroupEnd", {})
+    assert launching_range(Collective(0, "ReduceScatter", 8, 13), _GROUP, 4, Environment()) == (
+        "ncclReduceScatter",
+        {"NCCL communicator ID": 99, "Message size [bytes]": 8, "Reduction operation": "Sum"},
+    )
+    assert "Reduction operation" not in launching_range(Collective(0, "AllGather", 8, 13), _GROUP, 4, Environment())[1]

@@ -1,11 +1,9 @@
-from __future__ import annotations
-
 import numpy as np
 
 from alltrace.synth.timeline import Names, Rows, Timeline, covered_ns
 
 
-def test_rows_come_sorted_whatever_way_they_were_added():
+def test_rows_are_sorted_names_numbered_and_parts_taken():
     rows = Rows("start", "value")
     rows.add(5, 50)
     rows.add_block(np.array([7, 1]), 9)
@@ -15,22 +13,13 @@ def test_rows_come_sorted_whatever_way_they_were_added():
     assert rows["value"].tolist() == [8, 9, 50, 9]
     assert len(rows) == 4
     assert Rows("start")["start"].tolist() == []
-
-
-def test_covered_counts_overlaps_once():
     starts, ends = np.array([10, 0, 2, 30]), np.array([12, 5, 3, 30])
     assert covered_ns(starts, ends) == 7
     assert covered_ns(np.array([0, 1, 6]), np.array([10, 2, 12])) == 12
     assert covered_ns(np.array([], np.int64), np.array([], np.int64)) == 0
-
-
-def test_names_keep_their_number():
     names = Names()
     assert [names.number(text) for text in ("b", "a", "b")] == [0, 1, 0]
     assert names.texts == ["b", "a"]
-
-
-def test_some_rows_or_other_values_leave_the_rest_alone():
     line = Timeline()
     for start in (3, 1, 2):
         line.kernels.add(start, start + 1, 7, start, 0)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import dataclasses
 import json
 
@@ -38,23 +36,17 @@ def test_times_of_a_device_are_counted_once():
     }
 
 
-def test_the_file_says_what_was_returned(truth):
+def test_the_file_has_the_planted_fault_and_its_cost(truth):
     read = Truth.read(truth.folder)
     assert json.loads(json.dumps(dataclasses.asdict(truth), default=str)) == json.loads(
         json.dumps(dataclasses.asdict(read), default=str)
     )
     assert [path.name for path in read.reports] == [f"straggler_rank{rank}.sqlite" for rank in range(16)]
     assert all(path.is_file() for path in read.reports)
-
-
-def test_the_planted_fault_and_what_it_cost(truth):
     (fault,) = truth.faults
     assert (fault["kind"], list(fault["ranks"]), fault["factor"]) == ("slow-rank", [11], 1.25)
     # a quarter of the compute time of three steps, which is about 26 ms each
     assert fault["lost_ns"] == pytest.approx(3 * 0.25 * 26e6, rel=0.1)
-
-
-def test_the_slow_rank_computes_longer_and_waits_less(truth):
     compute = np.array([rank["compute_ns"] for rank in truth.ranks])
     exposed = np.array([rank["exposed_ns"] for rank in truth.ranks])
     assert compute[11] / np.delete(compute, 11).mean() == pytest.approx(1.25, rel=0.02)

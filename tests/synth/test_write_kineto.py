@@ -1,7 +1,5 @@
 """One simulated run as an nsys export and as traces of the PyTorch profiler: twins with the same answers."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -38,37 +36,23 @@ def rows(run, recipe, **options):
 
 
 NOT_RECORDED = {
-    "kernel-counters": "counters that CUPTI measures kernel by kernel",
-    "memory": "blocks of PyTorch's allocator",
-    "memory-peak": "blocks of PyTorch's allocator",
-    "memory-steps": "blocks of PyTorch's allocator",
-    "memory-timeline": "blocks of PyTorch's allocator",
-    "gpu-rates": "samples of GPU metrics",
-    "metric-attribution": "samples of GPU metrics",
-    "gpu_metric_util_map": "samples of GPU metrics",
-    "gpu_metric_util_sum": "samples of GPU metrics",
-    "network_map_aws": "metrics of network adapters",
-    "network_sum": "metrics of network adapters",
-    "network_traffic_map": "metrics of network adapters",
-    "nvlink_sum": "samples of NVLink",
-    "storage_util_map": "metrics of storage",
-    "stats:network_congestion": "metrics of network switches",
-    "mpi_sum": "calls of MPI",
-    "stats:mpi_event_sum": "calls of MPI",
-    "stats:mpi_event_trace": "calls of MPI",
-    "stats:mpi_msg_size_sum": "calls of MPI",
-    "osrt_sum": "calls of the operating system",
-    "file_access_sum": "calls of the operating system",
-    "stats:osrt_sum": "calls of the operating system",
-    "stats:syscall_sum": "system calls",
-    "stats:openacc_sum": "OpenACC",
-    "stats:openmp_sum": "OpenMP",
-    "stats:um_sum": "moves of unified memory",
-    "stats:um_total_sum": "moves of unified memory",
+    "kernel-counters": "counters that CUPTI measures kernel by kernel", "memory": "blocks of PyTorch's allocator",
+    "memory-peak": "blocks of PyTorch's allocator", "memory-steps": "blocks of PyTorch's allocator",
+    "memory-timeline": "blocks of PyTorch's allocator", "gpu-rates": "samples of GPU metrics",
+    "metric-attribution": "samples of GPU metrics", "gpu_metric_util_map": "samples of GPU metrics",
+    "gpu_metric_util_sum": "samples of GPU metrics", "network_map_aws": "metrics of network adapters",
+    "network_sum": "metrics of network adapters", "network_traffic_map": "metrics of network adapters",
+    "nvlink_sum": "samples of NVLink", "storage_util_map": "metrics of storage",
+    "stats:network_congestion": "metrics of network switches", "mpi_sum": "calls of MPI",
+    "stats:mpi_event_sum": "calls of MPI", "stats:mpi_event_trace": "calls of MPI",
+    "stats:mpi_msg_size_sum": "calls of MPI", "osrt_sum": "calls of the operating system",
+    "file_access_sum": "calls of the operating system", "stats:osrt_sum": "calls of the operating system",
+    "stats:syscall_sum": "system calls", "stats:openacc_sum": "OpenACC", "stats:openmp_sum": "OpenMP",
+    "stats:um_sum": "moves of unified memory", "stats:um_total_sum": "moves of unified memory",
     "stats:um_cpu_page_faults_sum": "page faults of unified memory",
     "stats:nvtx_startend_sum": "ranges that start and end rather than nest",
     "nccl_gpu_proj_sum": "NCCL's own ranges: what Kineto has are PyTorch's calls of process groups",
-}
+}  # fmt: skip
 """What only nsys records: such a recipe has nothing to ask a Kineto trace, which a test of its own holds."""
 
 KERNEL = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x256x64_warpgroupsize1x1x1_execute_kernel__5x_cublas"
@@ -237,7 +221,7 @@ def test_what_kineto_does_not_record_is_not_answered(twins, recipe):
     assert not rows
 
 
-def test_collectives_are_the_same_operations(twins):
+def test_collectives_clocks_ranks_and_threads_are_the_same(twins):
     _, nsys, kineto = twins
     key = ("op", "bytes", "group_size", "ranks", "instances", "incomplete")
     expected, found = (sorted(tuple(r[c] for c in key) for r in rows(run, "collectives")) for run in (nsys, kineto))
@@ -245,23 +229,12 @@ def test_collectives_are_the_same_operations(twins):
     assert found == expected
     waits = [sum(r["wait_ns"] for r in rows(run, "collectives")) for run in (nsys, kineto)]
     assert waits[1] == pytest.approx(waits[0], rel=0.02)
-
-
-def test_clocks_are_the_same(twins):
-    _, nsys, kineto = twins
     for a, b in zip(nsys.aligned().clocks, kineto.aligned().clocks, strict=True):
         assert (b.host, b.component) == (a.host, a.component)
         assert b.offset_ns == pytest.approx(a.offset_ns, abs=2_000)
-
-
-def test_ranks_hosts_and_processes_are_told_by_the_traces(twins):
-    _, nsys, kineto = twins
     assert [(r.rank, r.host, r.pids) for r in kineto.ranks] == [(r.rank, r.host, r.pids) for r in nsys.ranks]
     assert {r.rank_source for r in kineto.ranks} == {"distributedInfo"}
-
-
-def test_who_ran_where_is_the_same(twins):
-    """`info` tells of the reports themselves; what it says of ranks is the same but for files and how a rank was told."""
+    # `info` tells of the reports themselves; what it says of ranks is the same but for files and how a rank was told
     columns = ("rank", "local_rank", "host", "process", "kernels", "copies", "api", "syncs")
     expected, found = ([{c: r[c] for c in columns} for r in run.recipe("info").to_pylist()] for run in twins[1:])
     assert found == expected

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import csv
 import io
 import sqlite3
@@ -15,15 +13,9 @@ from alltrace.synth.nsys_tables import Table
 from alltrace.synth.write_nsys import write_parquetdir, write_sqlite
 
 _REPORTS = (
-    "cuda_gpu_kern_sum",
-    "cuda_api_sum",
-    "nvtx_sum",
-    "nvtx_gpu_proj_trace",
-    "cuda_gpu_trace",
-    "cuda_kern_exec_sum",
-    "cuda_gpu_mem_time_sum",
-    "osrt_sum",
-)
+    "cuda_gpu_kern_sum", "cuda_api_sum", "nvtx_sum", "nvtx_gpu_proj_trace", "cuda_gpu_trace", "cuda_kern_exec_sum",
+    "cuda_gpu_mem_time_sum", "osrt_sum",
+)  # fmt: skip
 
 
 def _query(path, statement):

@@ -1,7 +1,5 @@
 """Areas against plain loops over the rows that the run was made from."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 

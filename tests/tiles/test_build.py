@@ -1,11 +1,10 @@
-from __future__ import annotations
-
 import json
 
 import numpy as np
 import pytest
 from tests.making import flip, kernel, make_run
 from tests.tiles.conftest import busy_run
+from tests.together import together
 
 from alltrace.align.store import aligned
 from alltrace.run.checked_arrow import read_table
@@ -13,7 +12,9 @@ from alltrace.run.manifest import write_manifest
 from alltrace.run.store import Run
 from alltrace.tiles.build import inputs_of, pyramid
 from alltrace.tiles.files import FACTS, HEAT, NO_DATA, heat_arrays, rank_file, read_rank
+from alltrace.tiles.grid import MOST_SPAN_NS, TILE_BINS, Grid, grid_of, level_for, power_of_two
 from alltrace.tiles.labels import labelled
+from alltrace.tiles.rank_tiles import shared_tables, summary_of, tracks_of
 from alltrace.tiles.view import View
 from alltrace.trace.errors import AlltraceError, DamageError
 
@@ -41,7 +42,7 @@ def test_a_rank_waits_from_its_arrival_to_the_last(waiting):
     assert waited == pytest.approx([10_000, 0], abs=2)
 
 
-def test_busy_tracks_have_bins_and_samples_too(tmp_path):
+def test_busy_tracks_have_bins_and_the_pyramid_is_small(tmp_path):
     run = busy_run(tmp_path / "run")
     made = pyramid(run, jobs=1)
     tracks = read_rank(made.folder / rank_file(0))
@@ -52,13 +53,10 @@ def test_busy_tracks_have_bins_and_samples_too(tmp_path):
     assert np.nanmax(metric.values[2]) == 99
     assert np.nanmin(metric.values[1]) == 0
     assert View(run, made).scales == {"metric: SM Active": [0.0, pytest.approx(99, abs=50)]}
-
-
-def test_the_pyramid_is_a_small_part_of_the_run(tmp_path):
     draw = np.random.default_rng(7)
     ends = np.cumsum(draw.integers(50, 5000, 20_000))
     rows = [kernel(e - 40, e, f"void k{e % 50}(int)", correlation=i) for i, e in enumerate(ends.tolist())]
-    run = make_run(tmp_path / "run", {0: {"kernels": rows}})
+    run = make_run(tmp_path / "2" / "run", {0: {"kernels": rows}})
     before = size_of(run.path)
     assert size_of(pyramid(run, jobs=1).folder) < 0.15 * before
 
@@ -165,31 +163,25 @@ def test_tracks_of_samples_lie_with_the_rank_that_works_on_the_gpu(tmp_path, own
     assert found == {"0": [10, 10], "2": [90, 90]}
 
 
-def test_damaged_samples_that_all_ranks_of_a_host_have_are_an_error(tmp_path):
+def test_damaged_samples_and_runs_without_ranks(tmp_path):
     run = sampled_by_the_first(tmp_path, own=(0,))
     flip(run.path / "ranks/rank=0/gpu_metrics.parquet")
     with pytest.raises(AlltraceError, match=r"rank=0/gpu_metrics\.parquet: it is damaged"):
         pyramid(run, jobs=1)
-
-
-def test_a_run_without_ranks_or_events_has_a_pyramid(tmp_path):
     for n, ranks in enumerate(({}, {0: {}})):
-        run = make_run(tmp_path / str(n), ranks)
+        run = make_run(tmp_path / "2" / str(n), ranks)
         view = View(run, pyramid(run, jobs=1))
         assert view.heat("idle", view.grid.level, 0).shape[0] == len(ranks)
 
 
-def test_processes_make_the_same(tmp_path):
+def test_processes_make_the_same_and_damage_is_told(tmp_path):
     run = busy_run(tmp_path / "run", 1500, ranks=2)
     alone, together = (pyramid(run, folder=tmp_path / str(j), jobs=j).folder for j in (1, 2))
     for rank in (0, 1):
         assert (alone / rank_file(rank)).read_bytes() == (together / rank_file(rank)).read_bytes()
-
-
-def test_a_damaged_file_is_told(tmp_path):
-    (tmp_path / "heat.arrow").write_bytes(b"ARROW1 nothing")
+    (tmp_path / "2" / "heat.arrow").write_bytes(b"ARROW1 nothing")
     with pytest.raises(DamageError, match=r"heat\.arrow: it is damaged"):
-        read_table(tmp_path / "heat.arrow")
+        read_table(tmp_path / "2" / "heat.arrow")
 
 
 def test_a_new_rank_is_drawn_and_those_that_it_does_not_move_are_not(tmp_path):
@@ -211,3 +203,45 @@ def test_a_new_rank_is_drawn_and_those_that_it_does_not_move_are_not(tmp_path):
     make_run(tmp_path / "moved", rows, hosts={3: "another", 2: "another"})
     pyramid(Run(tmp_path / "moved"), folder=tmp_path / "tiles", jobs=1)
     assert all((again.folder / rank_file(r)).stat().st_mtime_ns != stamps[r] for r in range(3))
+
+
+def test_each_table_is_read_once_and_forgotten_by_the_end(run):
+    aligned(run)
+    grid = pyramid(run, jobs=1).grid
+    rank = run.rank(0)
+    tables = shared_tables(rank)
+    assert summary_of(tables, grid)["compute"].sum() == 50_000
+    assert tables.reads == {"kernels": 1, "copies": 1, "graphs": 1}
+    keys = [track.key for track in tracks_of(rank, tables, grid, grid.start_ns + grid.span_ns)]
+    assert {"gpu/0/0/7", "ranges/0", "api/0"} <= set(keys)
+    assert set(tables.reads.values()) == {1}
+    tables.table("kernels", ["start"])
+    assert tables.reads["kernels"] == 2
+
+
+def test_the_level_of_a_span_is_the_finest_that_fits():
+    assert [level_for(span, 64) for span in (0, 1, 64, 65, 128, 129)] == [0, 0, 0, 1, 1, 2]
+    assert level_for(MOST_SPAN_NS, 1) == 62
+
+
+@together(("number", "found"), [(0.1, 64), (64, 64), (127, 64), (128, 128), (1e9, 4096)])
+def test_powers_of_two_stay_in_their_bounds(number, found):
+    assert power_of_two(number, 64, 4096) == found
+
+
+def test_bins_of_a_rank_and_edges_of_the_grid():
+    assert grid_of((-10, 1_000_000 - 10), 1, 16 * 256).bins(grid_of((-10, 1_000_000 - 10), 1, 16 * 256).level) <= 256
+    many = grid_of((0, 10**12), 8192, 8192 * 10**6)
+    assert 512 < many.bins(many.level) <= 1024
+    assert grid_of((0, 0), 0, 0) == Grid(0, 1, 0)
+    grid = Grid(-100, 1000, 4)
+    assert grid.bins(4) == 63
+    assert grid.edges(2, 2, 4).tolist() == [-68, -52, -36]
+    assert grid.tile_span(0, 1) == (-100 + TILE_BINS, -100 + 2 * TILE_BINS)
+    assert grid.edges(5, 1, 62).tolist() == [MOST_SPAN_NS - 100] * 2
+    for level in (0, 20, 54, 62):
+        for first in (0, 1, 1 << 30, 1 << 62, 1 << 71):
+            edges = grid.edges(first, TILE_BINS, level).tolist()
+            assert edges == [min(first + n << level, MOST_SPAN_NS) - 100 for n in range(TILE_BINS + 1)]
+    assert grid.tile_span(62, 7) == (MOST_SPAN_NS - 100, MOST_SPAN_NS - 100)
+    assert grid_of((-(1 << 62), (1 << 62) - 1), 1, 10).span_ns == MOST_SPAN_NS

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 from tests.making import copy, kernel, make_run
 from tests.together import together

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from tests.making import kernel, make_run
 from tests.tiles.conftest import ranges, rank_rows
@@ -11,7 +9,7 @@ from alltrace.trace.errors import UsageError
 US = 1000
 
 
-def test_a_kernel_knows_its_call_and_the_ranges_around_it(view):
+def test_a_kernel_and_its_call_know_each_other(view):
     found = event_details(view.events, 0, "kernels", 0)
     assert (found["name"], found["track"], found["host"]) == ("gemm_kernel", "gpu/0/0/7", "host0")
     assert {k: found["columns"][k] for k in ("start", "end", "duration_ns", "kind")} == {
@@ -25,9 +23,6 @@ def test_a_kernel_knows_its_call_and_the_ranges_around_it(view):
     assert (found["call"]["row"], found["call"]["track"]) == (0, "api/0")
     assert found["call"]["columns"]["name"] == "cudaLaunchKernel_v7000"
     assert [(r["name"], r["start"], r["end"]) for r in found["ranges"]] == [("step 0", 0, 130 * US), ("forward", 10 * US, 35 * US)]
-
-
-def test_a_call_knows_what_it_launched(view):
     found = event_details(view.events, 0, "api", 0)
     assert found["launched"] == [{"table": "kernels", "row": 0, "track": "gpu/0/0/7", "start": 40 * US, "end": 80 * US}]
     assert [r["name"] for r in found["ranges"]] == ["step 0", "forward"]
@@ -91,7 +86,7 @@ def test_the_next_and_previous_event_of_a_name(waiting):
     assert neighbour(reader, 1, "kernels", starts.index(0), forward=True) is None
 
 
-def test_neighbours_that_start_together_are_passed_one_by_one(tmp_path):
+def test_neighbours_start_together_or_are_not_there(tmp_path):
     rows = [{"start": s, "end": e, "name": "f", "kind": "pushpop"} for s, e in ((0, 5), (10, 99), (10, 50), (10, 20), (60, 90))]
     reader = EventReader(make_run(tmp_path / "run", {0: {"ranges": rows}}))
     for forward, first in ((True, 0), (False, 4)):
@@ -100,11 +95,8 @@ def test_neighbours_that_start_together_are_passed_one_by_one(tmp_path):
             met.append(row["row"])
             row = neighbour(reader, 0, "ranges", row["row"], forward=forward)
         assert met == (list(range(5)) if forward else list(range(4, -1, -1)))
-
-
-def test_only_what_lies_on_a_track_has_neighbours(tmp_path):
     rows = {"syncs": [{"start": 0, "end": 5, "kind": "event"}], "ranges": ranges([(0, 5, "f", 0)])}
-    reader = EventReader(make_run(tmp_path / "run", {0: rows}))
+    reader = EventReader(make_run(tmp_path / "2" / "run", {0: rows}))
     assert event_details(reader, 0, "syncs", 0)["columns"]["kind"] == "event"
     with pytest.raises(UsageError, match="unknown table with events"):
         neighbour(reader, 0, "syncs", 0, forward=True)
@@ -161,27 +153,18 @@ def row_called(reader, name, number=0):
     return found[number]
 
 
-def test_a_wait_leads_to_the_record_of_its_event_and_to_the_work_on_both_sides(reader):
+def test_waits_for_events_lead_to_records_and_back(reader):
     found = event_details(reader, 0, "api", row_called(reader, "cudaStreamWaitEvent_v3020"))["awaits"]
     assert (found["event"], found["stream"]) == (3, 7)
     assert (found["record"]["columns"]["name"], found["record"]["track"]) == ("cudaEventRecord_v3020", "api/0")
     assert found["record"]["row"] == row_called(reader, "cudaEventRecord_v3020")
     assert (found["before"]["name"], found["before"]["end"], found["before"]["track"]) == ("b", 90 * US, "gpu/0/0/7")
     assert (found["behind"]["name"], found["behind"]["start"], found["behind"]["track"]) == ("d", 91 * US, "gpu/0/0/9")
-
-
-def test_a_wait_of_the_host_holds_no_stream_back(reader):
     found = event_details(reader, 0, "api", row_called(reader, "cudaEventSynchronize_v3020"))["awaits"]
     assert (found["before"]["name"], found["behind"]) == ("b", None)
-
-
-def test_a_record_knows_the_calls_of_its_process_that_wait_for_it(reader):
     found = event_details(reader, 0, "api", row_called(reader, "cudaEventRecord_v3020"))
     assert [w["columns"]["name"] for w in found["waited_by"]] == ["cudaStreamWaitEvent_v3020", "cudaEventSynchronize_v3020"]
     assert "awaits" not in found
-
-
-def test_another_call_has_nothing_to_do_with_events(reader):
     found = event_details(reader, 0, "api", row_called(reader, "cudaLaunchKernel_v7000"))
     assert not {"awaits", "waited_by"} & set(found)
     other = event_details(reader, 0, "api", row_called(reader, "cudaStreamWaitEvent_v3020", 1))

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.making import make_run
@@ -36,7 +34,7 @@ def test_it_shows_what_the_pyramid_shows_wherever_events_are_read(tmp_path):
         assert np.array_equal(fine_heat(early, metric, level, 0, [rank]), fine_heat(built, metric, level, 0, [rank])), metric
 
 
-def test_the_heat_map_of_the_whole_run_is_made_of_events(tmp_path):
+def test_early_views_are_made_of_events_or_of_a_kept_pyramid(tmp_path):
     run = make_run(tmp_path / "run", {0: rank_rows(), 1: {}})
     early = EarlyView(run)
     assert early.heat("busy", early.grid.level, 0).tolist() == [[NO_DATA], [NO_DATA]]
@@ -45,19 +43,13 @@ def test_the_heat_map_of_the_whole_run_is_made_of_events(tmp_path):
     busy = found[0].astype(float) / 65534
     assert busy.sum() * (1 << early.grid.level - 9) == pytest.approx(70_000, rel=0.01)
     assert (found[1] == NO_DATA).all()
-
-
-def test_waits_are_shown_once_there_are_clocks(tmp_path):
-    make_run(tmp_path / "run", {r: rank_rows(r) for r in range(2)})
-    run = Run(tmp_path / "run")
+    make_run(tmp_path / "2" / "run", {r: rank_rows(r) for r in range(2)})
+    run = Run(tmp_path / "2" / "run")
     assert "waiting" not in EarlyView(run).metrics
     aligned(run, jobs=1)
     assert "waiting" in EarlyView(run).metrics
-
-
-def test_a_kept_pyramid_is_found_and_none_is_built(tmp_path):
-    run = make_run(tmp_path / "run", {0: rank_rows()})
+    run = make_run(tmp_path / "3" / "run", {0: rank_rows()})
     assert kept_pyramid(run) is None
-    assert not (tmp_path / "run/tiles").exists()
+    assert not (tmp_path / "3" / "run/tiles").exists()
     made = pyramid(run, jobs=1)
-    assert kept_pyramid(Run(tmp_path / "run")) == made
+    assert kept_pyramid(Run(tmp_path / "3" / "run")) == made

@@ -1,7 +1,5 @@
 """Matrices against plain loops over the members of instances."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

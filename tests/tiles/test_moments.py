@@ -1,7 +1,5 @@
 """Tracks of tables with moments as rows: CPU samples, scheduling, memory."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np
@@ -134,15 +132,12 @@ def test_the_memory_of_the_allocator_is_that_of_the_recipe_also_where_a_trace_st
     assert np.nanmax(tile.arrays["most"]) == max(peaks) == 2.5 * 2**30 + 2**20
 
 
-def test_a_sample_without_a_value_is_no_sample_of_zero(tmp_path):
+def test_samples_without_a_value_and_ranks_without_samples(tmp_path):
     samples = [{"time": 10 * i, "device": 0, "metric": "SM Active", "value": None if i % 2 else 50.0} for i in range(6)]
     view = viewed(tmp_path / "run", {"gpu_metrics": samples})
     (track,) = (t["key"] for t in labelled(view, 0) if t["group"] == "metric")
     (tile, *_), _ = view.tiles([(0, track)], 3, 0, 1)
     assert np.nanmin(tile.arrays["least"]) == 50.0
-
-
-def test_a_rank_without_them_has_no_such_tracks(tmp_path):
-    view = viewed(tmp_path / "run", {})
+    view = viewed(tmp_path / "2" / "run", {})
     assert not {t["group"] for t in labelled(view, 0)} & {"samples", "sched", "memory", "allocations"}
     assert list(EventReader(view.run).window(0, "sched", 0, 100)) == []

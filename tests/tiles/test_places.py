@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from alltrace.tiles.build import pyramid
@@ -75,13 +73,10 @@ def stepped(tmp_path_factory):
     return View(run, pyramid(run, jobs=1))
 
 
-def test_what_is_shown_is_of_a_judged_step_at_which_half_of_the_cost_is_reached(stepped):
+def test_which_step_is_shown(stepped):
     place = Places(stepped).of("straggler", [1], None)
     assert place.says == "In step 4, rank 1 reaches AllReduce #4 210.0 µs after rank 0."
     assert place.start < 6 * STEP_NS + (50 + 210) * US < place.end
-
-
-def test_where_nothing_can_be_pointed_at_a_usual_step_is_shown(stepped):
     place = Places(stepped).of("sync", [1], None)
     assert (place.event, place.end - place.start) == (None, STEP_NS)
     assert place.says.startswith("step ")

@@ -1,19 +1,23 @@
-from __future__ import annotations
-
 import json
+import threading
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.making import collective, copy, kernel, make_run
 from tests.tiles.conftest import busy_run
 
 from alltrace.tiles.build import pyramid
 from alltrace.tiles.cancel import CancelledError, Token
+from alltrace.tiles.events import MOST_LANES, lanes_of
 from alltrace.tiles.files import NO_DATA
 from alltrace.tiles.grid import TILE_BINS
-from alltrace.tiles.tracks import CLASSES, parse_key
+from alltrace.tiles.prefetch import Prefetcher
+from alltrace.tiles.tracks import CLASSES, SUMMARY, parse_key
 from alltrace.tiles.view import View, pack
-from alltrace.trace.errors import UsageError
+from alltrace.trace.errors import AlltraceError, UsageError
 
 
 def items(view, rank, key, level, first=0, count=1):
@@ -75,14 +79,11 @@ def test_a_wide_view_costs_bins_and_a_narrow_one_the_events_themselves(tmp_path)
         assert known[0] == pytest.approx(0 if level == 2 else (3 * 4950 + 378) / 328)
 
 
-def test_a_view_far_outside_the_run_is_empty(view):
+def test_a_view_outside_is_empty_and_each_kind_has_its_class(view):
     tiles, names = view.tiles([(0, "gpu/0/0/7"), (0, "summary")], 62, 1 << 40, 2)
     assert [t.kind for t in tiles] == ["items", "items", "bins", "bins"]
     assert not names
     assert not tiles[-1].arrays["share"].any()
-
-
-def test_each_kind_of_work_has_its_class(view):
     codes = {}
     for key in ("gpu/0/0/7", "gpu/0/0/20", "gpu/0/0/30", "api/0", "ranges/0"):
         (tile,) = view.tiles([(0, key)], 9, 0, 1)[0]
@@ -106,14 +107,11 @@ def test_what_is_not_there_is_refused(view, tracks, level, first, count, message
         view.tiles(tracks, level, first, count)
 
 
-def test_work_stops_when_nobody_waits(view):
+def test_the_heat_map_is_right_at_coarser_levels_and_work_stops(view):
     token = Token()
     token.cancel()
     with pytest.raises(CancelledError):
         view.tiles([(0, "summary")], 9, 0, 1, token)
-
-
-def test_the_heat_map_is_right_at_coarser_levels(view):
     grid = view.grid
     fine = view.heat("busy", grid.level, 0)
     assert fine.shape == (2, grid.bins(grid.level))
@@ -129,16 +127,13 @@ def test_the_heat_map_is_right_at_coarser_levels(view):
         view.heat("busy", grid.level - 1, 0)
 
 
-def test_no_data_does_not_weigh(tmp_path):
+def test_no_data_does_not_weigh_and_many_streams_are_tracks(tmp_path):
     run = make_run(tmp_path / "run", {0: {}, 1: {"kernels": [kernel(0, 1000)]}})
     view = View(run, pyramid(run, jobs=1))
     assert view.heat("compute", 20, 0).tolist() == [[NO_DATA], [65534]]
     assert view.heat("idle", 20, 0).tolist() == [[NO_DATA], [0]]
-
-
-def test_ten_thousand_streams_each_are_a_track(tmp_path):
     rows = [kernel(10 * i, 10 * i + 5, stream=i) for i in range(10_000)]
-    run = make_run(tmp_path / "run", {0: {"kernels": rows}})
+    run = make_run(tmp_path / "2" / "run", {0: {"kernels": rows}})
     view = View(run, pyramid(run, jobs=1))
     tracks = [t.key for t in view.tracks(0) if t.key.startswith("gpu/")]
     assert len(tracks) == 10_000
@@ -183,3 +178,57 @@ def test_keys_of_tracks_are_read_strictly():
     for bad in ("gpu/0/0", "gpu/a/0/7", "nothing/1", "", "summary/1", f"ranges/{1 << 70}"):
         with pytest.raises(UsageError):
             parse_key(bad)
+
+
+def lanes(pairs):
+    starts, ends = (np.array(v, np.int64) for v in zip(*pairs, strict=True))
+    return lanes_of(starts, ends).tolist()
+
+
+def test_what_overlaps_has_lanes_up_to_a_last_one():
+    assert lanes([(0, 10), (10, 20), (30, 40)]) == [0, 0, 0]
+    assert lanes([(0, 100), (10, 50), (20, 30), (60, 70), (100, 110)]) == [0, 1, 2, 1, 0]
+    assert lanes_of(np.zeros(0, np.int64), np.zeros(0, np.int64)).tolist() == []
+    assert max(lanes([(i, 1000) for i in range(100)])) == MOST_LANES - 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), min_size=1, max_size=20))
+def test_no_two_of_a_lane_overlap(pairs):
+    spans = sorted((s, s + n) for s, n in pairs)
+    found = lanes(spans)
+    for lane in set(found):
+        own = [s for s, at in zip(spans, found, strict=True) if at == lane]
+        assert all(b[0] >= a[1] for a, b in pairwise(own))
+
+
+def test_wishes_wait_while_somebody_asks_and_the_latest_count():
+    ahead, did, gate = Prefetcher(), [], threading.Event()
+
+    def fails():
+        raise AlltraceError("no")
+
+    ahead.want([gate.wait, lambda: did.append("old")])
+    ahead.want([fails, lambda: did.append("new")])
+    gate.set()
+    assert ahead.done(20)
+    assert did == ["new"]
+    with ahead.paused():
+        ahead.want([lambda: did.append("later")])
+        assert not ahead.done(0.05)
+        assert did == ["new"]
+    assert ahead.done(20)
+    assert did == ["new", "later"]
+
+
+def test_a_view_just_coarser_than_the_bins_reads_what_lies_below_it(tmp_path):
+    run = busy_run(tmp_path / "run", ranks=2)
+    view = View(run, pyramid(run, jobs=1))
+    view.tiles([(0, SUMMARY), (1, SUMMARY)], view.grid.level + 5, 0, 1)
+    assert view.prefetcher.done(20)
+    assert view.events._cache.nbytes == 0, "too coarse to tell where somebody will zoom"
+    view.tiles([(0, SUMMARY), (1, SUMMARY)], view.grid.level + 1, 0, 1)
+    assert view.prefetcher.done(20)
+    held = view.events._cache.nbytes
+    assert held > 0
+    view.tiles([(0, SUMMARY), (1, SUMMARY)], view.grid.level - 2, 0, 1)
+    assert view.events._cache.nbytes == held, "nothing was left to read"

@@ -1,13 +1,15 @@
-from __future__ import annotations
+import re
 
 import pytest
-from tests.making import copy, make_run
+from tests.making import collective, copy, kernel, make_run
 from tests.tiles.conftest import busy_run
 
+from alltrace.tiles.area import area_facts
 from alltrace.tiles.build import pyramid
 from alltrace.tiles.cancel import CancelledError, Token
 from alltrace.tiles.events import Bounded, EventReader
-from alltrace.tiles.search import search
+from alltrace.tiles.search import MARKS, search
+from alltrace.tiles.two_spans import difference
 from alltrace.tiles.usual_steps import UsualSteps
 from alltrace.tiles.view import View
 from alltrace.tiles.waits import matched, waited_and_caused, worst_instance
@@ -17,7 +19,7 @@ from alltrace.trace.errors import UsageError
 US = 1000
 
 
-def test_a_range_is_divided_exactly(view):
+def test_ranges_are_divided_exactly_also_where_nothing_ran(view):
     found = summary(view.events, [0, 1], 60 * US, 115 * US)
     # 20 to 75 us on the kernels' own clock
     first = {
@@ -33,22 +35,13 @@ def test_a_range_is_divided_exactly(view):
     assert kernels["gemm_kernel"] == (2, 40 * US, 20 * US, 20 * US)
     assert kernels["ncclDevKernel_AllReduce_Sum_f32_RING_LL"] == (2, 35 * US, 15 * US, 20 * US)
     assert (found["ranks_asked"], found["ranks_done"]) == (2, 2)
-
-
-def test_devices_that_did_nothing_in_a_range_are_idle(view):
     rows = summary(view.events, [0, 1], 5 * US, 15 * US, gpus=view.gpus)["breakdown"]
     nothing = {"compute_ns": 0, "exposed_communication_ns": 0, "exposed_copy_ns": 0, "idle_ns": 10 * US}
     assert rows == [{"rank": r, "device": 0, **nothing} for r in (0, 1)]
     assert summary(view.events, [0, 1], 60 * US, 115 * US, gpus=view.gpus) == summary(view.events, [0, 1], 60 * US, 115 * US)
-
-
-def test_an_empty_range_is_refused_and_no_ranks_answer_nothing(view):
     with pytest.raises(UsageError, match="from 5 to 5 ns is empty"):
         summary(view.events, [0], 5, 5)
     assert summary(view.events, [], 0, 5)["breakdown"] == []
-
-
-def test_time_before_the_run_and_after_it_holds_nothing(view):
     assert summary(view.events, [0], -(10**15), -(10**14))["kernels"] == []
     assert events_between(view.events, [0], ["kernels"], 10**12, 10**13)["row"] == []
 
@@ -85,18 +78,12 @@ def test_events_are_filtered_by_name_track_and_length(view):
     assert events_between(*ask, track="gpu/0/0/20")["rank"] == [0, 1]
     assert events_between(*ask, least_ns=20 * US)["duration_ns"] == [40 * US, 40 * US, 20 * US]
     assert events_between(*ask, pattern="no such")["row"] == []
-
-
-def test_expressions_take_linear_time_and_nonsense_is_refused(view):
     assert NamesLike(view.events, "(a+)+$" * 5).ids().tolist() == []
     for bad in ("(", "a{9999}", "\ud800", "(?=x)"):
         with pytest.raises(UsageError, match="is not a valid regular expression"):
             NamesLike(view.events, bad)
     with pytest.raises(UsageError, match="longer than"):
         NamesLike(view.events, "x" * 1001)
-
-
-def test_directions_of_copies_are_found_once_they_were_seen(view):
     view.tiles([(0, "gpu/0/0/30")], 9, 0, 1)
     assert search(view.events, "^HtoD$", [0])["events"]["table"] == ["copies"]
     assert longest_named(view.events, 0, "HtoD", UsualSteps(view.run))[2:] == (110 * US, 120 * US)
@@ -151,3 +138,96 @@ def test_a_bounded_cache_forgets_the_oldest():
         assert make(key) == key
     assert made == ["a", "b", "c", "b"]
     assert cache.nbytes == 80
+
+
+@pytest.fixture
+def reader(tmp_path):
+    """Two steps of 100 ns on two ranks; in the second `slow` lasts 30 ns longer on rank 1, and `once` runs there alone."""
+
+    def rows(rank):
+        kernels = []
+        for step in (0, 1):
+            at = 100 * step
+            late = 30 * rank * step
+            kernels += [kernel(at, at + 20 + late, "slow"), collective(at + 60, at + 90)]
+        return {"kernels": [*kernels, *([kernel(155, 158, "once")] if rank else [])]}
+
+    return EventReader(make_run(tmp_path / "run", {r: rows(r) for r in (0, 1)}))
+
+
+def test_what_differs_between_two_steps_comes_first(reader):
+    found = difference(reader, [0, 1], (0, 100), (100, 200))
+    assert [(r["name"], r["first_count"], r["second_count"], r["more_ns"]) for r in found["names"]] == [
+        ("slow", 2, 2, 30),
+        ("once", 0, 1, 3),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 2, 2, 0),
+    ]
+    assert {r["class"]: (r["first_ns"], r["second_ns"], r["more_ns"]) for r in found["breakdown"]} == {
+        "compute_ns": (20, 36.5, 16.5),
+        "exposed_communication_ns": (30, 30, 0),
+        "exposed_copy_ns": (0, 0, 0),
+        "idle_ns": (50, 33.5, -16.5),
+    }
+    assert (found["ranks_asked"], found["ranks_done"]) == (2, 2)
+
+
+def test_both_are_of_the_same_ranks_where_time_was_short(reader, monkeypatch):
+    def hurried(reader, area, token, **more):
+        done = dict(list(area.tracks.items())[: 1 if area.start_ns else 2])
+        return area_facts(reader, area._replace(tracks=done), token, **more)
+
+    monkeypatch.setattr("alltrace.tiles.two_spans.area_facts", hurried)
+    found = difference(reader, [1, 0], (0, 100), (100, 200))
+    assert (found["ranks_asked"], found["ranks_done"]) == (2, 1)
+    assert [(r["first_count"], r["second_count"]) for r in found["names"] if r["name"] == "slow"] == [(1, 1)]
+    assert [r["first_ns"] for r in found["breakdown"]] == [20, 30, 0, 50]
+
+
+def test_an_empty_range_is_refused(reader):
+    with pytest.raises(UsageError, match="empty"):
+        difference(reader, [0], (5, 5), (0, 9))
+
+
+def test_a_search_finds_names_and_where_they_are(view):
+    found = search(view.events, "(?i)GEMM|^forw", [0, 1])
+    assert set(found["names"]) >= {"gemm_kernel", "forward"}
+    events = found["events"]
+    assert sorted(zip(events["rank"], events["table"], strict=True)) == [
+        (0, "kernels"),
+        (0, "ranges"),
+        (1, "kernels"),
+        (1, "ranges"),
+    ]
+    assert (found["complete"], found["total"], found["by_rank"]) == (True, 4, {"0": 2, "1": 2})
+    assert events["start"] == sorted(events["start"])
+
+
+def test_all_are_counted_where_some_are_told(tmp_path):
+    """Against the rows that the run was made from."""
+    rows = {r: [kernel(1000 * i, 1000 * i + 10, f"k{(i * (r + 1)) % 5}") for i in range(3000)] for r in range(3)}
+    reader = EventReader(make_run(tmp_path / "run", {r: {"kernels": k} for r, k in rows.items()}))
+    found = search(reader, "^k[13]$", [0, 1, 2], most=40)
+    expected = {r: [k["start"] for k in k if re.fullmatch("k[13]", k["name"])] for r, k in rows.items()}
+    assert found["by_rank"] == {str(r): len(s) for r, s in expected.items()}
+    assert (found["total"], found["complete"]) == (sum(map(len, expected.values())), False)
+    assert (len(found["events"]["row"]), found["ranks_asked"], found["ranks_done"]) == (40, 3, 3)
+    width = reader.run.span_ns[1] // MARKS
+    for rank, marks in found["marks"].items():
+        starts = expected[int(rank)]
+        assert set(marks) <= set(starts)
+        assert {m // width for m in marks} == {s // width for s in starts}
+        assert len(marks) <= MARKS + 1
+    for rank, row, start in zip(*(found["events"][c] for c in ("rank", "row", "start")), strict=True):
+        assert reader.run.rank(rank).table("kernels", ["start"])["start"][row].as_py() == start
+
+
+def test_after_some_seconds_what_was_found_is_told(view, monkeypatch):
+    monkeypatch.setattr("alltrace.tiles.search.MOST_SECONDS", -1)
+    found = search(view.events, "gemm", [0, 1])
+    assert (found["ranks_asked"], found["ranks_done"], found["complete"], found["total"]) == (2, 1, False, 1)
+
+
+def test_nothing_found_and_no_expression(view):
+    assert search(view.events, "no such", [0])["events"]["row"] == []
+    with pytest.raises(UsageError, match="is not a valid regular expression"):
+        search(view.events, "(", [0])

@@ -1,10 +1,10 @@
-from __future__ import annotations
-
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.together import together
 
 from alltrace.trace.amounts import amount, shortened, told_apart
+from alltrace.trace.number_text import counted, number_ranges
 
 
 @together(
@@ -50,3 +50,14 @@ def test_names_are_never_too_long_and_keep_their_order(names, longest):
 def test_two_names_that_differ_in_one_place_differ_when_cut(name, place, longest):
     other = f"{name[:place]}X{name[place + 1 :]}"
     assert len(set(told_apart([name, other], longest))) == 2
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 ranks"), (1, "1 rank"), (2, "2 ranks"), (1024, "1,024 ranks")])
+def test_one_thing_has_no_s(number, text):
+    assert counted(number, "rank") == text
+
+
+def test_plurals_and_spans_of_numbers():
+    assert [counted(n, "entry", "entries") for n in (1, 2)] == ["1 entry", "2 entries"]
+    assert number_ranges([]) == "none"
+    assert number_ranges([7, 0, 2, 1]) == "0-2, 7"

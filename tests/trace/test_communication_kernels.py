@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -132,13 +130,10 @@ def test_names_of_the_sources(names, kind):
     assert {name: rules.kind(name) for name in names} == dict.fromkeys(names, kind)
 
 
-def test_each_rule_names_its_source_and_decides_about_a_name():
+def test_each_rule_names_its_source_and_the_documentation_too():
     names = COLLECTIVES + EXCHANGES + POINT_TO_POINT + COMPUTE
     deciding = {next((r for r in built_in_rules().rules if re.search(r.pattern, name)), None) for name in names}
     assert [r.pattern for r in COMMUNICATION_KERNELS if r not in deciding or not r.source] == []
-
-
-def test_the_documentation_names_each_project():
     page = (Path(__file__).parents[2] / "docs" / "kernel-rules.md").read_text(encoding="utf-8")
     projects = {project for r in COMMUNICATION_KERNELS for project in re.findall(r"(?:^|, )[\w-]+/([\w-]+)(?= |,|$)", r.source)}
     assert {p for p in projects if p.lower() not in page.lower()} == set()

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.together import together
 
 from alltrace.trace.distinct import distinct, distinct_rows, occurrences, rows_by
+from alltrace.trace.grouping import group
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)), st.sampled_from([1, 5, 10**6, 2**63]))
@@ -49,3 +51,18 @@ def test_the_rows_of_each_value_are_those_that_a_look_at_all_rows_finds(values: 
     assert list(found) == sorted(set(values))
     for value, rows in found.items():
         assert rows.tolist() == np.flatnonzero(column == value).tolist()
+
+
+def test_groups_of_nulls_and_of_many_combinations():
+    codes, first = group([pa.array([1, None, 1, None]), pa.array(["x", "x", "y", "x"])])
+    assert codes[1] == codes[3]
+    assert len(set(codes.tolist())) == 3
+    assert [codes[i] for i in first] == [0, 1, 2]
+    codes, first = group([pa.nulls(3, pa.int64())])
+    assert codes.tolist() == [0, 0, 0]
+    assert len(first) == 1
+    n = 300
+    columns = [pa.array(np.roll(np.arange(n), i)) for i in range(9)]
+    codes, first = group(columns)
+    assert sorted(codes.tolist()) == list(range(n))
+    assert sorted(first.tolist()) == list(range(n))

@@ -1,7 +1,5 @@
 """Interval arithmetic against sets of integer points."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
@@ -156,12 +154,9 @@ def test_by_track(rows):
     }
 
 
-def test_by_track_gives_slices_where_rows_lie_together():
+def test_slices_extremes_and_large_inputs():
     assert list(iv.by_track(np.array([3, 3, 5]), np.array([1, 1, 0]))) == [((3, 1), slice(0, 2)), ((5, 0), slice(2, 3))]
     assert list(iv.by_track(np.empty(0, np.int64))) == []
-
-
-def test_int64_extremes():
     everything = merged_of([(MIN, 0), (-1, MAX)])
     assert everything.total_ns == 2**64 - 1
     edge = merged_of([(MIN, MIN + 3), (MAX - 4, MAX)])
@@ -178,9 +173,6 @@ def test_int64_extremes():
     assert iv.containing(edge, np.array([MIN, 0, MAX - 1, MAX])).tolist() == [0, -1, 1, -1]
     load = iv.bin_load_ns(*arrays([(MAX - 10, MAX)] * 3), np.array([MAX - 20, MAX - 5, MAX]))
     assert load.tolist() == [15, 15]
-
-
-def test_large_inputs_agree_with_small_ones():
     rng = np.random.default_rng(5)
     starts = np.sort(rng.integers(0, 10**9, 20_000))
     ends = starts + rng.integers(0, 60_000, len(starts))

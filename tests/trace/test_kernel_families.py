@@ -1,7 +1,5 @@
 """Families of kernels by the names that libraries write, and that the class of a kernel comes from the same list."""
 
-from __future__ import annotations
-
 from tests.together import together
 
 from alltrace.trace.kernel_families import FAMILIES, family_in_name

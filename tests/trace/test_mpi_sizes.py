@@ -4,8 +4,6 @@ m is the message that the program passed, N the communicator's size, r the rank'
 `tests/align/mpi_recordings` have all of these; the numbers here are for m = 1000 bytes and four ranks.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from tests.together import together
 
@@ -64,31 +62,19 @@ def test_the_message_and_the_buffers_of_a_call(name, sent, received, message, pa
     assert buffers(name, message, sent, received) == list(passed)
 
 
-def test_the_ends_of_a_chain_send_or_receive_nothing():
+def test_messages_of_chains_single_ranks_and_mixed_calls():
     assert [size("MPI_Exscan", 3000, NONE, place=0), size("MPI_Exscan", NONE, 3000, place=3)] == [1000, 1000]
     assert [size("MPI_Scan", 4000, 1000, place=0), size("MPI_Scan", 1000, 4000, place=3)] == [1000, 1000]
-
-
-def test_a_count_that_is_no_multiple_of_the_ranks_is_of_a_call_in_place():
     assert size("MPI_Allreduce", 30, 30) == 10
     assert size("MPI_Allgather", 30, 30) == 10
     assert size("MPI_Allreduce", 8, 8, ranks=3) == 4
     assert size("MPI_Allreduce", 12, 12) == 3  # as of 3 bytes that are not in place
     assert size("MPI_Allreduce", 7, 7) == NONE  # neither
-
-
-def test_without_the_size_of_the_communicator_only_what_one_rank_passes_is_known():
     assert [size(n, 4000, 1000, NONE, NONE) for n in ("MPI_Bcast", "MPI_Scatter", "MPI_Alltoall")] == [1000, 1000, 4000]
     assert [size(n, 4000, 4000, NONE, NONE) for n in ("MPI_Allreduce", "MPI_Allgather", "MPI_Scan", "MPI_Exscan")] == [NONE] * 4
     assert buffers("MPI_Allreduce", NONE, 4000, 4000) == [0, 0]
-
-
-def test_one_rank_alone():
     assert [size(n, 8, 8, 1, 0) for n in ("MPI_Allreduce", "MPI_Scan", "MPI_Reduce", "MPI_Alltoall")] == [8] * 4
     assert size("MPI_Allreduce", NONE, NONE, 1, 0) == NONE
-
-
-def test_calls_of_several_kinds_at_once():
     names = np.array([name_id(n) for n in ("MPI_Bcast", "MPI_Allreduce", "MPI_Send", "MPI_Allreduce")], np.int64)
     sent, received = np.array([NONE, 40, 5, 90], np.int64), np.array([7, 40, NONE, 90], np.int64)
     ranks = np.array([4, 4, 4, 9], np.int64)

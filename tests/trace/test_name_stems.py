@@ -1,7 +1,5 @@
 """Names of ranges without their counters: one answer from Arrow and from DuckDB."""
 
-from __future__ import annotations
-
 import duckdb
 import pyarrow as pa
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from tests.together import together
 
 from alltrace.trace.nccl_words import DATATYPES, standard_datatype

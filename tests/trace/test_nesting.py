@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import random
+import shutil
+import sqlite3
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -78,16 +86,13 @@ def test_blocks(ranges, size):
         assert depths[i] == (0 if parent < 0 else depths[parent] + 1)
 
 
-def test_interleaved_ranges():
+def test_ranges_interleave_nest_deeply_and_reach_far():
     ranges = [(0, 0, 10), (0, 5, 15), (0, 6, 9), (0, 11, 14)]
     depths, parents = nesting.nest(*columns(ranges))
     assert parents.tolist() == [-1, -1, 1, 1]
     assert depths.tolist() == [0, 0, 1, 1]
     query, row = nesting.enclosing(*columns(ranges), *columns([(0, 7, 8), (0, 8, 12), (0, 10, 10), (1, 7, 8)]))
     assert list(zip(query.tolist(), row.tolist(), strict=True)) == [(0, 0), (0, 1), (0, 2), (1, 1), (2, 0), (2, 1)]
-
-
-def test_rows_of_any_order_nest_as_sorted_ones_do():
     draw = np.random.default_rng(3)
     starts = draw.integers(0, 200, 400)
     ranges = np.stack((draw.integers(0, 3, 400), starts, starts + draw.integers(0, 60, 400)))
@@ -96,15 +101,9 @@ def test_rows_of_any_order_nest_as_sorted_ones_do():
     found_depths, found_parents = nesting.nest(*ranges)
     assert found_depths[order].tolist() == depths.tolist()
     assert found_parents[order].tolist() == np.where(parents < 0, -1, order[parents]).tolist()
-
-
-def test_extreme_times():
     low, high = INT64_MIN, INT64_MAX
     depths, parents = nesting.nest(*columns([(0, low, high), (0, low, 0), (0, -1, high)]))
     assert (depths.tolist(), parents.tolist()) == ([0, 1, 1], [-1, 0, 0])
-
-
-def test_deep_nesting_and_many_calls():
     depth = 3000
     tracks = np.zeros(depth, np.int64)
     starts = np.arange(depth)
@@ -117,3 +116,34 @@ def test_deep_nesting_and_many_calls():
     query, row = nesting.enclosing(tracks, starts, ends, np.zeros(6, np.int64), at)
     assert np.bincount(query, minlength=6).tolist() == [1, 11, depth, 2, 1, 0]
     assert row[query == 1].tolist() == list(range(11))
+
+
+@pytest.mark.oracle
+@pytest.mark.corpus
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_parents_are_those_of_nsys(corpus: Path, nsys: Path, tmp_path: Path, seed: int) -> None:
+    """Random ranges in a real export; of lengths that all differ, because nsys leaves ties open and drops equal ranges."""
+    export = tmp_path / "ranges.sqlite"
+    shutil.copyfile(corpus / "nsys" / "schema3.1_nsys2023.1.sqlite", export)
+    export.chmod(0o600)
+    rng = random.Random(seed)
+    database = sqlite3.connect(export)
+    rows = [r[0] for r in database.execute("SELECT rowid FROM NVTX_EVENTS WHERE eventType = 59")]
+    lengths = rng.sample(range(1, 400), len(rows))
+    for row, length in zip(rows, lengths, strict=True):
+        start = 10**6 + rng.randrange(500)
+        database.execute("UPDATE NVTX_EVENTS SET start = ?, end = ? WHERE rowid = ?", (start, start + length, row))
+    database.commit()
+    database.close()
+    command = [str(nsys), "stats", "-q", "-r", "nvtx_pushpop_trace", "-f", "csv", "--force-export=false", str(export)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    theirs = list(csv.DictReader(io.StringIO(printed)))
+    assert len(theirs) == len(rows)
+    theirs.sort(key=lambda r: (int(r["Start (ns)"]), -int(r["End (ns)"])))
+    starts = np.array([int(r["Start (ns)"]) for r in theirs])
+    ends = np.array([int(r["End (ns)"]) for r in theirs])
+    depths, parents = nesting.nest(np.zeros(len(theirs), np.int64), starts, ends)
+    ids = [r["RangeId"] for r in theirs]
+    assert ["" if p < 0 else ids[p] for p in parents] == [r["ParentId"] for r in theirs]
+    assert depths.tolist() == [int(r["Lvl"]) for r in theirs]
+    assert ((starts[1:] < ends[:-1]) & (ends[1:] > ends[:-1])).any()  # some interleave

@@ -1,7 +1,5 @@
 """One declaration of an option: as an argument, as words of a command line, and as a value of a file or a call."""
 
-from __future__ import annotations
-
 import argparse
 import re
 
@@ -42,7 +40,7 @@ def parser():
     return parser
 
 
-def test_defaults_and_values(parser):
+def test_arguments_defaults_and_help(parser):
     defaults = {o.name: o.default for o in OPTIONS}
     assert vars(parser.parse_args([])) == defaults
     given = "--words=-x --words y -k b --per-node 3 --skip 2 --grace 1.5 --quick --a-span 3:5 --share 2 --pair 4 run"
@@ -58,9 +56,6 @@ def test_defaults_and_values(parser):
         "share": 2.0,
         "pair": ["4", "run"],
     }
-
-
-def test_words_are_parsed_to_the_same_values(parser):
     options = [o for o in OPTIONS if o.name != "pair"]
     values = {"words": ["a b", "-y"], "kind": "b", "per_node": 7, "skip": 0, "grace": 2.5, "quick": True, "a_span": (3, 5)}
     words = [w for o in options for w in o.words(values.get(o.name))]
@@ -70,9 +65,6 @@ def test_words_are_parsed_to_the_same_values(parser):
     ]
     assert vars(parser.parse_args(words)) == {**values, "share": 0.5, "pair": None}
     assert flag("quick", "").words(False) == []
-
-
-def test_the_help_has_the_default_once(parser):
     text = " ".join(parser.format_help().split())
     for expected in (
         "-k {a,b}, --sort {a,b} a kind; default: a",
@@ -129,15 +121,12 @@ def test_what_a_file_or_a_call_gets_wrong(option, value, said):
     assert str(caught.value) == said
 
 
-def test_values_that_are_right():
+def test_values_and_facts_of_a_form():
     assert Option("n", float, 0.5, "").checked(2, "n") == 2.0
     assert SPAN.checked("3:5", "n") == "3:5"
     assert SPAN._replace(default="").checked("", "n") == ""
     assert Option("n", int, 1, "", least=2, most=5).checked(5, "n") == 5
     assert Option("n", str, None, "", pattern=re.compile("[0-9]+")).checked(64, "n") == "64"
-
-
-def test_the_facts_for_a_form():
     assert Option("kind", str, "a", "a kind", ("a", "b"), required=True).facts() == {
         "name": "kind",
         "type": "str",

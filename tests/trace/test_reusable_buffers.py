@@ -1,7 +1,5 @@
 """Blocks of memory are lent, come back when nothing uses them, and are never lent twice at once."""
 
-from __future__ import annotations
-
 import gc
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,7 +13,7 @@ def _address(block):
     return block.bytes.ctypes.data
 
 
-def test_a_block_comes_back_when_the_last_buffer_is_gone():
+def test_blocks_are_lent_again_within_bounds():
     blocks = Blocks(8 << 20)
     block = blocks.lend(80_000)
     address = _address(block)
@@ -34,10 +32,6 @@ def test_a_block_comes_back_when_the_last_buffer_is_gone():
     del part
     held = [blocks.lend(80_000), blocks.lend(80_000)]
     assert address in {_address(b) for b in held}
-
-
-def test_a_much_larger_block_is_not_lent():
-    blocks = Blocks(8 << 20)
     large = blocks.lend(200_000)
     address = _address(large)
     del large
@@ -45,35 +39,24 @@ def test_a_much_larger_block_is_not_lent():
     assert len(small.bytes) == 99_999
     assert _address(small) != address
     assert _address(blocks.lend(100_000)) == address
-
-
-def test_what_waits_is_bounded():
     blocks = Blocks(200_000)
     held = [blocks.lend(80_000) for _ in range(5)]
     del held
     assert sum(len(m) for m in blocks._free) == 160_000
 
 
-def test_small_blocks_do_not_wait():
+def test_few_large_blocks_wait_and_threads_share_none():
     blocks = Blocks(8 << 20)
     block = blocks.lend(65_535)
     assert pa.Array.from_buffers(pa.int8(), 3, [None, block.buffer(1, 3)]).to_pylist() == block.bytes[1:4].view(np.int8).tolist()
     del block
     assert not blocks._free
-
-
-def test_few_blocks_wait():
-    blocks = Blocks(8 << 20)
     held = [blocks.lend(65_536) for _ in range(100)]
     del held
     assert len(blocks._free) == 64
     large = blocks.lend(200_000)  # none fits, none is lost
     assert len(large.bytes) == 200_000
     assert len(blocks._free) == 64
-
-
-def test_threads_never_share_a_block():
-    blocks = Blocks(8 << 20)
 
     def work(number):
         for _ in range(100):

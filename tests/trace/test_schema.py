@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from tests.together import together
@@ -22,16 +20,13 @@ def test_every_table_is_declared_whole(name):
     assert table.arrow_schema().names == list(table.column_names)
 
 
-def test_events_and_dictionaries_are_all_there_is():
+def test_tables_are_events_or_dictionaries_with_types_in_memory():
     assert set(EVENT_TABLES).isdisjoint(DICTIONARIES)
     assert {*EVENT_TABLES, *DICTIONARIES} == set(TABLES)
     assert all(TABLES[t].time_columns() for t in EVENT_TABLES)
     assert not any(TABLES[t].time_columns() for t in DICTIONARIES)
     # SQL gives every view these two before its own columns
     assert all({"rank", "host"}.isdisjoint(t.column_names) for t in TABLES.values())
-
-
-def test_types_in_memory():
     schema = TABLES["kernels"].arrow_schema(["start", "name", "kind", "grid_x"])
     assert schema.types == [pa.int64(), pa.int64(), pa.dictionary(pa.int32(), pa.string()), pa.int32()]
     assert TABLES["kernels"].name_columns() == ("name", "short_name", "mangled_name")

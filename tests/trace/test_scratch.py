@@ -1,7 +1,10 @@
-from __future__ import annotations
-
 import errno
+import os
+import signal
+import subprocess
+import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -41,3 +44,58 @@ def test_a_full_folder_is_a_sentence(tmp_path):
         writing_scratch(tmp_path, "the rows"),
     ):
         raise OSError(errno.ENOSPC, "No space left on device")
+
+
+MAKES = """
+import sys
+from alltrace.trace.scratch import scratch_folder
+folder = scratch_folder("alltrace-test-")
+print(folder.name, flush=True)
+sys.stdin.read()
+"""
+
+
+def started(place):
+    return subprocess.Popen(
+        [sys.executable, "-c", MAKES],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(place)},
+    )
+
+
+def made_old(place):
+    long_ago = time.time() - 3600
+    for path in (*place.glob("*"), *place.glob("*/.alltrace-lock")):
+        os.utime(path, (long_ago, long_ago))
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP])
+def test_the_next_process_removes_what_a_killed_one_has_left_and_nothing_else(tmp_path, how):
+    other = tmp_path / "alltrace-3-0123"  # such as of a rank, with a raw capture
+    other.mkdir()
+    (other / "report.qdstrm").write_text("raw")
+    with started(tmp_path) as killed, started(tmp_path) as running:
+        left, used = killed.stdout.readline().strip(), running.stdout.readline().strip()
+        killed.send_signal(how)
+        killed.wait(20)
+        assert Path(left).exists()
+        made_old(tmp_path)
+        with started(tmp_path) as following:
+            new = following.stdout.readline().strip()
+            assert {str(p) for p in tmp_path.iterdir()} == {str(other), used, new}
+            following.communicate("")
+        running.communicate("")
+    assert list(tmp_path.iterdir()) == [other]
+
+
+def test_a_folder_that_was_just_made_is_left_alone(tmp_path):
+    with started(tmp_path) as killed:
+        left = killed.stdout.readline().strip()
+        killed.kill()
+        killed.wait(20)
+    with started(tmp_path) as following:
+        following.stdout.readline()
+        assert Path(left).exists()
+        following.communicate("")

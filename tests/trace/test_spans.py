@@ -1,7 +1,5 @@
 """What `--steps`, `--ranks` and `--window` name, against the numbers written out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 import time
 
@@ -10,16 +8,13 @@ from alltrace.trace.errors import UsageError, encodable
 from alltrace.trace.user_pattern import UserPattern
 
 
-def test_it_finds_what_pythons_expressions_find():
+def test_it_finds_what_pythons_expressions_find_and_names_groups():
     texts = ["void gemm<float>(int)", "ncclDevKernel_AllReduce", "", "ü", "a\nb"]
     for pattern in ("gemm", "^nccl.*Reduce$", "(?i)NCCL", "[[:alpha:]]", "ü", "a.b"):
         expected = [re.search(pattern.replace("[[:alpha:]]", "[a-zA-Z]"), t) is not None for t in texts]
         if pattern != "[[:alpha:]]":
             assert UserPattern("--x", pattern).matches(texts) == expected
     assert UserPattern("--x", "x").matches([]) == []
-
-
-def test_named_groups():
     pattern = UserPattern("--x", r"step (?P<step>\d+) loss (?P<loss>[\d.]+)")
     assert pattern.names == {"step", "loss"}
     assert pattern.groups(["at step 5 loss 1.5", "no"]) == [{"step": "5", "loss": "1.5"}, None]
@@ -32,13 +27,10 @@ def test_what_is_no_expression_is_refused(text):
         UserPattern("--x", text)
 
 
-def test_time_is_linear_in_the_text():
+def test_time_is_linear_and_texts_can_be_stored():
     begun = time.process_time()
     assert UserPattern("--x", r"(\w+)+!").matches(["a" * 100_000]) == [False]
     assert time.process_time() - begun < 2
-
-
-def test_which_texts_can_be_stored():
     assert [encodable(t) for t in ("a", "", "🦀", "\ud800", "a\x00")] == [True, True, True, False, False]
 
 

@@ -1,7 +1,5 @@
 """Stops the server at a place until a test has looked."""
 
-from __future__ import annotations
-
 import importlib
 import threading
 

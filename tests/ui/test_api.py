@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import shutil
 import struct
@@ -19,7 +17,7 @@ from alltrace.ui.session import alone
 US = 1000
 
 
-def test_the_runs_facts(client):
+def test_facts_tiles_heat_map_and_tracks_of_a_run(client):
     found = client.get("/api/run").json()
     assert (found["alltrace"], found["verb"]) == (1, "ui")
     assert found["run"] == {"ranks": 3, "hosts": 1, "devices": 3, "span_ns": 130 * US}
@@ -30,27 +28,18 @@ def test_the_runs_facts(client):
     assert "rank 3: no report" in found["notes"]
     assert {"name": "busy", "scale": None} in found["metrics"]
     assert client.get("/api/runs").json()["runs"][0]["name"] == "run"
-
-
-def test_names_are_handed_on_as_text_and_cut_in_tilesalone(client):
     body = {"tracks": ["0/gpu/0/0/7"], "level": 9, "first": 0, "count": 1}
     found = client.post("/api/tiles", json=body).content
     header = json.loads(found[8 : 8 + struct.unpack("<I", found[4:8])[0]])
     assert header["names"] == [HOSTILE, "k" * 200] or header["names"] == ["k" * 200, HOSTILE]
     whole = client.get("/api/event", params={"rank": 0, "table": "kernels", "row": 1}).json()
     assert whole["name"] == "k" * 300
-
-
-def test_the_heat_map_comes_as_numbers(client):
     level = client.get("/api/run").json()["grid"]["level"]
     found = client.get("/api/heat", params={"metric": "busy", "level": level + 10, "index": 0})
     assert (found.headers["x-alltrace-rows"], found.headers["x-alltrace-bins"]) == ("3", "1")
     values = struct.unpack("<3H", found.content)
     assert values[0] == pytest.approx(65534 * 70 / 130, abs=40)
     assert values[2] == 65535
-
-
-def test_tracks_have_names(client):
     found = client.post("/api/tracks", json={"ranks": [0, 2]}).json()["tracks"]
     assert [t["label"] for t in found["0"]] == [
         "devices",
@@ -64,7 +53,7 @@ def test_tracks_have_names(client):
     assert [t["key"] for t in found["2"]] == ["summary"]
 
 
-def test_a_range_events_and_a_search(client):
+def test_a_range_its_events_and_an_area(client):
     found = client.post("/api/window", json={"ranks": None, "start": 0, "end": 130 * US}).json()
     assert found["ranks_done"] == 3
     idle = client.post("/api/window", json={"ranks": None, "start": 5 * US, "end": 15 * US}).json()["breakdown"]
@@ -79,9 +68,6 @@ def test_a_range_events_and_a_search(client):
     assert (hits["names"], hits["total"], hits["by_rank"]) == (["k" * 300], 1, {"0": 1})
     near = client.get("/api/neighbour", params={"rank": 0, "table": "kernels", "row": 0, "forward": "true"}).json()
     assert near == {"event": None}
-
-
-def test_an_area_has_totals_durations_and_a_flame_graph(client):
     body = {"tracks": ["0/summary", "1/summary", "0/ranges/0"], "start": 0, "end": 130 * US, "flame": "ranges", "pattern": "^gemm"}
     found = client.post("/api/area", json=body).json()
     assert (found["ranks_asked"], found["ranks_done"]) == (2, 2)
@@ -106,7 +92,7 @@ def test_rows_of_a_query_are_laid_on_the_timeline(client, monkeypatch):
     assert "only the first 2 rows are shown" in client.post("/api/laid", json={"query": query}).json()["notes"]
 
 
-def test_times_count_from_the_runs_start_but_in_what_is_nvidias(client):
+def test_times_count_from_the_start_and_the_matrix_has_words(client):
     recipes = {r["name"]: r["session_time"] for r in client.get("/api/recipes").json()["recipes"]}
     assert (recipes["gaps"], recipes["gpu_gaps"], recipes["stats:cuda_gpu_trace"]) == (False, True, True)
     rows = client.post("/api/sql", json={"query": 'SELECT min("start") FROM ranges'}).json()["rows"]
@@ -117,9 +103,6 @@ def test_times_count_from_the_runs_start_but_in_what_is_nvidias(client):
     info = client.post("/api/recipe", json={"name": "info", "options": {}}).json()
     at = [c["name"] for c in info["columns"]].index("start_ns")
     assert info["rows"][0][at] == -40 * US
-
-
-def test_the_matrix_comes_in_words_and_as_numbers(client):
     told = client.get("/api/matrix", params={"measure": "wait_ns", "by": "rank"}).json()
     assert told["labels"] == [0, 1, 2]
     cells = client.get("/api/matrix-cells", params={"measure": "wait_ns", "by": "rank"}).content
@@ -128,7 +111,7 @@ def test_the_matrix_comes_in_words_and_as_numbers(client):
     assert (refused.status_code, "measure" in refused.json()["error"]) == (400, True)
 
 
-def test_notes_are_added_listed_and_removed(client):
+def test_notes_are_kept_and_two_steps_compared(client):
     assert client.get("/api/notes").json() == {"notes": []}
     note = {"text": HOSTILE, "start": 5, "end": 9, "ranks": [1]}
     assert client.post("/api/note-add", json=note).json()["notes"] == [{"id": 1, **note}]
@@ -137,9 +120,6 @@ def test_notes_are_added_listed_and_removed(client):
     assert (refused.status_code, "the start first" in refused.json()["error"]) == (400, True)
     assert client.post("/api/note-remove", json={"id": 1}).json() == {"notes": []}
     assert client.post("/api/note-remove", json={"id": 1}).status_code == 400
-
-
-def test_two_steps_are_laid_beside_each_other(client):
     spans = {"first_start": 40 * US, "first_end": 80 * US, "second_start": 80 * US, "second_end": 120 * US}
     found = client.post("/api/two-spans", json={"ranks": None, **spans}).json()
     more = {r["name"]: r["more_ns"] for r in found["names"]}
@@ -147,7 +127,7 @@ def test_two_steps_are_laid_beside_each_other(client):
     assert found["ranks_done"] == 3
 
 
-def test_recipes_answer_with_options_ranks_and_notes(client):
+def test_recipes_findings_and_the_time_of_the_job(client):
     known = {r["name"]: r for r in client.get("/api/recipes").json()["recipes"]}
     assert {"breakdown", "stragglers", "stats:cuda_gpu_kern_sum"} <= set(known)
     assert known["breakdown"]["options"][0]["choices"] == ["device", "run"]
@@ -155,18 +135,12 @@ def test_recipes_answer_with_options_ranks_and_notes(client):
     at = [c["name"] for c in found["columns"]].index("compute_ns")
     assert [row[at] for row in found["rows"]] == [50 * US]
     assert any(n.startswith("rank 2 has no `kernels`, `copies` or `graphs`: ") for n in found["notes"])
-
-
-def test_findings_have_a_verdict_and_cards_with_places(client):
     found = client.get("/api/findings").json()
     assert found["verdict"].endswith(".")
     assert len(found["cards"]) == len(found["rows"])
     assert all(c["place"]["ranks"][0] == c["place"]["culprit"] and c["proof"]["recipe"] for c in found["cards"])
     assert found["columns"][0]["name"] == "kind"
     assert client.get("/api/by-rank").json()["columns"]["rank"] == [0, 1, 2]
-
-
-def test_the_time_of_the_job_is_that_of_its_devices(client):
     found = client.get("/api/job-time").json()
     classes = ["compute", "exposed communication", "unclassified", "exposed copy", "idle"]
     assert [c["name"] for c in found["classes"]] == classes

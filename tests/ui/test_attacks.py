@@ -3,8 +3,6 @@
 `test_origin.py` has what other pages of a browser try. After each attack the server has to answer the next request within a second.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -1,7 +1,5 @@
 """The benchmark of the page makes its run without changing other files in the folder."""
 
-from __future__ import annotations
-
 import pytest
 
 from alltrace.api import OpenRun

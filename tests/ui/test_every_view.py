@@ -1,7 +1,5 @@
 """Every view in a real browser, light and dark: nothing keeps people out, and the browser's console stays empty."""
 
-from __future__ import annotations
-
 import pytest
 from tests.history_rows import put
 from tests.ui.browser import barriers, go, served, shot

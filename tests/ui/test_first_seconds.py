@@ -1,7 +1,5 @@
 """The first ten seconds in a real browser: from an address to the rank that is slow, and to what proves it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

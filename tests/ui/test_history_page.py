@@ -1,7 +1,5 @@
 """The history of many runs in a real browser."""
 
-from __future__ import annotations
-
 import pytest
 from tests.history_rows import put
 from tests.making import make_run

@@ -1,7 +1,5 @@
 """Requests with text that nobody expects: none costs what was there before, and none breaks the server."""
 
-from __future__ import annotations
-
 import json
 import random
 import time
@@ -28,51 +26,10 @@ HOSTILE = [
     "é" * 3000,
     "🦀",
 ]
-PATHS = [
-    "note-add",
-    "note-remove",
-    "search",
-    "window",
-    "area",
-    "events",
-    "tracks",
-    "tiles",
-    "heat-fine",
-    "two-spans",
-    "recipe",
-    "sql",
-]
-GOT = [
-    "heat",
-    "event",
-    "neighbour",
-    "matrix",
-    "matrix-cells",
-    "findings",
-    "by-rank",
-    "job-time",
-    "state",
-    "roofline",
-    "weighed",
-    "history",
-]
+PATHS = "note-add note-remove search window area events tracks tiles heat-fine two-spans recipe sql".split()
+GOT = "heat event neighbour matrix matrix-cells findings by-rank job-time state roofline weighed history".split()
 NOTES = ("note-add", "note-remove")
-FIELDS = [
-    "text",
-    "start",
-    "end",
-    "ranks",
-    "id",
-    "pattern",
-    "tracks",
-    "tables",
-    "name",
-    "options",
-    "steps",
-    "query",
-    "metric",
-    "level",
-]
+FIELDS = "text start end ranks id pattern tracks tables name options steps query metric level".split()
 FIELDS += ["index", "first", "count", "flame", "skip_warmup", "least_ns", "track", "first_start", "first_end"]
 
 
@@ -201,16 +158,13 @@ def test_a_thousand_bodies_for_every_path_and_no_query_break_nothing(tmp_path, m
     assert min(codes[200], codes[400]) > 50
 
 
-def test_a_pattern_that_would_take_for_ever_takes_none(client):
+def test_neither_patterns_nor_options_reach_beyond_the_question(client):
     begun = time.process_time()
     for kernel in ("(\\w+)+!", "(a|a)*$b"):  # of a kernel with a name of 300 letters
         client.post("/api/recipe", json={"name": "whatif", "options": {"kernel": kernel, "scale": 0.5}})
     assert time.process_time() - begun < 5
     found = client.post("/api/recipe", json={"name": "whatif", "options": {"kernel": "(?=x)"}})
     assert (found.status_code, "not a valid regular expression" in found.json()["error"]) == (400, True)
-
-
-def test_the_page_opens_no_file_that_an_option_names(client):
     recipes = {r["name"]: [o["name"] for o in r["options"]] for r in client.get("/api/recipes").json()["recipes"]}
     for name, option, other in (("collectives", "nccl_tests", "instances"), ("efficiency", "reference", "scaling")):
         found = client.post("/api/recipe", json={"name": name, "options": {option: "/etc/hostname"}})

@@ -1,7 +1,5 @@
 """Reports of Nsight Compute with a run, in the page's data."""
 
-from __future__ import annotations
-
 import pytest
 from tests.making import kernel, make_run
 from tests.ncu_launches import A100, ELAPSED, measured, of
@@ -40,7 +38,7 @@ def named(answer):
     return [dict(zip((c["name"] for c in answer["columns"]), row, strict=True)) for row in answer["rows"]]
 
 
-def test_points_ceilings_and_advice_are_those_of_the_views(client):
+def test_points_and_weights_of_launches_are_those_of_the_views(client):
     assert client.get("/api/run").json()["kernel_reports"] == ["a.ncu-rep", "b.ncu-rep"]
     found = client.get("/api/roofline").json()
     assert [(r["report"], r["launch"], r["device"]) for r in named(found["launches"])] == [
@@ -54,9 +52,6 @@ def test_points_ceilings_and_advice_are_those_of_the_views(client):
     assert {c["name"]: c["value"] for c in found["ceilings"]}["DRAM"] == pytest.approx(1.5552e12)
     assert "memory-bound" in {a["rule"] for a in named(found["advice"])}
     assert found["notes"][0] == "a.ncu-rep: it is cut short"
-
-
-def test_launches_are_weighed_by_the_run(client):
     found = client.get("/api/weighed").json()
     assert found["of"] == [0, None, None], "another grid is another kernel"
     (row,) = named(found)

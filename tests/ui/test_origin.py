@@ -1,7 +1,5 @@
 """In a real browser, beside servers that others run on the same host: what the page's token is bound to."""
 
-from __future__ import annotations
-
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit

@@ -1,7 +1,5 @@
 """Roles of ranks on the page: journeys in a real browser."""
 
-from __future__ import annotations
-
 import pytest
 from tests.role_programs import Phase, write_program
 from tests.ui.browser import go, served, settled, shot

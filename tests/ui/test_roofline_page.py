@@ -1,7 +1,5 @@
 """The roofline of kernel reports in a real browser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

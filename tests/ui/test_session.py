@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 
@@ -33,7 +31,7 @@ def being_imported(folder, done):
     write_manifest(folder, replace(read_manifest(folder), complete=False, ranks=()))
 
 
-def test_a_run_being_imported_shows_the_ranks_that_are_there(tmp_path):
+def test_ranks_that_come_later_or_are_damaged(tmp_path):
     being_imported(tmp_path / "run", {0, 1})
     assert [r.rank for r in PartialRun(tmp_path / "run").ranks] == [0, 1]
     client = client_of([tmp_path / "run"], tmp_path / "scratch")
@@ -44,23 +42,17 @@ def test_a_run_being_imported_shows_the_ranks_that_are_there(tmp_path):
     window = client.post("/api/window", json={"start": 0, "end": 10**6}).json()
     assert [r["compute_ns"] for r in window["breakdown"]] == [50_000, 50_000]
     assert not (tmp_path / "run/tiles").exists(), "what is being written is left alone"
-
-
-def test_ranks_that_come_later_are_seen(tmp_path):
-    folder = tmp_path / "run"
+    folder = tmp_path / "2" / "run"
     being_imported(folder, {0})
-    client = client_of([folder], tmp_path / "scratch")
+    client = client_of([folder], tmp_path / "2" / "scratch")
     assert client.get("/api/run").json()["run"]["ranks"] == 1
     (folder / "ranks/.staging-2").rename(folder / "ranks/rank=2")
     client.get("/api/run")
     assert client.sessions[0]._ready.wait(30)
     assert [r["rank"] for r in client.get("/api/run").json()["ranks"]] == [0, 2]
-
-
-def test_a_rank_whose_record_is_damaged_is_not_there_yet(tmp_path):
-    being_imported(tmp_path / "run", {0, 1})
-    (tmp_path / "run/ranks/rank=1" / RANK_RECORD).write_text("{}")
-    assert [r.rank for r in PartialRun(tmp_path / "run").ranks] == [0]
+    being_imported(tmp_path / "3" / "run", {0, 1})
+    (tmp_path / "3" / "run/ranks/rank=1" / RANK_RECORD).write_text("{}")
+    assert [r.rank for r in PartialRun(tmp_path / "3" / "run").ranks] == [0]
 
 
 def test_a_run_is_shown_unaligned_then_aligned_then_with_its_levels(tmp_path, monkeypatch):
@@ -155,18 +147,15 @@ def test_what_nobody_expects_does_not_leave_the_page_waiting(tmp_path, monkeypat
     assert said in client.get("/api/by-rank").json()["error"]
 
 
-def test_a_run_of_which_nothing_can_be_read_says_why(tmp_path):
+def test_runs_that_cannot_be_read_and_two_runs(tmp_path):
     make_run(tmp_path / "run", {0: rank_rows()})
     (tmp_path / "run/ranks/rank=0/kernels.parquet").write_bytes(b"cut")
     client = client_of([tmp_path / "run"], tmp_path / "scratch")
     assert "kernels.parquet" in client.get("/api/run").json()["state"]["error"]
     assert "kernels.parquet" in client.get("/api/findings").json()["error"]
-
-
-def test_two_runs_have_their_data_apart(tmp_path):
     for name, ranks in (("one", [0]), ("two", [0, 1])):
-        make_run(tmp_path / name, {r: rank_rows() for r in ranks})
-    client = client_of([tmp_path / "one", tmp_path / "two"], tmp_path / "scratch")
+        make_run(tmp_path / "2" / name, {r: rank_rows() for r in ranks})
+    client = client_of([tmp_path / "2" / "one", tmp_path / "2" / "two"], tmp_path / "2" / "scratch")
     assert [client.get(f"/api/{p}run").json()["run"]["ranks"] for p in ("", "b/")] == [1, 2]
     assert len(client.get("/api/runs").json()["runs"]) == 2
     found = client.post("/api/diff", json={"what": "copy"}).json()

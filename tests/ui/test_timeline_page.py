@@ -139,8 +139,8 @@ def test_a_search_counts_all_ranks_marks_folded_ones_and_steps_from_one_to_the_n
     bar = page.locator(".found-bar")
     bar.get_by_text(re.compile(r"^[\d,]+ found$")).wait_for()
     total = int(bar.inner_text().split()[0].replace(",", ""))
-    assert total == page.evaluate("() => Object.values(window.alltraceTimeline.search.found.by_rank).reduce((a, b) => a + b)")
-    assert len(page.evaluate("() => Object.keys(window.alltraceTimeline.search.found.by_rank)")) == 4, "those not shown too"
+    assert total == page.evaluate("() => Object.values(window.alltraceTimeline.search.hits.by_rank).reduce((a, b) => a + b)")
+    assert len(page.evaluate("() => Object.keys(window.alltraceTimeline.search.hits.by_rank)")) == 4, "those not shown too"
     assert "found" in page.locator(".label.rank").first.inner_text()
     shot(page, "marks")
     page.keyboard.press("Enter")

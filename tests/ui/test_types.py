@@ -1,7 +1,5 @@
 """The page's modules, checked by TypeScript where it is installed."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -40,3 +38,11 @@ def test_every_module_is_checked_short_and_makes_no_markup_of_text(module):
 def test_the_page_has_no_script_or_style_of_its_own():
     text = (STATIC / "index.html").read_text(encoding="utf-8")
     assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", text)
+
+
+def test_every_module_that_is_named_is_there():
+    names = {
+        m for path in (*MODULES, STATIC / "index.html") for m in re.findall(r'"(?:\./|/static/)([\w-]+\.js)"', path.read_text())
+    }
+    assert len(names) > 30
+    assert names <= {path.name for path in MODULES}

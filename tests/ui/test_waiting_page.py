@@ -1,7 +1,5 @@
 """The page while clocks, levels of detail and findings are still being made, in a real browser."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

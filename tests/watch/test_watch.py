@@ -1,7 +1,5 @@
 """A job while it runs: who is slow or stopped, metrics that other tools read, and alerts that fire once."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -13,19 +13,209 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from alltrace.capture.guard import Guard
-from alltrace.capture.job_folder import JobFolder
 from alltrace.capture.once_per_node import first_to_say
 from alltrace.capture.plan import Plan, Request
-from alltrace.capture.processes import end_children
+from alltrace.capture.processes import end_children, started_at
 from alltrace.capture.selection import expand
 from alltrace.capture.supervise import TO_END
-from alltrace.capture.writer_slots import writer_slot
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, InputError, printable
+
+_BEGAN, _DONE, _FINISHING = "began.", "done.", "finishing"
+_SEEN_S = 90.0
+"""Some shared file systems show a new file of another node after a minute."""
+_LOOK_EVERY_S = 0.2
+
+
+class JobFolder:
+    """The folder, for one rank of the given number that are profiled; None if that is unknown."""
+
+    def __init__(self, folder: Path, rank: int, count: int | None = None) -> None:
+        self.folder = folder
+        self._rank = rank
+        self._count = count or 0
+
+    def begin(self, *, first: bool) -> None:
+        """Announce to the others that this rank has started."""
+        # `first`: whether it is the first of those that are profiled.
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._path(_DONE).unlink(missing_ok=True)  # of a job of the same name before
+            if first:
+                (self.folder / _FINISHING).unlink(missing_ok=True)
+            self._path(_BEGAN).write_text(f"{os.uname().nodename} {os.getpid()}\n", encoding="ascii")
+        except OSError as error:
+            raise InputError(
+                self.folder, found=f"it cannot be written ({error.strerror})", advice="give another --run or --output"
+            ) from error
+
+    def meet(self, stop: Callable[[float], bool], patience_s: float = _SEEN_S) -> None:
+        """Wait until all ranks that are profiled see each other, before any of them starts its program."""
+        # `stop`: waits a number of seconds; returns whether this rank must end.
+        until = time.monotonic() + patience_s
+        while (seen := len(self._numbers(_BEGAN))) < self._count:
+            if time.monotonic() > until:
+                raise InputError(
+                    self.folder.parent,
+                    found=f"only {seen} of {self._count} ranks see it after {patience_s:g} s",
+                    expected="a folder that all nodes of the job share, for the run directory",
+                    advice="give another --run, or leave out --then; nothing was run",
+                )
+            if stop(_LOOK_EVERY_S):
+                raise InputError(
+                    self.folder.parent, found=f"{seen} of {self._count} ranks saw it when the job was ended; nothing was run"
+                )
+
+    def done(self, lacking: str = "") -> None:
+        part = self.folder / f".{_DONE}{self._rank}"
+        with suppress(OSError):  # then the finishing rank waits for it in vain
+            part.write_text(lacking, encoding="utf-8", errors="backslashreplace")
+            part.replace(self._path(_DONE))
+
+    def missing(self) -> list[str]:
+        """The ranks that are not done, by number, with the number of those that have not begun at the end."""
+        began, done = self._numbers(_BEGAN), self._numbers(_DONE)
+        absent = self._count - len(began | done)
+        return [*map(str, sorted(began - done)), *([f"{absent} that did not begin"] if absent > 0 else [])]
+
+    def may_finish(self) -> bool:
+        """Whether this rank is the one that finishes the run; so once for each job."""
+        try:
+            os.close(os.open(self.folder / _FINISHING, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        except OSError:
+            return False
+        return True
+
+    def finished_by_another(self) -> bool:
+        """Whether another rank finishes the run, or has finished it and removed the folder."""
+        return (self.folder / _FINISHING).exists() or not self.folder.exists()
+
+    def wait(self, patience_s: float, stop: Callable[[float], bool]) -> list[str]:
+        """Wait for the other ranks, up to a time after the last one that was done; returns those that were not."""
+        # `stop`: waits a number of seconds; returns whether this rank must end.
+        missing, until = self.missing(), time.monotonic() + patience_s
+        while missing and time.monotonic() < until and not self.finished_by_another() and not stop(min(1.0, patience_s / 4)):
+            now = self.missing()
+            if now != missing:
+                missing, until = now, time.monotonic() + patience_s
+        return missing
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _path(self, kind: str) -> Path:
+        return self.folder / f"{kind}{self._rank}"
+
+    def _numbers(self, kind: str) -> set[int]:
+        try:
+            names = os.listdir(self.folder)  # noqa: PTH208  only names are needed
+        except OSError:
+            return set()
+        return {int(n[len(kind) :]) for n in names if n.startswith(kind) and n[len(kind) :].isdecimal()}
+
+
+# A writing rank holds one of N files. A dead holder blocks no other rank: its file is taken over, at once if its process is
+# visibly gone, and elsewhere when it has not been touched for two minutes. In a rare race two take over one file, and one more
+# writes than should.
+_STALE_S = 120.0
+TOUCHED_EVERY_S = 10.0
+
+
+@contextmanager
+def writer_slot(folder: Path, most: int, number: int, stop: Callable[[float], bool]) -> Iterator[Callable[[], None]]:
+    """Hold one of `most` slots while the block runs; yields a function to call regularly to keep it."""
+    # Where no file can be written in the folder, nothing is limited. `number`: this rank's number, so that not all
+    # ranks try the same slot first. `stop`: waits a number of seconds; returns whether this rank must end, so it stops
+    # waiting for a slot.
+    mine = f"{os.uname().nodename} {os.getpid()} {started_at(os.getpid())}\n"
+    slot = _take(folder, most, number, mine, stop)
+    touched = time.monotonic()
+
+    def keep() -> None:
+        nonlocal touched
+        if slot is not None and time.monotonic() > touched + TOUCHED_EVERY_S:
+            touched = time.monotonic()
+            with suppress(OSError):
+                os.utime(slot)
+
+    try:
+        yield keep
+    finally:
+        if slot is not None and _read(slot) == mine:
+            slot.unlink(missing_ok=True)
+
+
+def _take(folder: Path, most: int, number: int, mine: str, stop: Callable[[float], bool]) -> Path | None:
+    pause = 0.1
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            for n in range(most):
+                place = folder / f"writer.{(number + n) % most}"
+                if _make(place, mine):
+                    return place
+                held_by = _read(place)
+                if held_by is not None and _is_stale(place, held_by) and _remove(place, held_by) and _make(place, mine):
+                    return place
+            if stop(pause):
+                return None
+            pause = min(2.0, pause * 1.5)
+    except OSError:
+        return None
+
+
+def _make(place: Path, mine: str) -> bool:
+    try:
+        handle = os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    except FileExistsError:
+        return False
+    try:
+        os.write(handle, mine.encode())
+    finally:
+        os.close(handle)
+    return True
+
+
+def _read(place: Path) -> str | None:
+    with suppress(OSError):
+        return place.read_text(encoding="utf-8", errors="replace")
+    return None
+
+
+def _is_stale(place: Path, held_by: str) -> bool:
+    host, _, process = held_by.strip().partition(" ")
+    pid, _, began = process.partition(" ")
+    if host == os.uname().nodename and pid.isdecimal():
+        return started_at(int(pid)) != began
+    probe = place.with_name(f".clock.{os.uname().nodename}.{os.getpid()}")
+    try:
+        probe.touch()  # its time is from the file system's own clock
+        return probe.stat().st_mtime - place.stat().st_mtime > _STALE_S
+    except FileNotFoundError:
+        return False
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _remove(place: Path, held_by: str) -> bool:
+    away = place.with_name(f".stale.{os.urandom(6).hex()}")
+    try:
+        place.rename(away)
+    except FileNotFoundError:
+        return True
+    if _read(away) == held_by:
+        away.unlink(missing_ok=True)
+        return True
+    with suppress(OSError):
+        os.link(away, place)  # it was taken meanwhile
+    away.unlink(missing_ok=True)
+    return False
+
 
 _POLL_S = 0.05
 _LISTED = 8
@@ -59,7 +249,6 @@ class Afterwards:
         }
 
     def begin(self) -> None:
-        """See that all nodes of the job see the place of the run, before the program starts."""
         if not self._then.imports:
             return
         first = self._selection.is_first(self._who)
@@ -83,15 +272,12 @@ class Afterwards:
             shutil.rmtree(self.run, ignore_errors=True)
 
     def leave(self, lacking: str) -> None:
-        """Tell the others not to wait for this rank."""
         if self._then.imports:
             self._folder.done(lacking)
 
     def finish(self, reports: Sequence[Path], beside: Sequence[Path], *, ended: bool) -> None:
-        """Do it.
-
-        `ended`: whether the job is ending, so there is no time.
-        """
+        """Do it."""
+        # `ended`: whether the job is ending, so there is no time.
         if ended:
             self._stopped = True
         elif reports and self._then.asked:

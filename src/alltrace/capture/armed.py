@@ -50,12 +50,10 @@ def parse_rule(text: str) -> Rule:
     return Rule(value / 1000 if unit == "ms" else value, unit.startswith("*"))
 
 
+# The first of the recorded ranks reads the request, and answers with a step that is two steps or three seconds ahead,
+# whichever is longer, so that every rank has read the answer before.
 class Watch:
-    """Checks, once per step and at most once a second, whether a window was requested.
-
-    The first of the recorded ranks reads the request, and answers with a step that is two steps or three seconds ahead,
-    whichever is longer, so that every rank has read the answer before.
-    """
+    """Checks, once per step and at most once a second, whether a window was requested."""
 
     def __init__(self, folder: str, *, leads: bool, rule: str = "") -> None:
         self._request = os.path.join(folder, REQUEST)  # noqa: PTH118  pathlib would be a further import
@@ -144,7 +142,6 @@ class Watch:
 
 
 def armed_watch() -> Watch | None:
-    """The watch of this process, if it was armed."""
     folder = os.environ.get(ARMED)
     return Watch(folder, leads=bool(os.environ.get(LEADS)), rule=os.environ.get(RULE, "")) if folder else None
 

@@ -117,11 +117,9 @@ def _attempted(
     guard: Guard,
     say: Callable[[str], None],
 ) -> tuple[Plan, Outcome]:
-    """Run the program under the profiler, which may end before the program has started.
-
-    If it names an option that it refuses, it is started without that option; otherwise it is started again, as nsys
-    sometimes fails on a busy machine, and then without all optional options. The program is started once at most.
-    """
+    """Run the program under the profiler, which may end before the program has started."""
+    # If it names an option that it refuses, it is started without that option; otherwise it is started again, as nsys
+    # sometimes fails on a busy machine, and then without all optional options. The program is started once at most.
     again, turn = False, -1
     while True:  # each turn leaves out an option more, but for the one that is the same again
         turn += 1
@@ -206,10 +204,9 @@ def say_left_out(plan: Plan, before: Sequence[LeftOut], guard: Guard, say: Calla
 
 
 def _descriptors() -> tuple[int, int] | None:
-    """Two descriptors that the program does not inherit anyway; None without two.
-
-    They have one digit, which is what each shell knows, unless all of these are taken, as below Hydra, and there is bash.
-    """
+    """Two descriptors that the program does not inherit anyway; None without two."""
+    # They have one digit, which is what each shell knows, unless all of these are taken, as below Hydra, and there is
+    # bash.
     free = []
     for number in (*range(_LAST_DIGIT, 2, -1), *(range(20, 64) if BASH else ())):
         try:

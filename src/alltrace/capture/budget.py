@@ -19,8 +19,6 @@ IMPORT_S = 3.4e-6
 
 
 class Cost(NamedTuple):
-    """What one event costs."""
-
     us: float  # by how much the program is slowed down, us
     size: float  # bytes in the report
 
@@ -38,8 +36,6 @@ _MOST_BYTES = 100e9
 
 
 class Job(NamedTuple):
-    """The job to estimate."""
-
     ranks: int  # how many there are
     per_node: int = 8  # ranks of a node
     seconds: float = 30.0  # how long is recorded
@@ -48,14 +44,11 @@ class Job(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One thing to know: what it is, and the answer."""
-
     what: str
     answer: str
 
 
 def plan_job(job: Job) -> list[Line]:
-    """What to do, and what it costs."""
     if job.ranks % job.per_node and job.ranks > job.per_node:
         raise UsageError(f"--ranks {job.ranks} is not a multiple of --per-node {job.per_node}; give another --per-node")
     most = job.seconds * _MOST_BYTES / (report_bytes(job) * job.ranks)

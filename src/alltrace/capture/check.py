@@ -14,18 +14,14 @@ ENDINGS = {"nsys": ".nsys-rep", "ncu": ".ncu-rep"}
 
 
 class Found(NamedTuple):
-    """What a rank left."""
-
     whole: tuple[Path, ...]  # the reports that are whole
     faults: tuple[tuple[Path, str], ...]  # each report that is not, with what is wrong with it
 
 
 def report_fault(path: Path) -> str | None:
-    """What is wrong with a report, in a few words; None if it is whole.
-
-    A `.nsys-rep` begins with a line that names the profiler and ends with `[END]` after its directory; one that is still being
-    written, or was cut, does not.
-    """
+    """What is wrong with a report, in a few words; None if it is whole."""
+    # A `.nsys-rep` begins with a line that names the profiler and ends with `[END]` after its directory; one that is
+    # still being written, or was cut, does not.
     try:
         with path.open("rb") as file:
             head = file.read(len(_HEAD))

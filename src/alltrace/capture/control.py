@@ -40,7 +40,6 @@ def read_control(path: str) -> dict[str, Any] | None:
 
 
 def write_control(path: str, content: dict[str, Any]) -> None:
-    """Write it in place."""
     import json
 
     number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -51,10 +50,8 @@ def write_control(path: str, content: dict[str, Any]) -> None:
 
 
 def request_window(folder: str, steps: int) -> None:
-    """Ask the armed job with this folder for a window of steps of all ranks, as soon as all can know of it.
-
-    Raises `OSError`: the folder cannot be written.
-    """
+    """Ask the armed job with this folder for a window of steps of all ranks, as soon as all can know of it."""
+    # Raises `OSError`: the folder cannot be written.
     path = os.path.join(folder, REQUEST)  # noqa: PTH118  pathlib would be a further import
     before = read_control(path)
     write_control(path, {"id": (0 if before is None else before["id"]) + 1, "steps": steps, "ranks": None, "lead_s": 3.0})

@@ -30,8 +30,6 @@ _LOCAL_ONLY = {"nfs", "nfs4", "lustre", "gpfs", "cifs", "fuse.sshfs", "beegfs"}
 
 @dataclass(frozen=True)
 class Finding:
-    """One item that was checked."""
-
     what: str  # what it is
     state: str  # `ok`, `limited` (some kinds of recording will fail) or `bad`
     found: str  # what was found
@@ -39,10 +37,8 @@ class Finding:
 
 
 def examine(root: Path = Path("/")) -> list[Finding]:
-    """Every finding on this machine.
-
-    `root`: where `proc` is; another folder for tests.
-    """
+    """Every finding on this machine."""
+    # `root`: where `proc` is; another folder for tests.
     return [
         *_tools(),
         *_nccl_trace(),
@@ -143,7 +139,6 @@ def _container(root: Path) -> Iterator[Finding]:
 
 
 def _container_kind(root: Path) -> str | None:
-    """What kind of container this is; None for none."""
     if (root / ".dockerenv").exists():
         return "a container of Docker"
     if (root / "run/.containerenv").exists():
@@ -257,18 +252,16 @@ def _nvtx() -> Iterator[Finding]:
 
 
 def _byte_code(sources: Iterable[str] | None = None) -> Iterator[Finding]:
-    """Whether Python keeps what it compiles: where it cannot, every command compiles its modules again.
-
-    `sources`: a module of each folder of packages; default: Python's own, this package, and NumPy.
-    """
+    """Whether Python keeps what it compiles: where it cannot, every command compiles its modules again."""
+    # `sources`: a module of each folder of packages; default: Python's own, this package, and NumPy.
     numpy = find_spec("numpy")
     sources = sources or [argparse.__file__, __file__, *([numpy.origin] if numpy and numpy.origin else [])]
     uncompiled = {str(Path(source).parent) for source in sources if not Path(cache_from_source(source)).exists()}
     if uncompiled:
         folders = " ".join(sorted(uncompiled))
         fix = f"python -m compileall -q {folders}, or set PYTHONPYCACHEPREFIX to a folder that you may write"
-        found = f"Python keeps no byte code in {folders}, so each command takes a second more"
-        yield Finding("byte code", "limited", found, fix)
+        sentence = f"Python keeps no byte code in {folders}, so each command takes a second more"
+        yield Finding("byte code", "limited", sentence, fix)
     else:
         yield Finding("byte code", "ok", "Python keeps byte code of its packages")
 
@@ -288,7 +281,6 @@ def _may(root: Path, capability: int) -> bool:
 
 
 def _file_system(root: Path, folder: Path) -> str | None:
-    """The kind of file system that `folder` is on."""
     best, kind = "", None
     here = str(folder.resolve())
     for line in (_read(root / "proc/mounts") or "").splitlines():

@@ -29,11 +29,9 @@ _FATAL = {
 
 
 def run_rank(request: Request, program: Sequence[str], environment: Mapping[str, str], say: Callable[[str], None]) -> int:
-    """Run the program as this rank, profiled or plainly; a plain one replaces this process and does not return.
-
-    The program's exit code; 4 if `strict` is set, the program succeeded and its report is missing. If a signal ended
-    the program, it ends this process, too.
-    """
+    """Run the program as this rank, profiled or plainly; a plain one replaces this process and does not return."""
+    # The program's exit code; 4 if `strict` is set, the program succeeded and its report is missing. If a signal ended
+    # the program, it ends this process, too.
     runnable = shutil.which(program[0], path=environment.get("PATH"))
     if runnable is None:
         exists = Path(program[0]).exists()
@@ -105,7 +103,6 @@ def _unprofiled(request: Request, program: Sequence[str], variables: dict[str, s
 
 
 def _become(program: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
-    """Become the program."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a program inherits that
         signal.signal(number, signal.SIG_DFL)
     os.execvpe(program[0], list(program), dict(environment))  # noqa: S606

@@ -21,7 +21,6 @@ _POLL_S = 0.05
 
 
 def gpu_log_command() -> list[str]:
-    """The command of `nvidia-smi`."""
     program = shutil.which("nvidia-smi")
     if program is None:
         raise UsageError("nvidia-smi is not on PATH")
@@ -30,10 +29,8 @@ def gpu_log_command() -> list[str]:
 
 @contextmanager
 def recording(command: list[str] | None, log: Path) -> Iterator[None]:
-    """Run `command` until the block ends, its output in `log`; a file next to it has the offset of the node's clock to UTC.
-
-    `command`: the result of `gpu_log_command`; None for no log.
-    """
+    """Run `command` until the block ends, its output in `log`; a file next to it has the offset of the node's clock to UTC."""
+    # `command`: the result of `gpu_log_command`; None for no log.
     if command is None:
         yield
         return
@@ -63,5 +60,4 @@ def recording(command: list[str] | None, log: Path) -> Iterator[None]:
 
 
 def gpu_log_path(folder: Path, job: str, host: str) -> Path:
-    """The log of one node, in the folder of its reports."""
     return folder / f"{job}_on_{host}{LOG_ENDING}"

@@ -20,8 +20,6 @@ _REASONS = {
 
 
 class GpuState(NamedTuple):
-    """What NVML says of a GPU."""
-
     clock_mhz: int = 0  # of the SMs; 0 if unknown
     most_mhz: int = 0  # the highest that it can have
     throttle: int = 0  # the reasons for a lower one, as NVML's bits

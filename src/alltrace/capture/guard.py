@@ -38,8 +38,6 @@ _PLAINLY = "run it plainly"
 
 
 class Guard(NamedTuple):
-    """What the supervisor knows of its guard."""
-
     pid: int  # the guard's process
     launcher: int  # the process that has started it
     # A pipe with two bytes for each signal: its number, and whether a terminal sent it. It ends with the guard
@@ -56,11 +54,9 @@ class SupervisorError(AlltraceError):
 
 
 def guarded(work: Callable[[Guard], int | None]) -> int | None:
-    """Do `work` in a child, and pass on to it what signals come.
-
-    What `work` gave, or 128 and the signal if the child was killed; no process below is left then. With None the
-    signals are blocked as they were before.
-    """
+    """Do `work` in a child, and pass on to it what signals come."""
+    # What `work` gave, or 128 and the signal if the child was killed; no process below is left then. With None the
+    # signals are blocked as they were before.
     become_subreaper()
     signals = PASSED_ON | {signal.SIGCHLD}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
@@ -98,7 +94,6 @@ def guarded(work: Callable[[Guard], int | None]) -> int | None:
 
 
 def _supervise(work: Callable[[Guard], int | None], guard: Guard, reply: int) -> NoReturn:
-    """Do the work in this process, which ends with it."""
     code, text = EXIT_DEFECT, ""
     try:
         # what a launcher sends to the guard's group would end the profiler; a terminal is read by its foreground group alone

@@ -14,8 +14,6 @@ _LONGEST = 64
 
 
 class Identity(NamedTuple):
-    """A process's place in its job."""
-
     launcher: str | None  # the launcher with the variables in use; None if there were none
     rank: int  # its number in the world; 0 without a launcher
     local_rank: int | None  # its number on its node; None if it is unknown
@@ -29,10 +27,8 @@ class Identity(NamedTuple):
 
 
 def find_identity(environment: Mapping[str, str], host: str) -> Identity:
-    """The identity from `environment`, from the first complete source in the order of `LAUNCHERS`.
-
-    `host`: the machine's own name; a scheduler's name for the node takes precedence.
-    """
+    """The identity from `environment`, from the first complete source in the order of `LAUNCHERS`."""
+    # `host`: the machine's own name; a scheduler's name for the node takes precedence.
     present = [source for launcher in LAUNCHERS if (source := _ask(launcher, environment)) is not None]
     host = safe(environment.get("SLURMD_NODENAME") or host.split(".")[0]) or "host"
     restart = _restart(environment)
@@ -58,7 +54,6 @@ def _place(source: Identity) -> str:
 
 
 def _ask(launcher: Launcher, environment: Mapping[str, str]) -> Identity | None:
-    """The identity from one launcher, or None if it is not present."""
     if launcher.needs and not any(v in environment for v in launcher.needs):
         return None
     rank = _number(environment, launcher.rank)

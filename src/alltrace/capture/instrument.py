@@ -197,9 +197,9 @@ def torch_profile(
         if folder is None:
             return _NoProfile()
     _taken.append(True)
-    given = window_given()
-    if given is not None:  # the command line knows better than the script
-        first, end = given
+    values = window_given()
+    if values is not None:  # the command line knows better than the script
+        first, end = values
         warmup = min(first, 1)
         wait, active, repeat = first - warmup, end - first, 1
     waited, warm, kept = (d if n is None else n for n, d in ((wait, 1), (warmup, 1), (active, 3)))

@@ -30,10 +30,8 @@ def begin_history() -> bool:
 
 
 def end_history(name: str) -> None:
-    """Write the snapshot, and have the allocator write down no more.
-
-    `name`: what distinguishes it from others of the rank.
-    """
+    """Write the snapshot, and have the allocator write down no more."""
+    # `name`: what distinguishes it from others of the rank.
     import torch  # which the program has loaded, as the history has begun
 
     memory: Any = torch.cuda.memory

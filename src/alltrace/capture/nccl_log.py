@@ -35,8 +35,6 @@ class _UnlimitedError(Exception):
 
 
 class NcclLog(NamedTuple):
-    """The log of one rank."""
-
     # variables for NCCL, and the one with the place where the program writes the times of its windows
     variables: Mapping[str, str]
     times: Path  # where it does
@@ -101,10 +99,8 @@ def window_times(path: Path) -> list[tuple[int, int | None]]:
 
 
 def limit(path: Path, windows: Sequence[tuple[int, int | None]]) -> int:
-    """Drop the records of calls outside the windows from a log, and write their number at its end; returns the number.
-
-    `path`: the log; its lines have the times of `STAMPS`.
-    """
+    """Drop the records of calls outside the windows from a log, and write their number at its end; returns the number."""
+    # `path`: the log; its lines have the times of `STAMPS`.
     spans = [(_local(begin), b"~" if end is None else _local(end)) for begin, end in windows]
     if any(begin > end for begin, end in spans):
         raise _UnlimitedError("the clock was set back")

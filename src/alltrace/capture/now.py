@@ -55,11 +55,8 @@ def _written(control: Path, name: str, fields: dict[str, Any]) -> int:
 def name_steps(
     control: Path, first: int, steps: int, ranks: Sequence[tuple[int, int]] | None, *, wait_s: float
 ) -> tuple[Window, list[int]]:
-    """Have the ranks that see a folder record these steps; for nodes that share none, run the same on each.
-
-    `ranks`: the first and the last rank of each span; None for all.
-    The window, and the ranks that record it.
-    """
+    """Have the ranks that see a folder record these steps; for nodes that share none, run the same on each."""
+    # `ranks`: the first and the last rank of each span; None for all. The window, and the ranks that record it.
     spans = None if ranks is None else [list(s) for s in ranks]
     here = [rank for rank in seen(control)[0] if holds(spans, rank)]
     if not here:
@@ -92,7 +89,6 @@ def name_steps(
 
 
 def ask(control: Path, steps: int, ranks: Sequence[tuple[int, int]] | None, *, lead_s: float, wait_s: float) -> Window:
-    """Ask for a window, and wait until the job has said when it begins."""
     spans = None if ranks is None else [list(s) for s in ranks]
     number = _written(control, REQUEST, {"steps": steps, "ranks": spans, "lead_s": lead_s})
     until = time.monotonic() + wait_s

@@ -16,11 +16,9 @@ _FORGOTTEN_S = 10.0
 
 
 def first_to_say(text: str, launcher: int | None = None) -> bool:
-    """Whether no rank of the same launcher on this node has printed `text` recently; True if unknown.
-
-    `launcher`: the launcher's process on this node, which its ranks there have in common; None for this process's
-    parent.
-    """
+    """Whether no rank of the same launcher on this node has printed `text` recently; True if unknown."""
+    # `launcher`: the launcher's process on this node, which its ranks there have in common; None for this process's
+    # parent.
     parent = os.getppid() if launcher is None else launcher
     key = f"{os.uname().nodename}\n{parent}\n{started_at(parent)}\n{text}"
     try:

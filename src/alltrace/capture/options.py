@@ -163,10 +163,8 @@ BY_NAME = {o.name: o for o in OPTIONS}
 
 
 def check_recorded(values: Mapping[str, Any], label: Callable[[Option], str]) -> None:
-    """Raise for options that exclude each other, or that the profiler would pass over in silence.
-
-    `label`: what an option is called where it was given.
-    """
+    """Raise for options that exclude each other, or that the profiler would pass over in silence."""
+    # `label`: what an option is called where it was given.
     windows = [BY_NAME[n] for n in ("steps", "capture_range") if values[n] is not None]
     timed = [BY_NAME[n] for n in ("delay", "duration") if values[n] is not None]
     if len(windows) > 1 or (windows and timed):

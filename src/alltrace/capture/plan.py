@@ -43,7 +43,6 @@ class Then(NamedTuple):
 
     @property
     def asked(self) -> bool:
-        """Whether anything is done."""
         return self.imports or self.url is not None
 
 
@@ -76,8 +75,6 @@ class Request(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How one rank is run."""
-
     who: Identity  # its place
     command: tuple[str, ...] | None  # the profiler's switches, without the program; None to run the program plainly
     report: Path | None  # the report that there should be afterwards; None for none
@@ -88,11 +85,8 @@ class Plan(NamedTuple):
 
 
 def plan_rank(request: Request, environment: Mapping[str, str], host: str, left_out: Sequence[LeftOut] = ()) -> Plan:
-    """Whether and how this rank is profiled; creates no files.
-
-    `host`: the machine's own name.
-    `left_out`: what the profiler refused before.
-    """
+    """Whether and how this rank is profiled; creates no files."""
+    # `host`: the machine's own name. `left_out`: what the profiler refused before.
     who = find_identity(environment, host)
     notes = list(who.notes)
     chosen = request.selection.holds(who)
@@ -191,10 +185,9 @@ def window_variables(request: Request, plan: Plan, environment: Mapping[str, str
 
 
 def torch_variables(request: Request, plan: Plan, folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables with which PyTorch's flight recorder is on, and snapshots of memory; those that are set already stay.
-
-    Source: PyTorch's documentation, "Flight Recorder for Debugging Stuck Jobs"; PyTorch adds the rank to the name of the file.
-    """
+    """The variables with which PyTorch's flight recorder is on, and snapshots of memory; those that are set already stay."""
+    # Source: PyTorch's documentation, "Flight Recorder for Debugging Stuck Jobs"; PyTorch adds the rank to the name of
+    # the file.
     if not (request.flight_recorder or request.memory_snapshot):
         return {}
     job = expand("{job}", "--job", plan.who, environment, request.job)

@@ -57,7 +57,6 @@ def started_at(pid: int) -> str | None:
 
 
 def send(pid: int, number: int) -> None:
-    """Send a signal to a process, which may be gone."""
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 

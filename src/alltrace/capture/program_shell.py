@@ -33,11 +33,9 @@ BASH = shutil.which("bash") or ""
 """The shell that knows descriptors of more than one digit; empty if there is none."""
 
 
+# It starts the program at most once: the file with its own process id is made only if there is none.
 class ProgramShell:
-    """A shell around the program that writes down which process it is and how it ended.
-
-    It starts the program at most once: the file with its own process id is made only if there is none.
-    """
+    """A shell around the program that writes down which process it is and how it ended."""
 
     # the inner shell becomes the program; the outer one outlives the signals that a whole process group is sent
     _SCRIPT = """set -C; echo $$ >"$1shell" || exit 1; set +C
@@ -50,11 +48,9 @@ sh -c 'echo $$ >"${0}pid"; exec "$@"' "$d" "$@"; c=$?; echo $c >"${d}code"; exit
         self._files = f"{folder}/{turn}"
 
     def around(self, program: Sequence[str], mask: Collection[int], output: tuple[int, int] | None = None) -> list[str]:
-        """The command that runs `program` under this shell, with the signals of `mask` blocked.
-
-        `output`: the descriptors, of one digit each where there is no `BASH`, that are its standard output and error; None for
-        what the profiler has.
-        """
+        """The command that runs `program` under this shell, with the signals of `mask` blocked."""
+        # `output`: the descriptors, of one digit each where there is no `BASH`, that are its standard output and error;
+        # None for what the profiler has.
         blocked = sorted(int(n) for n in mask)
         restored = _RESTORED.format(*output, os.getpid()) if output else ""
         shell = BASH if output and max(output) > 9 else "/bin/sh"
@@ -95,7 +91,6 @@ sh -c 'echo $$ >"${0}pid"; exec "$@"' "$d" "$@"; c=$?; echo $c >"${d}code"; exit
         return self._read("code")
 
     def forget(self) -> None:
-        """Remove what was written, but for what keeps the program from being started."""
         names = ("pid", "code", REVOKED) if self.shell() is not None else ("pid", "code")
         for name in names:
             with suppress(OSError):

@@ -34,10 +34,8 @@ def ray_variables(request: Request, program: Sequence[str], environment: Mapping
 
 
 def claim_name(request: Request, variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables with which a worker's reports have a name that no other worker of its job has.
-
-    `variables`: the worker's, with `RAY_JOB` among them; `RANK` if known.
-    """
+    """The variables with which a worker's reports have a name that no other worker of its job has."""
+    # `variables`: the worker's, with `RAY_JOB` among them; `RANK` if known.
     numbered = {**variables, RAY_NUMBER: "0", RAY_RESTART: "0"}
     who = find_identity(numbered, os.uname().nodename)
     folder = Path(expand(request.output, "--output", who, numbered, request.job, folder=True)).absolute() / _CLAIMS

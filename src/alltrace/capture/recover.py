@@ -26,7 +26,6 @@ class Recovered:
 
 
 def find_importer(nsys: Path) -> Path:
-    """The QdstrmImporter that belongs to an nsys."""
     beside = nsys.resolve().parent
     importer = next((p for place in _PLACES for p in sorted(beside.glob(place)) if os.access(p, os.X_OK)), None)
     if importer is None:
@@ -35,13 +34,10 @@ def find_importer(nsys: Path) -> Path:
 
 
 def recover(folder: Path, nsys: Path, output: Path | None = None) -> list[Recovered]:
-    """Make a report of every `.qdstrm` in `folder` and below that has none; the raw captures stay.
-
-    A raw capture that `capture exec` has left becomes the intended report, in its place or in `output`;
-    one from nsys itself becomes a report next to it.
-
-    `output`: the folder for reports, created if missing; None for their own place.
-    """
+    """Make a report of every `.qdstrm` in `folder` and below that has none; the raw captures stay."""
+    # A raw capture that `capture exec` has left becomes the intended report, in its place or in `output`; one from nsys
+    # itself becomes a report next to it. `output`: the folder for reports, created if missing; None for their own
+    # place.
     if not folder.is_dir():
         raise InputError(folder, found="there is no such folder", expected="a folder with .qdstrm files")
     importer = find_importer(nsys)
@@ -54,7 +50,6 @@ def recover(folder: Path, nsys: Path, output: Path | None = None) -> list[Recove
 
 
 def _target(raw: Path, output: Path | None) -> Path:
-    """The report that a raw capture becomes."""
     beside = raw.with_suffix(".nsys-rep")
     named = None
     with suppress(OSError, ValueError):

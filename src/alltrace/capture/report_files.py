@@ -30,7 +30,6 @@ _RAW = (".qdstrm", ".nsys-rep", ".ncu-rep")
 
 
 def prepare(request: Request, report: Path, rank: int) -> Path:
-    """Make the report's folder and the rank's temporary one."""
     folder = report.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +56,6 @@ def prepare(request: Request, report: Path, rank: int) -> Path:
 
 
 def remove_older(report: Path) -> None:
-    """Remove the reports at the path of this rank's report."""
     reports = find_reports(report)
     for path in (*reports.whole, *(p for p, _ in reports.faults)):
         try:
@@ -138,7 +136,6 @@ def account(request: Request, report: Path, private: Path, me: str, problems: li
 
 
 def full(folder: Path) -> str | None:
-    """A message if a folder has no space for a report; None if it has."""
     with suppress(OSError):
         about = os.statvfs(folder)
         free = about.f_bavail * about.f_frsize

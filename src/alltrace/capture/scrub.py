@@ -43,8 +43,6 @@ _NCCL = "NCCL"
 
 @dataclass(frozen=True)
 class Scrubbed:
-    """What was removed."""
-
     variables: tuple[str, ...]  # the names of the variables, never their values
     command_words: int  # how many words of command lines there were
     streams: int  # how many outputs of processes there were
@@ -55,7 +53,6 @@ class Scrubbed:
     payloads: int = 0  # how many ranges and marks had a payload, or fields of one, that are not NCCL's
 
     def __str__(self) -> str:
-        """What was removed, in words, with the names of the variables."""
         texts = f", {self.texts} texts of ranges" if self.texts else ""
         payloads = f", {self.payloads} payloads" if self.payloads else ""
         variables = f" ({printable(' '.join(self.variables))})" if self.variables else ""
@@ -75,14 +72,12 @@ def scrub(
     nsys: Callable[[], Path] | None = None,
     words: Callable[[str], str] | None = None,
 ) -> Scrubbed:
-    """Write `source` to `target` without what must not be shared; variables that number ranks stay.
-
-    `source`: a SQLite export, or a report, which is exported first; it is not changed.
-    `drop_texts`: write `range 1` and so on instead of the texts of NVTX ranges and marks, but for those of NCCL.
-    `keep_payloads`: keep all payloads of NVTX events, whatever the program put there, instead of NCCL's alone.
-    `nsys`: returns the nsys that exports a report; None if none may run.
-    `words`: replaces in a text what must not be shared, such as names of hosts; None to leave the texts that stay as they are.
-    """
+    """Write `source` to `target` without what must not be shared; variables that number ranks stay."""
+    # `source`: a SQLite export, or a report, which is exported first; it is not changed. `drop_texts`: write `range 1`
+    # and so on instead of the texts of NVTX ranges and marks, but for those of NCCL. `keep_payloads`: keep all payloads
+    # of NVTX events, whatever the program put there, instead of NCCL's alone. `nsys`: returns the nsys that exports a
+    # report; None if none may run. `words`: replaces in a text what must not be shared, such as names of hosts; None to
+    # leave the texts that stay as they are.
     if source.suffix in REPORTS and nsys is not None:
         with scratch_folder("alltrace-scrub-") as folder:
             export = export_report(source, nsys(), Path(folder))
@@ -272,11 +267,9 @@ def _clean_strings(database: sqlite3.Connection) -> int:
 
 
 def _clean_environments(database: sqlite3.Connection, names: set[str]) -> int:
-    """Empty the strings that are environments; how many they were.
-
-    Several assignments with a zero byte between them are one, in every reference. A single one may be a name that a
-    program gave, such as `lr=0.1`: it stays if a table refers to it.
-    """
+    """Empty the strings that are environments; how many they were."""
+    # Several assignments with a zero byte between them are one, in every reference. A single one may be a name that a
+    # program gave, such as `lr=0.1`: it stays if a table refers to it.
     query = "SELECT id, value FROM StringIds WHERE instr(CAST(value AS BLOB), X'3D')"
     suspects = {number: parts for number, value in database.execute(query) if (parts := _assignments(str(value)))}
     single = {number for number, parts in suspects.items() if len(parts) == 1}

@@ -33,10 +33,9 @@ _SCHEMAS = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 
 
 def clean_payloads(database: sqlite3.Connection, tables: Collection[str], of_nccl: str) -> int:
-    """Remove payloads but for NCCL's fields; returns how many events lost something.
-
-    `database`: the export. `tables`: its tables. `of_nccl`: a condition for the rows of `NVTX_EVENTS` that are NCCL's.
-    """
+    """Remove payloads but for NCCL's fields; returns how many events lost something."""
+    # `database`: the export. `tables`: its tables. `of_nccl`: a condition for the rows of `NVTX_EVENTS` that are
+    # NCCL's.
     for table in tables:
         if table.startswith(_DYNAMIC):
             database.execute(f'DROP TABLE "{table}"')
@@ -81,7 +80,6 @@ def nccl_fields(text: object) -> str | None:
 
 
 def _nccl_schemas(database: sqlite3.Connection) -> set[tuple[object, object]]:
-    """The schemas, by domain and number, that have NCCL's fields alone."""
     only_fields: dict[tuple[object, object], bool] = {}
     for domain, schema, name in database.execute(f"SELECT domainId, schemaId, name FROM {_SCHEMAS}"):
         only_fields[domain, schema] = only_fields.get((domain, schema), True) and _is_field(name)

@@ -30,7 +30,6 @@ class Selection(NamedTuple):
     cutoff: int | None = None  # only ranks below this one
 
     def holds(self, who: Identity) -> bool:
-        """Whether the process is profiled."""
         self._check_world(who)
         if self.most is not None and who.local_rank is None:
             raise UsageError(
@@ -67,11 +66,9 @@ class Selection(NamedTuple):
 
     @property
     def most(self) -> int | None:
-        """The most ranks of a node; None for all."""
         return min((n for n in (self.per_node, 1 if self.first_local else None) if n is not None), default=None)
 
     def outside(self, world_size: int | None) -> str | None:
-        """The chosen ranks that the world does not have, as text; None if there are none."""
         if self.spans is None or world_size is None:
             return None
         over = [(max(first, world_size), last) for first, last in self.spans if last >= world_size]
@@ -98,10 +95,8 @@ def fill_in(switch: str, who: Identity, environment: Mapping[str, str]) -> str:
 
 
 def parse_selection(ranks: str | None, per_node: int | None, cutoff: int | None) -> Selection:
-    """The selection that the options say.
-
-    `ranks`: `0-7,64`, `first-local`, `all`, or None for all.
-    """
+    """The selection that the options say."""
+    # `ranks`: `0-7,64`, `first-local`, `all`, or None for all.
     if ranks is None or ranks == "all":
         return Selection(None, False, per_node, cutoff)
     if ranks == FIRST_LOCAL:
@@ -123,13 +118,10 @@ def report_name(template: str, who: Identity, environment: Mapping[str, str], jo
 def expand(
     template: str, option: str, who: Identity, environment: Mapping[str, str], job: str | None, *, folder: bool = False
 ) -> str:
-    """`template` with its fields filled in.
-
-    Fields are `{job} {rank} {local_rank} {world_size} {node} {host} {role}`, `%q{VARIABLE}`, `%h` for the host, `%p` for a
-    process of the rank, `%%` for a percent sign.
-
-    `folder`: whether the template names a folder, which may have slashes; a field's value may not.
-    """
+    """`template` with its fields filled in."""
+    # Fields are `{job} {rank} {local_rank} {world_size} {node} {host} {role}`, `%q{VARIABLE}`, `%h` for the host, `%p`
+    # for a process of the rank, `%%` for a percent sign. `folder`: whether the template names a folder, which may have
+    # slashes; a field's value may not.
     fields = {
         # else what is started again would find the reports of before, and stop
         "job": f"{job}{who.restart}" if job else who.job or "job",

@@ -10,13 +10,11 @@ import os
 import queue
 import sys
 import threading
+from collections.abc import Callable
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from alltrace.capture.step_verdict import RankTimes, unpacked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MISSED = 2
 """Exchanges in turn that may fail; then there are no more."""
@@ -42,12 +40,10 @@ class Store(Protocol):
         """The values of keys that have one."""
 
 
+# `make`: opens the store, in the thread of the exchange; returns None if there is none. `rows`: gets the rows of all
+# ranks, by rank, on the first rank. `say`: gets a line, once, when there are no more exchanges.
 class Exchange:
-    """The rows of all ranks, one exchange after the other.
-
-    `make`: opens the store, in the thread of the exchange; returns None if there is none. `rows`: gets the rows of all ranks,
-    by rank, on the first rank. `say`: gets a line, once, when there are no more exchanges.
-    """
+    """The rows of all ranks, one exchange after the other."""
 
     def __init__(
         self, rank: int, world: int, make: Callable[[], Store | None], rows: Callable[[list[RankTimes]], None],

@@ -38,11 +38,9 @@ BLOCK_S = 5.0
 """The shortest time between two writes to the file."""
 
 
+# Raises `UsageError`: the folder cannot be written.
 class StepRecord:
-    """The record of a rank's steps in a folder that may be shared; `page_folder` must be on a local disk.
-
-    Raises `UsageError`: the folder cannot be written.
-    """
+    """The record of a rank's steps in a folder that may be shared; `page_folder` must be on a local disk."""
 
     def __init__(self, folder: str, page_folder: str, who: Identity, times: StepTimes) -> None:
         self._times = times
@@ -68,7 +66,6 @@ class StepRecord:
         self._thread.start()
 
     def name(self, phases: Sequence[str], waits: frozenset[str]) -> None:
-        """The phases have these names, and some of them are waits."""
         page = bytearray(self._page)
         name_phases(page, phases, waits)
         self._page[:] = bytes(page)

@@ -57,7 +57,6 @@ class RankTimes(NamedTuple):
 
 
 def unpacked(row: bytes) -> RankTimes | None:
-    """What a rank sent; None if it is damaged."""
     if len(row) < _ROW.size:
         return None
     exchange, names, first, own, error, slowest, total, clock, most, throttle, xid, count, _ = _ROW.unpack_from(row)
@@ -97,15 +96,12 @@ def times_of(
 
 
 def _middle_of(values: Sequence[float] | array[float]) -> tuple[float, float]:
-    """The median and its standard error."""
     middle = median(values)
     spread = _NORMAL * median([abs(value - middle) for value in values])
     return middle, _MEDIAN_ERROR * spread / len(values) ** 0.5
 
 
 class Finding(NamedTuple):
-    """A rank that is slower than the others."""
-
     rank: int  # the rank
     loss_s: float  # how much longer a step takes it than the median rank, in s
     phase: str  # the phase in which it loses most
@@ -114,8 +110,6 @@ class Finding(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What the times of all ranks say."""
-
     slow: tuple[Finding, ...]  # the ranks that are slower than the others, the slowest first
     least_share: float  # the difference of a step's own time that would have been seen, as a share
     own: bool  # whether what ranks do by themselves was measured, and not only whole steps
@@ -143,10 +137,8 @@ def judge(rows: Sequence[RankTimes], phases: Sequence[str], waits: frozenset[str
 
 
 def _differences(values: Sequence[tuple[float, float]], total_s: float) -> tuple[list[tuple[float, float]], float]:
-    """How far each rank's value is above the median one, with the standard errors that this is, 0 if that is not sure.
-
-    Also the least difference that a typical rank would have to have.
-    """
+    """How far each rank's value is above the median one, with the standard errors that this is, 0 if that is not sure."""
+    # Also the least difference that a typical rank would have to have.
     middle = median([value for value, _ in values])
     # the scatter of all ranks, with at least half of them assumed to be as fast as the median
     among = _NORMAL * median([abs(value - middle) for value, _ in values])
@@ -162,7 +154,6 @@ def _differences(values: Sequence[tuple[float, float]], total_s: float) -> tuple
 def describe(
     verdict: Verdict, rows: Sequence[RankTimes], phases: Sequence[str], since: dict[int, str], waits: frozenset[str]
 ) -> str:
-    """The verdict in a line, with where the time of the slowest step went."""
     parts = [f"{_ms(verdict.total_s)} ms a step"]
     for one in verdict.slow[:_NAMED]:
         gpu = gpu_words(rows[one.rank].gpu)

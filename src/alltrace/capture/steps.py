@@ -91,11 +91,9 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
 
     @property
     def recording(self) -> bool:
-        """Whether the window has begun and not ended."""
         return self._running
 
     def step(self) -> None:
-        """A step has ended and the next one begins."""
         self._at += 1
         if self._before is not None and not self._running:
             self._before.ended()
@@ -109,7 +107,6 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
             self._begin()
 
     def _look(self, watch: Watch) -> None:
-        """Receive a window that was requested while the job runs."""
         window = watch.step(self._at)
         if window is not None:
             self._window = window
@@ -125,7 +122,6 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
             self._step = None
 
     def _turn(self) -> None:
-        """Begin the window, or end it."""
         if self._running:
             self._next = _NEVER
             self._stop()
@@ -152,7 +148,6 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
         self._tell()
 
     def _tell(self) -> None:
-        """Say within the capture how long the steps before it took."""
         mark = self._before.mark() if self._before is not None else None
         if mark is not None:
             with instrument.annotate(mark.text):

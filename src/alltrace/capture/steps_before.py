@@ -30,7 +30,6 @@ class StepsBefore:
         self._warm_up = _WARM_UP
 
     def ended(self) -> None:
-        """A step has ended."""
         if self._warm_up:
             self._warm_up -= 1
             return

@@ -25,8 +25,6 @@ _COMPARED = 1 << 16
 
 
 class Store(Protocol):
-    """A place for files, each known by its path below the place."""
-
     def label(self, name: str) -> str:
         """Where a file is, for messages; without passwords."""
         ...
@@ -41,7 +39,6 @@ class Store(Protocol):
 
 
 def store_at(url: str) -> Store:
-    """The place that a URL names."""
     scheme, colon, rest = url.partition("://")
     if not colon:
         raise UsageError(f"{url!r} is not a URL; expected such as s3://bucket/folder, https://host/folder or file:///folder")
@@ -58,21 +55,17 @@ def public_url(url: str) -> str:
     return urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
+# `folder`: the folder, made if it is missing.
 class FolderStore:
-    """A folder, such as one that all nodes share. A file gets its name once it is whole.
-
-    `folder`: the folder, made if it is missing.
-    """
+    """A folder, such as one that all nodes share. A file gets its name once it is whole."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def label(self, name: str) -> str:
-        """The path."""
         return str(self._folder / name)
 
     def size(self, name: str) -> int | None:
-        """The size of the file."""
         with suppress(OSError):
             return (self._folder / name).stat().st_size
         return None
@@ -117,14 +110,11 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 _OPENER = urllib.request.build_opener(_NoRedirects)
 
 
+# What the server has a part of is sent from there on (`Content-Range`, RFC 9110 section 14.5), if the server takes that
+# and the part ends as the file does there. `url`: the folder. A password in it becomes a header, and a query is sent
+# with each file.
 class HttpStore:
-    """A server that takes files by PUT, as WebDAV and stores of artifacts do.
-
-    What the server has a part of is sent from there on (`Content-Range`, RFC 9110 section 14.5), if the server takes that and
-    the part ends as the file does there.
-
-    `url`: the folder. A password in it becomes a header, and a query is sent with each file.
-    """
+    """A server that takes files by PUT, as WebDAV and stores of artifacts do."""
 
     def __init__(self, url: str) -> None:
         parts = urllib.parse.urlsplit(url)
@@ -142,7 +132,6 @@ class HttpStore:
         return f"{self._base}/{urllib.parse.quote(name)}"
 
     def size(self, name: str) -> int | None:
-        """The size from HEAD."""
         with suppress(OSError, http.client.HTTPException, ValueError):
             return self._length(name)
         return None
@@ -197,11 +186,9 @@ class HttpStore:
         return _OPENER.open(request, timeout=_LIMIT_S)
 
 
+# `url`: the folder.
 class _FsspecStore:
-    """What fsspec opens.
-
-    `url`: the folder.
-    """
+    """What fsspec opens."""
 
     def __init__(self, url: str) -> None:
         import fsspec
@@ -221,11 +208,9 @@ class _FsspecStore:
         self._has_folders = _EXTRAS.keys().isdisjoint({named} if isinstance(named, str) else named)
 
     def label(self, name: str) -> str:
-        """The path in the store."""
         return f"{self._base}/{name}"
 
     def size(self, name: str) -> int | None:
-        """The size from the store."""
         try:
             return int(self._system.size(self.label(name)))
         except Exception:  # noqa: BLE001  stores have their own errors for missing objects; copying reports others

@@ -41,8 +41,6 @@ _WRITES_S = 25.0
 
 
 class Manners(NamedTuple):
-    """How a profiler is treated with signals."""
-
     held: frozenset[signal.Signals] = frozenset()  # signals that are blocked in it
     ends_by: signal.Signals = signal.SIGTERM  # makes it finish its report and end; not one of `held`
     # the arguments with which its program, called once more, ends the recording and not the program, `{}` being the
@@ -59,15 +57,11 @@ MANNERS = {
 
 
 class Patience(NamedTuple):
-    """How long is waited."""
-
     grace_s: float  # seconds that a profiler of which a part was killed is given to end
     end_after_s: float  # seconds after a signal to end in which a program is still recorded
 
 
 class Output(NamedTuple):
-    """Where the profiler prints, and where the program finds its own output."""
-
     log: Path  # the file that gets what the profiler prints
     out: int  # the descriptor with the program's standard output
     err: int  # the descriptor with its standard error
@@ -80,8 +74,6 @@ class Output(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How it ended."""
-
     code: int  # the exit code to end with: the program's, or 128 and the signal that ended it
     started: bool  # whether the program was started; if not, it will not be
     notes: tuple[str, ...]  # what happened to the profiler, if that matters
@@ -158,7 +150,6 @@ class _Supervision:
     # --- what comes
 
     def get(self, number: int, *, from_terminal: bool) -> None:
-        """A signal has come."""
         phase, again = self.phase, self.asked_to_end
         asks = number in TO_END
         self.asked_to_end = again or asks
@@ -177,7 +168,6 @@ class _Supervision:
             self._profiler_until = time.monotonic() + self._patience.grace_s
 
     def lose_guard(self) -> None:
-        """The process that the launcher knows was killed."""
         self.get(signal.SIGTERM, from_terminal=False)
         self.abandoned_at = time.monotonic()
 
@@ -217,7 +207,6 @@ class _Supervision:
 
     @property
     def asked_profiler(self) -> bool:
-        """Whether the profiler was told to finish."""
         return self._profiler_until is not None
 
     def _end_profiler(self, patience_s: float) -> None:
@@ -257,13 +246,9 @@ def supervise(
     manners: Manners,
     output: Output | None = None,
 ) -> Outcome:
-    """Run `command`, wait for it and for the program in it.
-
-    `program_shell`: knows the program.
-    `finished`: whether the report is complete; called if the profiler's front end was killed and its agent may still
-    write.
-    `output`: where the profiler prints; None for where the program prints.
-    """
+    """Run `command`, wait for it and for the program in it."""
+    # `program_shell`: knows the program. `finished`: whether the report is complete; called if the profiler's front end
+    # was killed and its agent may still write. `output`: where the profiler prints; None for where the program prints.
     become_subreaper()
     files = [] if output is None else output.file_actions()
     blocked = {*guard.mask, *manners.held}
@@ -334,7 +319,6 @@ class _Ends:
         os.close(self._wakes)
 
     def wait(self, state: _Supervision, guard: Guard) -> None:
-        """Wait until something is there to do, and do it."""
         timeout = state.tick()
         watched = [self._woken, *([] if state.abandoned_at is not None else [guard.signals])]
         ready, _, _ = select.select(watched, [], [], timeout)

@@ -19,8 +19,6 @@ _SCRUBBED = (".nsys-rep", ".sqlite")
 
 @dataclass(frozen=True)
 class Uploaded:
-    """What became of the files."""
-
     copied: int  # files that were copied
     present: int  # files that were already there, of the same size
     size: int  # bytes that were copied
@@ -31,10 +29,9 @@ class Uploaded:
 def upload(
     places: Sequence[Path], url: str, say: Callable[[str], None], *, scrub: Callable[[Path, Path], object] | None = None
 ) -> Uploaded:
-    """Copy files, and every file in folders and below, to `url`; what is there already and has the same size is not copied again.
-
-    `scrub`: writes what may be shared of a report of nsys as an export, which is copied instead; None to copy reports.
-    """
+    """Copy files, and every file in folders and below, to `url`, but for what is there already and has the same size."""
+    # `scrub`: writes what may be shared of a report of nsys as an export, which is copied instead; None to copy
+    # reports.
     files = [(path, name) for place in places for path, name in _files(place)]
     store = store_at(url)
     copied = present = size = 0

@@ -1,7 +1,5 @@
 """What the wrapper and `alltrace.instrument` in the program have in common: names of variables, ranges and files."""
 
-from __future__ import annotations
-
 DOMAIN = "alltrace"
 STEPS_RANGE = "steps"
 MARK = "ALLTRACE_CAPTURE"

@@ -1,7 +1,5 @@
 """Pictures of answers: an answer becomes a drawing, a drawing a picture file or a figure in plotly's format. No analysis here."""
 
-from __future__ import annotations
-
 from alltrace.charts.drawing import Axis, Drawing, Heat, Mark, Series
 from alltrace.charts.files import FORMATS, check_picture, picture_bytes
 from alltrace.charts.plotly import figure

@@ -43,7 +43,6 @@ def bars(columns: Columns, chart: Chart) -> Drawing:
 
 
 def histogram(columns: Columns, chart: Chart) -> Drawing:
-    """A bar for each class, named by its lower bound."""
     begins = columns.numbers(chart.x)
     edges = np.unique(begins[np.isfinite(begins)])
     at = np.searchsorted(edges, begins)
@@ -117,7 +116,6 @@ def _readable(
 
 
 def _pivoted(columns: Columns, chart: Chart) -> Drawing:
-    """Bars coloured by the values of `group`."""
     y = columns.numbers(chart.y[0])
     keep = np.isfinite(y)
     if columns.whole(chart.x) and len(np.unique(columns.numbers(chart.x)[keep])) > 1:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from alltrace.trace.amounts import column_scale
 from alltrace.trace.number_text import named_devices, number_ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _UNIT = re.compile(r"(_ns|_us|_bytes)((?:_per_step)?)$")
 _UNITS = ("bytes", "ns")
@@ -21,16 +19,13 @@ _NAMING = frozenset({"process", "pid", "tid", "corrid", "rank", "device", "strm"
 
 
 def cells(table: Any, *, grouped: bool = False) -> list[list[str]]:
-    """The cells of each column as text.
-
-    A column with the metadata `decimals` in its Arrow field is written with that many decimals; other floats have as many as
-    they need. Null is the empty string.
-    """
+    """The cells of each column as text."""
+    # A column with the metadata `decimals` in its Arrow field is written with that many decimals; other floats have as
+    # many as they need. Null is the empty string.
     return [column_cells(table.column(i), table.schema.field(i), grouped=grouped) for i in range(table.num_columns)]
 
 
 def column_cells(column: Any, field: Any, *, grouped: bool) -> list[str]:
-    """The cells of one column (see `cells`), of which `field` is the Arrow field."""
     import pyarrow as pa
 
     values = column.to_pylist()
@@ -68,10 +63,8 @@ class NumberForm(NamedTuple):
 
 
 def number_form(column: Any, field: Any) -> NumberForm | None:
-    """The form in which the numbers of a column can be read; None for texts, counts, and columns that state their decimals.
-
-    Times and sizes are detected by the column's name.
-    """
+    """The form in which the numbers of a column can be read; None for texts, counts, and columns that state their decimals."""
+    # Times and sizes are detected by the column's name.
     import pyarrow as pa
 
     unit = _unit_of(field)
@@ -83,10 +76,8 @@ def number_form(column: Any, field: Any) -> NumberForm | None:
 
 
 def read_cells(column: Any, field: Any, form: NumberForm | None, gpus: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-    """The cells of a column in readable form.
-
-    `form`: How its numbers are written (see `number_form`). `gpus`: Short names of devices.
-    """
+    """The cells of a column in readable form."""
+    # `form`: How its numbers are written (see `number_form`). `gpus`: Short names of devices.
     import pyarrow as pa
 
     if form is None:
@@ -130,7 +121,6 @@ def words(value: Any) -> str:
 
 
 def is_number(field: Any) -> bool:
-    """Whether a column has numbers."""
     import pyarrow as pa
 
     return bool(pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type))
@@ -148,7 +138,6 @@ def is_sparse(field: Any) -> bool:
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON; null for the numbers that JSON does not have."""
     return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, default=_json_plain)
 
 

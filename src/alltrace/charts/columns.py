@@ -28,11 +28,9 @@ class Columns:
         return rows
 
     def column(self, name: str) -> Column:
-        """What the column means."""
         return self._by_name[name]
 
     def numeric(self, name: str) -> bool:
-        """Whether its cells are numbers."""
         kind = self.answer.table.schema.field(name).type
         return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
@@ -51,7 +49,6 @@ class Columns:
         return np.where(np.isfinite(numbers), numbers, np.nan)
 
     def texts(self, name: str) -> list[str]:
-        """The cells as short texts."""
         shortened: dict[Any, str] = {}
         cells = []
         for value in self.answer.table.column(name).to_pylist():

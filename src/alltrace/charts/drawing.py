@@ -12,8 +12,6 @@ steps from one x to the next."""
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis."""
-
     title: str  # what it shows, with the unit
     # of an axis of things rather than numbers, their names; positions are then 0, 1, 2,
     labels: tuple[str, ...] | None = None
@@ -26,8 +24,6 @@ class Axis:
 
 @dataclass(frozen=True)
 class Series:
-    """Things of one colour."""
-
     name: str  # what they are; empty if there is but one series
     mark: Mark  # how they are drawn
     x: tuple[float, ...]  # positions across, n
@@ -44,8 +40,6 @@ class Series:
 
 @dataclass(frozen=True)
 class Heat:
-    """A heat map: rows of cells."""
-
     edges: tuple[float, ...]  # where the columns begin, and where the last ends, in the units of the axis across: m + 1
     rows: tuple[str, ...]  # the names of the n rows
     values: tuple[tuple[float, ...], ...]  # n rows of m numbers, NaN if nothing is known
@@ -56,8 +50,6 @@ class Heat:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A picture, not yet drawn."""
-
     title: str  # the title above it
     x: Axis  # the axis across
     y: Axis  # the axis up
@@ -69,5 +61,4 @@ class Drawing:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to draw."""
         return self.heat is None and not any(s.x for s in self.series)

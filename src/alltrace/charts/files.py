@@ -27,10 +27,8 @@ _GRID = "#d8dee4"
 
 
 def check_picture(path: Path) -> None:
-    """Check that a chart can be written to `path`, before the work is done.
-
-    Raises `UsageError`: the name ends in no known format, or matplotlib is not installed.
-    """
+    """Check that a chart can be written to `path`, before the work is done."""
+    # Raises `UsageError`: the name ends in no known format, or matplotlib is not installed.
     if path.suffix.lower().lstrip(".") not in FORMATS or path.is_dir():
         raise UsageError(f"--picture is {printable(str(path))!r}; expected the name of a file that ends in .png or .svg")
     if find_spec("matplotlib") is None:
@@ -38,10 +36,8 @@ def check_picture(path: Path) -> None:
 
 
 def picture_bytes(drawing: Drawing, kind: str = "png", *, dpi: int = 144) -> bytes:
-    """The picture as the contents of a file.
-
-    `kind`: `png` or `svg`. `dpi`: dots per inch of a PNG. Raises `UsageError`: matplotlib is not installed.
-    """
+    """The picture as the contents of a file."""
+    # `kind`: `png` or `svg`. `dpi`: dots per inch of a PNG. Raises `UsageError`: matplotlib is not installed.
     if find_spec("matplotlib") is None:
         raise UsageError("a picture needs matplotlib, which is not installed; pip install 'alltrace[pictures]'")
     import matplotlib as mpl
@@ -228,7 +224,6 @@ def _scales(drawing: Drawing, axes: Any, across: Any, up: Any) -> None:
 
 
 def _words(drawing: Drawing, axes: Any, across: Any, up: Any) -> None:
-    """Titles, legend and notes."""
     across.set_label_text(drawing.x.title, color=_INK)
     up.set_label_text(drawing.y.title, color=_INK)
     drawn = () if drawing.empty else drawing.series

@@ -18,11 +18,9 @@ _FEW = 3
 
 
 def figure(drawing: Drawing) -> dict[str, Any]:
-    """The figure of a drawing, which `json.dumps` can write.
-
-    Returns `data`, a list of traces, and `layout`, as `plotly.graph_objects.Figure` and `Plotly.newPlot` take them.
-    Texts are escaped.
-    """
+    """The figure of a drawing, which `json.dumps` can write."""
+    # Returns `data`, a list of traces, and `layout`, as `plotly.graph_objects.Figure` and `Plotly.newPlot` take them.
+    # Texts are escaped.
     traces = [_heat(drawing.heat)] if drawing.heat is not None else _traces(drawing)
     x, y = _axis(drawing.x), _axis(drawing.y)
     if drawing.lying:
@@ -192,7 +190,6 @@ def _scale(colors: Sequence[str]) -> list[list[Any]]:
 
 
 def _clear(color: str) -> str:
-    """The colour, half transparent."""
     red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.5)"
 

@@ -64,11 +64,10 @@ def _axis(columns: Columns, names: tuple[str, ...], *, log: bool) -> tuple[list[
 
 
 def roofline(columns: Columns, chart: Chart) -> Drawing:
-    """Points under ceilings, both axes logarithmic (Williams, Waterman and Patterson, CACM 2009).
-
-    The answer's `extra` has the ceilings as rows of `ceilings`: `name`, `kind` (`compute`, a rate of work, or `memory`, bytes per
-    second in the unit that makes it a rate of work when multiplied by the axis across), `value`, and `unit` if known.
-    """
+    """Points under ceilings, both axes logarithmic (Williams, Waterman and Patterson, CACM 2009)."""
+    # The answer's `extra` has the ceilings as rows of `ceilings`: `name`, `kind` (`compute`, a rate of work, or
+    # `memory`, bytes per second in the unit that makes it a rate of work when multiplied by the axis across), `value`,
+    # and `unit` if known.
     x, y = columns.numbers(chart.x), columns.numbers(chart.y[0])
     keep = np.flatnonzero((x > 0) & (y > 0))
     of, names, _ = _groups(columns, chart)
@@ -81,7 +80,6 @@ def roofline(columns: Columns, chart: Chart) -> Drawing:
 
 
 def _clouds(x: NDArray[Any], y: NDArray[Any], of: NDArray[Any], names: list[str], words: list[str]) -> list[Series]:
-    """The points of each group that has any."""
     series = []
     for i, name in enumerate(names):
         mine = np.flatnonzero(of == i)
@@ -181,7 +179,6 @@ def _groups(columns: Columns, chart: Chart) -> tuple[NDArray[Any], list[str], ND
 
 
 def _called(word: str, name: str) -> str:
-    """`rank 3` for a number, the name itself for a name."""
     return f"{word} {name}" if name.lstrip("-").isdigit() else name
 
 
@@ -210,7 +207,6 @@ def _cells(values: NDArray[Any], cells: int) -> NDArray[Any]:
 
 
 def _notes(columns: Columns, chart: Chart, at: NDArray[Any]) -> list[str]:
-    """The text shown at each point: `detail`."""
     if chart.detail is None:
         return []
     shown = columns.answer.table.column(chart.detail).take(pa.array(at)).to_pylist()
@@ -222,5 +218,4 @@ def _numbers(values: NDArray[Any]) -> tuple[float, ...]:
 
 
 def _unnamed(series: list[Series]) -> list[Series]:
-    """The series; an only one needs no name."""
     return [replace(series[0], name="")] if len(series) == 1 else series

@@ -30,8 +30,6 @@ _PIECE_ROWS = 1 << 14  # rows converted to text at once
 
 
 class TableForm(NamedTuple):
-    """How a text table is written."""
-
     width: int = 0  # columns of the terminal; 0 for as wide as it takes
     # whether times and sizes have units that suit them, and columns without a value are left out; else they are plain numbers
     units: bool = False
@@ -44,10 +42,8 @@ PLAIN = TableForm()
 
 
 def to_text(answer: Answer, table: Any, cut: int = 0, form: TableForm = PLAIN) -> str:
-    """A text table: numbers aligned right, notes below.
-
-    `table`: The rows of it to show. `cut`: How many rows are not shown. `form`: How it is written.
-    """
+    """A text table: numbers aligned right, notes below."""
+    # `table`: The rows of it to show. `cut`: How many rows are not shown. `form`: How it is written.
     grid = _Grid(table, form, answer.columns)
     grid.take(columns := grid.cells(table))
     lines = grid.lines()
@@ -87,7 +83,6 @@ def streamed_text(answer: Answer, stream: RowStream, form: TableForm = PLAIN) ->
 
 
 def terminal_width() -> int:
-    """Columns of the terminal; 0 if it does not say."""
     import shutil
 
     return shutil.get_terminal_size((0, 0)).columns
@@ -124,17 +119,14 @@ def _below(answer: Answer, cut: int, form: TableForm, dropped: Sequence[str]) ->
 
 
 def _wrapped(sentence: str, form: TableForm) -> list[str]:
-    """A sentence below a table, as wide as the terminal."""
     if not form.width:
         return [sentence]
     return textwrap.wrap(sentence, max(form.width, _LEAST), subsequent_indent="  ", break_on_hyphens=False)
 
 
+# `first`: Its first rows, which decide the units. `form`: How it is written. `columns`: What the columns are.
 class _Grid:
-    """The cells of a table and what is known of its columns: how they are written, how long they get, whether they say something.
-
-    `first`: Its first rows, which decide the units. `form`: How it is written. `columns`: What the columns are.
-    """
+    """The cells of a table and what is known of its columns: how they are written, how long they get, if they say something."""
 
     def __init__(self, first: Any, form: TableForm, columns: Columns) -> None:
         self._schema, self._form = first.schema, form
@@ -147,31 +139,26 @@ class _Grid:
         self._patterns = [_SAYING[is_amount(field)] for _, field in fields]
 
     def cells(self, table: Any) -> list[list[str]]:
-        """The cells of each column of some rows."""
         fields = zip(table.columns, table.schema, self._numbers, strict=True)
         gpus = self._form.gpus
         texts = [read_cells(c, f, n, gpus) for c, f, n in fields] if self._form.units else cells(table, grouped=True)
         return [[printable(cell) for cell in column] for column in texts]
 
     def take(self, columns: Sequence[Sequence[str]]) -> None:
-        """Take note of these cells."""
         self._longest = [max(n, *map(len, column), 0) for n, column in zip(self._longest, columns, strict=True)]
         looked_at = zip(self._saying, self._patterns, columns, strict=True)
         self._saying = [shows or any(map(pattern.search, column)) for shows, pattern, column in looked_at]
 
     def lines(self) -> _Lines:
-        """The lines of the table."""
         omitted = self._form.units and not self._form.whole and any(self._saying)
         empty = [omitted and not shows and i != 1 for shows, i in zip(self._saying, self._importance, strict=True)]
         return _Lines(self._schema, self._longest, self._form, self._numbers, self._importance, empty)
 
 
+# `longest`: How long the longest cell of each column is. `form`: How it is written. `numbers`: How the numbers of each
+# column are. `importance`: Which columns stay (see `Column`). `empty`: Which columns say nothing.
 class _Lines:
-    """The lines of a text table.
-
-    `longest`: How long the longest cell of each column is. `form`: How it is written. `numbers`: How the numbers of each
-    column are. `importance`: Which columns stay (see `Column`). `empty`: Which columns say nothing.
-    """
+    """The lines of a text table."""
 
     def __init__(
         self,

@@ -22,8 +22,6 @@ _LEAST_ROOM_NS = 1000
 
 
 class Places(NamedTuple):
-    """Where the rows of an answer are: its columns of that."""
-
     start: str  # when the subject of a row starts
     end: str | None  # when it ends; None if no column has it
     length: str | None  # how long it lasts
@@ -31,11 +29,9 @@ class Places(NamedTuple):
     zero_ns: int = 0  # what a time of the answer is at the run's start: of `stats` and `nsys` the session's clock
 
     def fragment(self, row: Mapping[str, Any]) -> str | None:
-        """The fragment after the page's address, `#timeline?...`; None if the row has no time.
-
-        Two cursors enclose the subject of the row, with twice its length of space on both sides.
-        `row`: the values of the row by column.
-        """
+        """The fragment after the page's address, `#timeline?...`; None if the row has no time."""
+        # Two cursors enclose the subject of the row, with twice its length of space on both sides. `row`: the values of
+        # the row by column.
         start, end, length, rank = (_whole(row.get(c)) if c is not None else None for c in self[:4])
         if start is None:
             return None
@@ -49,10 +45,8 @@ class Places(NamedTuple):
 
 
 def places_of(columns: Iterable[Column], zero_ns: int = 0) -> Places | None:
-    """Where the rows of an answer are on the timeline; None if no row has a time.
-
-    `columns`: the answer's columns. `zero_ns`: see `Places`.
-    """
+    """Where the rows of an answer are on the timeline; None if no row has a time."""
+    # `columns`: the answer's columns. `zero_ns`: see `Places`.
     names = {_plain(c.name): c.name for c in reversed(list(columns)) if c.unit in ("ns", None)}
     start, end, length, rank = (next((names[w] for w in words if w in names), None) for words in (_STARTS, _ENDS, _LENGTHS, _RANKS))
     return None if start is None else Places(start, end, length, rank, zero_ns)

@@ -7,22 +7,47 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from alltrace.charts.palette import PALETTE, SEVERITIES
 from alltrace.recipes.base import Column
 from alltrace.trace.amounts import amount
 from alltrace.trace.amounts import text as shortened
 
-_ENDINGS = {
-    "ns": ("_ns",),
-    "us": ("_us",),
-    "s": ("_s",),
-    "bytes": ("_bytes",),
-    "%": ("_percent",),
-    "GB/s": ("_gb_per_s",),
-    "bytes/s": ("_bytes_per_s",),
-    "FLOP/s": ("_flop_per_s",),
-    "FLOP/byte": ("_flop_per_byte",),
+# Classes that are drawn next to each other (`NEIGHBOURS`) also differ in lightness, for colour-blind readers and for print in grey.
+# `ui/static/palette.js` has the same for the page.
+PALETTE = {
+    "compute": "#095f8c",
+    "communication": "#cd6d0a",
+    "exposed communication": "#df4c29",
+    "unclassified": "#f0c64a",
+    "copy": "#6dc286",
+    "exposed copy": "#6dc286",
+    "idle": "#dee3e8",
+    "api": "#7d5ba4",
+    "ranges": "#3fb0b3",
+    "mpi": "#b74c82",
+    "host": "#aab065",
 }
+"""Classes of time and of events."""
+
+DARK = {"idle": "#29343c"}
+"""What differs on a dark page."""
+
+SEVERITIES = {"high": "#b72220", "medium": "#d88127", "low": "#c8d3dc"}
+"""How grave a finding is."""
+
+NEIGHBOURS = (
+    ("compute", "exposed communication", "exposed copy", "idle", "compute"),
+    ("compute", "communication", "copy", "idle"),
+    ("exposed communication", "idle"),
+    ("communication", "idle"),
+    ("api", "ranges", "mpi", "host", "api"),
+)
+"""Classes that are drawn side by side, in this order."""
+
+
+_ENDINGS = {
+    "ns": ("_ns",), "us": ("_us",), "s": ("_s",), "bytes": ("_bytes",), "%": ("_percent",), "GB/s": ("_gb_per_s",),
+    "bytes/s": ("_bytes_per_s",), "FLOP/s": ("_flop_per_s",), "FLOP/byte": ("_flop_per_byte",),
+}  # fmt: skip
 NAMING = frozenset({"rank", "local_rank", "slowest_rank", "process", "step", "component"})
 """Columns with numbers that are names, so that they are written without commas."""
 
@@ -47,7 +72,6 @@ _COLORS = ("#2f77b5", "#d9603b", "#3f9b6c", "#8a5fb4", "#dba730", "#33a3b5", "#c
 
 
 def label(column: Column) -> str:
-    """The label of a column on a chart: its name in words, without the unit."""
     name = column.name
     for ending in _ENDINGS.get(column.unit or "", ()):
         name = name.removesuffix(ending)
@@ -62,10 +86,8 @@ def title(column: Column, unit: str) -> str:
 
 
 def sizes(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
-    """Marks for sizes in bytes on a logarithmic axis: powers of two with binary prefixes, such as 4 KiB; sixteen at most.
-
-    `values`: the sizes; those above 0 count.
-    """
+    """Marks for sizes in bytes on a logarithmic axis: powers of two with binary prefixes, such as 4 KiB; sixteen at most."""
+    # `values`: the sizes; those above 0 count.
     positive = [v for v in values if 0 < v < float("inf")]
     if not positive:
         return ()
@@ -97,7 +119,6 @@ def natural(name: str) -> tuple[object, ...]:
 
 
 def cell(value: Any, column: Column) -> str:
-    """A cell of a table."""
     if column.name in NAMING and value is not None:
         return str(value)
     if column.name in _PLACES and value is not None:

@@ -67,7 +67,6 @@ def _replies(recipes: Sequence[Question], run: OpenRun, args: argparse.Namespace
 
 
 def ask_all_and_write(arguments: Sequence[str]) -> int:
-    """Ask every recipe and write what they answer, as the arguments after `recipe all` say."""
     recipes = [find(name) for name in names()]
     text = (
         "Run every recipe that the run has data for. Each table of each answer becomes a file, RECIPE/TABLE.parquet; "
@@ -131,7 +130,6 @@ def _written(folder: Folder, reply: Reply, facts: Mapping[str, int]) -> _Done:
 
 
 def ask_several_and_write(recipes: Sequence[Question], name: str, arguments: Sequence[str]) -> int:
-    """Ask several recipes and write their answers one after the other, as the arguments after `recipe A,B` say."""
     text = "Ask several recipes of one run, which is read once for all of them. Options are those that they need or filter by."
     parser, output = _parser(recipes, name, text, "--format json", arguments)
     output.add_argument("--format", choices=FORMATS, default="table", help="default: table; csv and parquet need a folder")
@@ -171,14 +169,12 @@ def ask_several_and_write(recipes: Sequence[Question], name: str, arguments: Seq
 
 
 def _in_json(answers: Sequence[tuple[str, Answer]], facts: Mapping[str, int], failed: Mapping[str, str]) -> Iterator[str]:
-    """One document with an envelope for each answer."""
     envelopes = ",\n".join(to_json(recipe, answer, answer.table, facts).rstrip() for recipe, answer in answers)
     skipped = json.dumps([{"recipe": recipe, "why": printable(why)} for recipe, why in failed.items()], ensure_ascii=False)
     yield f'{{"alltrace": {ENVELOPE_VERSION}, "verb": "recipe", "answers": [\n{envelopes}\n],\n"skipped": {skipped}}}\n'
 
 
 def _in_text(answers: Sequence[tuple[str, Answer]], markdown: bool, form: TableForm) -> Iterator[str]:
-    """The tables, each with a heading."""
     for number, (recipe, answer) in enumerate(answers):
         heading = f"## {recipe}\n" if markdown else f"{recipe}\n{'=' * len(recipe)}"
         text = to_markdown(answer, answer.table) if markdown else to_text(answer, answer.table, 0, form)
@@ -186,10 +182,8 @@ def _in_text(answers: Sequence[tuple[str, Answer]], markdown: bool, form: TableF
 
 
 def chosen_recipes(wanted: str, where: str) -> list[Question]:
-    """The recipes that a list such as `kernels,launches` names, each once; `where` says where the list stands.
-
-    Raises `UsageError`: there is no recipe of a name, or the list is empty.
-    """
+    """The recipes that a list such as `kernels,launches` names, each once; `where` says where the list stands."""
+    # Raises `UsageError`: there is no recipe of a name, or the list is empty.
     chosen = dict.fromkeys(name.strip() for name in wanted.split(",") if name.strip())
     if not chosen:
         raise UsageError(f"{where} is empty; `alltrace recipe --list` lists the recipes")

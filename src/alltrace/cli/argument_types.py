@@ -24,6 +24,5 @@ def place(text: str) -> Path:
 
 
 def folder(text: str) -> str:
-    """An argument that names a folder to write, here or at a URL."""
     place(text)
     return text

@@ -33,16 +33,14 @@ _COLORS = {"high": "31", "medium": "33", "low": "32"}
 
 
 def write_cards(verb: str, answer: Answer, hosts: Mapping[int, str], args: argparse.Namespace) -> None:
-    """Write the answer of `diagnose` as cards to `args.output` or standard output, its first `args.limit` findings.
-
-    `verb`: The verb that was run. `hosts`: The host of each rank of the run. `args`: The arguments of
-    `add_answer_options`.
-    """
+    """Write the answer of `diagnose` as cards to `args.output` or standard output, its first `args.limit` findings."""
+    # `verb`: The verb that was run. `hosts`: The host of each rank of the run. `args`: The arguments of
+    # `add_answer_options`.
     answer = answer.read()
     width, color = written_width(args)
     run = " ".join(map(shlex.quote, args.run))
-    found = told(answer, hosts)
-    emit([cards_text(found, args.limit, width, run, color=color)], args.output)
+    diagnosis = told(answer, hosts)
+    emit([cards_text(diagnosis, args.limit, width, run, color=color)], args.output)
     if args.picture is not None:
         write_picture(verb, answer, args.picture)
 
@@ -59,24 +57,22 @@ def wants_color() -> bool:
 
 
 def cards_text(
-    found: Diagnosis, limit: int | None = None, width: int = _ELSEWHERE, run: str = "RUN", *, color: bool = False
+    diagnosis: Diagnosis, limit: int | None = None, width: int = _ELSEWHERE, run: str = "RUN", *, color: bool = False
 ) -> str:
-    """The verdict, a card for each of the first `limit` findings, and the notes.
-
-    `found`: What was found. `limit`: The most findings; None for all. `width`: Columns. `run`: How a shell takes the
-    run. `color`: Whether severities and titles are marked by the terminal's colours.
-    """
+    """The verdict, a card for each of the first `limit` findings, and the notes."""
+    # `found`: What was found. `limit`: The most findings; None for all. `width`: Columns. `run`: How a shell takes the
+    # run. `color`: Whether severities and titles are marked by the terminal's colours.
     width = max(_LEAST, min(width, _MOST))
-    lines = [_styled(line, "1", color) for line in _wrapped(found.verdict, width)]
-    shown = found.cards if limit is None else found.cards[:limit]
+    lines = [_styled(line, "1", color) for line in _wrapped(diagnosis.verdict, width)]
+    shown = diagnosis.cards if limit is None else diagnosis.cards[:limit]
     for number, card in enumerate(shown, 1):
         lines += ["", *_card(number, card, width, run, color)]
-    left = len(found.cards) - len(shown)
+    left = len(diagnosis.cards) - len(shown)
     if left:
         lines += ["", f"... {left} more finding{'s' if left > 1 else ''}; --limit shows more or fewer"]
-    if found.notes:
+    if diagnosis.notes:
         lines.append("")
-        for note in found.notes:
+        for note in diagnosis.notes:
             lines += _wrapped(f"note: {note}", width, "", "  ")
     return "\n".join(lines) + "\n"
 
@@ -120,10 +116,8 @@ def _bars(times: StepTimes, width: int) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    """Text in lines of at most `width` columns: a number stays with its unit, and a name longer than a line loses its middle.
-
-    A command in backquotes can be copied from its lines: they end as a shell continues them, and its words are whole.
-    """
+    """Text in lines of at most `width` columns: a number stays with its unit, and a name longer than a line loses its middle."""
+    # A command in backquotes can be copied from its lines: they end as a shell continues them, and its words are whole.
     pieces = _NUMBER.sub("\\1\u00a0", printable(text)).split("`")
     room = width - max(len(first), len(rest))
     pieces[::2] = [" ".join(shortened(word, room) for word in piece.split(" ")) for piece in pieces[::2]]

@@ -61,12 +61,10 @@ _SKIP_WARMUP = flag("skip_warmup", "leave out warm-up steps and everything outsi
 # fmt: on
 
 
+# Options for reading reports come last, and are in the help only if `--help-all` is among `arguments`; None for parsers
+# whose help nobody reads.
 class Parser(argparse.ArgumentParser):
-    """A parser that reports errors in one sentence, like the rest of the command line, and ends its help with an example.
-
-    Options for reading reports come last, and are in the help only if `--help-all` is among `arguments`; None for parsers
-    whose help nobody reads.
-    """
+    """A parser that reports errors in one sentence, like the rest of the command line, and ends its help with an example."""
 
     def __init__(self, *, example: str, arguments: Sequence[str] | None = None, **options: Any) -> None:
         self.arguments_given = arguments
@@ -84,7 +82,6 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--help-all", action="help", help="also show the options for reading reports, processes and clusters")
 
     def error(self, message: str) -> NoReturn:
-        """Raise what is wrong with the arguments as a UsageError."""
         raise UsageError(f"{message}; `{self.prog} --help` shows the usage")
 
 
@@ -101,7 +98,6 @@ def run_verb(verb: Verb, prog: str, arguments: Sequence[str], **further: Any) ->
 
 
 def add_run_argument(parser: argparse.ArgumentParser) -> None:
-    """RUN, and how to import reports that are given instead of a run."""
     parser.add_argument(
         "run",
         nargs="+",
@@ -112,7 +108,6 @@ def add_run_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_pattern_option(group: argparse._ActionsContainer, about: str = "") -> None:
-    """A user's own form of the lines of steps in a training log."""
     _PATTERN._replace(help=f"{about}{_PATTERN.help}").add_to(group)
 
 
@@ -146,13 +141,10 @@ def add_answer_options(
     top: bool = True,
     output: tuple[str, ...] = ("-o", "--output"),
 ) -> None:
-    """How an answer is written.
-
-    `folders`: whether -o may also be a folder or a URL; it then stays text.
-    `cards`: whether the answer can be written as cards, as it is by default.
-    `top`: whether --top is another name of --limit; recipes may have an option of that name.
-    `output`: the options that name the file of the answer.
-    """
+    """How an answer is written."""
+    # `folders`: whether -o may also be a folder or a URL; it then stays text. `cards`: whether the answer can be
+    # written as cards, as it is by default. `top`: whether --top is another name of --limit; recipes may have an option
+    # of that name. `output`: the options that name the file of the answer.
     group = parser.add_argument_group("output")
     with_cards = {"default": None, "choices": ("cards", *FORMATS), "help": "default: cards"}
     _FORMAT.add_to(group, **(with_cards if cards else {}))
@@ -169,7 +161,6 @@ def add_answer_options(
 
 
 def add_rank_option(parser: argparse._ActionsContainer) -> None:
-    """Which ranks to analyze."""
     _RANKS.add_to(parser)
 
 
@@ -179,7 +170,6 @@ def add_steps_option(parser: argparse._ActionsContainer, what: str) -> None:
 
 
 def add_step_options(parser: argparse._ActionsContainer) -> None:
-    """Which steps to analyze."""
     add_steps_option(parser, "include only these steps")
     _SKIP_WARMUP.add_to(parser)
 
@@ -223,7 +213,6 @@ def open_from(args: argparse.Namespace) -> OpenRun:
 
 
 def open_other(args: argparse.Namespace, run: str) -> OpenRun:
-    """Another run than that of `args`, opened alike."""
     return open_from(argparse.Namespace(**{**vars(args), "run": [run]}))
 
 

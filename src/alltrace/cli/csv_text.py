@@ -34,19 +34,16 @@ _NEAR = 1e-14  # a product with a power of ten is off by less
 
 
 def to_csv(table: Any) -> str:
-    """A table as CSV."""
     return "".join([csv_header(table.schema), *csv_rows(table)])
 
 
 def csv_rows(table: Any) -> Iterator[str]:
-    """The lines of a table's rows, in pieces of some thousand rows."""
     rows = _Rows(table)
     pieces = range(0, table.num_rows, _PIECE_ROWS)
     yield from in_threads(partial(rows.text, count=_PIECE_ROWS), pieces, min(len(pieces), default_jobs(), _THREADS))
 
 
 def csv_header(schema: Any) -> str:
-    """The line with the names of the columns."""
     names: list[str] = schema.names
     special = [any(c in name for c in ',"\r\n') or names == [""] for name in names]
     quoted = ('"' + name.replace('"', '""') + '"' if s else name for name, s in zip(names, special, strict=True))
@@ -73,11 +70,9 @@ def _no_formulas(texts: Any) -> Any:
     return pc.replace_substring_regex(texts, r"^([=+\-@\t\r])", r"'\1")
 
 
+# `table`: A `pyarrow.Table`.
 class _Rows:
-    """The rows of a table as CSV; several threads may ask. What a dictionary holds becomes text once, for all rows.
-
-    `table`: A `pyarrow.Table`.
-    """
+    """The rows of a table as CSV; several threads may ask. What a dictionary holds becomes text once, for all rows."""
 
     def __init__(self, table: Any) -> None:
         self._table = table.unify_dictionaries()
@@ -92,7 +87,6 @@ class _Rows:
         self._name_bytes = np.diff(self._name_offsets)
 
     def text(self, first: int, count: int) -> str:
-        """The lines of up to `count` rows, from row `first` on."""
         part = self._table.slice(first, count)
         values = np.empty((part.num_columns, part.num_rows + 1), np.int64)
         kinds = np.empty(part.num_columns, np.int8)
@@ -143,10 +137,8 @@ def _joined(texts: Sequence[Any]) -> tuple[NDArray[np.uint8], Int64]:
 
 
 def _column_texts(column: Any, field: Any) -> Any:
-    """A column as text cells, quoted if RFC 4180 requires it; null is empty.
-
-    `column`: A `pyarrow.ChunkedArray`. `field`: Its Arrow field. Returns a `pyarrow.StringArray` without nulls.
-    """
+    """A column as text cells, quoted if RFC 4180 requires it; null is empty."""
+    # `column`: A `pyarrow.ChunkedArray`. `field`: Its Arrow field. Returns a `pyarrow.StringArray` without nulls.
     column = _one_chunk(column)
     decimals = (field.metadata or {}).get(b"decimals")
     if pa.types.is_floating(field.type):

@@ -5,20 +5,16 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
+from types import FrameType
 
 
 @contextmanager
 def ends_in_order() -> Iterator[None]:
-    """A block that SIGTERM and SIGHUP end as `sys.exit` does, so that temporary files go.
-
-    Signals that are ignored, as by nohup, stay so. uvicorn, which knows SIGTERM alone, ends its server and sends itself that again.
-    """
+    """A block that SIGTERM and SIGHUP end as `sys.exit` does, so that temporary files go."""
+    # Signals that are ignored, as by nohup, stay so. uvicorn, which knows SIGTERM alone, ends its server and sends
+    # itself that again.
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.trace.errors import UsageError
 from alltrace.trace.options import Option, count
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping
 
 LASTING = ExitStack()
 """What was entered for the whole command; `main` closes it."""
@@ -36,10 +34,8 @@ def add_engine_options(group: argparse._ActionsContainer, hidden: Mapping[str, s
 
 
 def start_engine(args: argparse.Namespace) -> None:
-    """Use the engine that `args` name until the command ends.
-
-    Raises `UsageError`: options contradict each other, or the cluster is not available.
-    """
+    """Use the engine that `args` name until the command ends."""
+    # Raises `UsageError`: options contradict each other, or the cluster is not available.
     named = [option.flag for option in _ENGINES if getattr(args, option.name, None) is not None]
     if len(named) > 1:
         raise UsageError(f"{' and '.join(named)} name different clusters; give one of them")
@@ -71,7 +67,6 @@ def start_engine(args: argparse.Namespace) -> None:
 
 
 def _hosts(args: argparse.Namespace) -> list[str]:
-    """The hosts that reports among the arguments are on."""
     from alltrace.run.host_paths import host_path
 
     paths = getattr(args, "reports", None) or getattr(args, "run", None) or []

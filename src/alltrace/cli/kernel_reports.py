@@ -20,14 +20,11 @@ _MOST_BYTES = 64 << 20
 def read_reports(
     paths: Sequence[Path], *, detail: bool = False, listings: Listings | None = None
 ) -> tuple[list[list[Profiled]], list[str]]:
-    """The launches of each report, and what a reader should know of them.
-
-    A report's name is its file's name, or its path if two files have the same name.
-
-    `paths`: The reports. `detail`: Whether sections, results of rules and values of instances are read too. `listings`:
-    Lists the instructions of each launch, which needs `detail`; None if they are not wanted.
-    Raises `InputError`: a file is not a report, or cannot be read.
-    """
+    """The launches of each report, and what a reader should know of them."""
+    # A report's name is its file's name, or its path if two files have the same name. `paths`: The reports. `detail`:
+    # Whether sections, results of rules and values of instances are read too. `listings`: Lists the instructions of
+    # each launch, which needs `detail`; None if they are not wanted. Raises `InputError`: a file is not a report, or
+    # cannot be read.
     from alltrace.readers.ncu.read import read_report
     from alltrace.recipes.ncu.tables import Profiled
     from alltrace.trace.errors import printable
@@ -50,13 +47,9 @@ def _listing(report: NcuReport, launch: Launch, listings: Listings | None) -> Li
 
 
 def source_texts(folders: Sequence[Path]) -> Callable[[str], Sequence[str] | None]:
-    """Finds the text of a source file by the path that a report calls it.
-
-    A report's path is only compared, never opened: of the files with the same name below the folders, the one with the path
-    that shares the longest end with it is used.
-
-    `folders`: Folders of the user's.
-    """
+    """Finds the text of a source file by the path that a report calls it."""
+    # A report's path is only compared, never opened: of the files with the same name below the folders, the one with
+    # the path that shares the longest end with it is used. `folders`: Folders of the user's.
     by_name: dict[str, list[Path]] = {}
     for folder in folders:
         for place, _, files in os.walk(folder):

@@ -7,14 +7,11 @@ import errno
 import io
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from alltrace import __version__
 from alltrace.trace.errors import EXIT_DEFECT, EXIT_DONE, EXIT_INPUT, EXIT_USAGE, AlltraceError, UsageError, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _INTERRUPTED = 130
 _DESCRIPTION = """\
@@ -140,7 +137,6 @@ def _run(arguments: list[str]) -> int:
 
 
 def _unknown(verb: str) -> UsageError:
-    """What to do about a word that is not a verb; most recipes are not verbs."""
     from alltrace.cli.registry import VERBS
     from alltrace.recipes.registry import names
 

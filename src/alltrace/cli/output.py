@@ -35,11 +35,9 @@ _GROUP_ROWS = 1 << 16  # at least in a row group of Parquet
 
 
 def check_output(args: argparse.Namespace) -> None:
-    """Check that an answer can be written as `args` say, before the work is done.
-
-    Raises `UsageError`: Parquet without a file to write to, units or a width of a format without them, or an output that is
-    not a file.
-    """
+    """Check that an answer can be written as `args` say, before the work is done."""
+    # Raises `UsageError`: Parquet without a file to write to, units or a width of a format without them, or an output
+    # that is not a file.
     check_csv_safe(args, [args.format])
     if args.wide and args.format != "table":
         raise UsageError(f"--wide works with tables, and the format is {args.format}; leave it out or add --format table")
@@ -54,19 +52,15 @@ def check_output(args: argparse.Namespace) -> None:
 
 
 def check_csv_safe(args: argparse.Namespace, kinds: Sequence[str]) -> None:
-    """Whether `--csv-safe` has a meaning for answers of these forms.
-
-    Raises `UsageError`: it was given, but no file is CSV.
-    """
+    """Whether `--csv-safe` has a meaning for answers of these forms."""
+    # Raises `UsageError`: it was given, but no file is CSV.
     if args.csv_safe and "csv" not in kinds:
         raise UsageError(f"--csv-safe works with CSV, and the format is {args.format}; add --format csv")
 
 
 def check_drawable(what: str, chart: Chart | None, args: argparse.Namespace) -> None:
-    """Check that the answer has a chart if `args` request one, before the work is done.
-
-    Raises `UsageError`: it has none.
-    """
+    """Check that the answer has a chart if `args` request one, before the work is done."""
+    # Raises `UsageError`: it has none.
     if args.picture is not None and chart is None:
         raise UsageError(f"{what} has no chart; leave out --picture")
     if args.picture is not None:
@@ -78,13 +72,11 @@ def check_drawable(what: str, chart: Chart | None, args: argparse.Namespace) -> 
 def write_answer(
     verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.Namespace, gpus: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Write `answer` as `args.format` to `args.output` or standard output, its first `args.limit` rows.
-
-    `verb`: The verb that was run. `facts`: What the run is: ranks, hosts, devices, span_ns. `args`: The arguments of
-    `add_answer_options`. `gpus`: Short names of devices for tables with units (see `alltrace.run.members.gpu_names`).
-    Raises `UsageError`: Parquet without a file to write to, an output that is not a file, or a picture of what has
-    none.
-    """
+    """Write `answer` as `args.format` to `args.output` or standard output, its first `args.limit` rows."""
+    # `verb`: The verb that was run. `facts`: What the run is: ranks, hosts, devices, span_ns. `args`: The arguments of
+    # `add_answer_options`. `gpus`: Short names of devices for tables with units (see `alltrace.run.members.gpu_names`).
+    # Raises `UsageError`: Parquet without a file to write to, an output that is not a file, or a picture of what has
+    # none.
     check_output(args)
     check_drawable(verb, answer.chart, args)
     if args.picture is not None:
@@ -146,17 +138,11 @@ def _main_rows(answer: Answer, limit: int | None = None) -> tuple[Any, Iterable[
 class _Form(Protocol):
     """A text form of an answer; its rows may arrive one table after the other."""
 
-    def head(self) -> Iterator[str]:
-        """What comes before the rows."""
-        ...
+    def head(self) -> Iterator[str]: ...
 
-    def rows(self, table: Any) -> Iterator[str]:
-        """The next rows."""
-        ...
+    def rows(self, table: Any) -> Iterator[str]: ...
 
-    def tail(self) -> Iterator[str]:
-        """What follows the rows."""
-        ...
+    def tail(self) -> Iterator[str]: ...
 
 
 def _form(kind: str, verb: str, answer: Answer, facts: Mapping[str, int], schema: Any, *, safe: bool) -> _Form:
@@ -189,7 +175,6 @@ class _Csv:
 
 
 def write_picture(verb: str, answer: Answer, path: Path) -> None:
-    """Draw `answer` into the file `path`."""
     from alltrace.charts import draw, picture_bytes
 
     picture = picture_bytes(draw(answer, title=verb), path.suffix.lower().lstrip("."))
@@ -264,7 +249,6 @@ def _rows(table: Any) -> list[dict[str, Any]]:
 
 
 def to_markdown(answer: Answer, table: Any) -> str:
-    """A pipe table, and the notes below it."""
     return "".join(_whole(_Markdown(answer, table.schema), [table]))
 
 
@@ -305,13 +289,11 @@ def save_tables(
     *,
     csv_safe: bool = False,
 ) -> int:
-    """Write the main table of `answer` to files of several forms at once, each completely or not at all; returns its rows.
-
-    `verb`: The verb that was run. `facts`: What the run is. `files`: A file for each of some forms: `csv`, `json`,
-    `md`, `parquet`. `limit`: The most rows to write; None for all. `csv_safe`: CSV has no cells that a spreadsheet
-    takes for formulas.
-    Raises `InputError`: a file cannot be written. Raises `UsageError`: the table cannot be written as Parquet.
-    """
+    """Write the main table of `answer` to files of several forms at once, each completely or not at all; returns its rows."""
+    # `verb`: The verb that was run. `facts`: What the run is. `files`: A file for each of some forms: `csv`, `json`,
+    # `md`, `parquet`. `limit`: The most rows to write; None for all. `csv_safe`: CSV has no cells that a spreadsheet
+    # takes for formulas. Raises `InputError`: a file cannot be written. Raises `UsageError`: the table cannot be
+    # written as Parquet.
     schema, tables = _main_rows(answer, limit)
     rows = 0
     with ExitStack() as places:

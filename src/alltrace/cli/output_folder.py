@@ -23,13 +23,10 @@ def is_folder(place: str) -> bool:
     return bool(_URL.match(place)) or place.endswith(("/", "\\")) or Path(place).is_dir()
 
 
+# `place`: A path or a URL. `kinds`: The forms of each table: `csv`, `json`, `md`, `parquet`. `csv_safe`: CSV has no
+# cells that a spreadsheet takes for formulas. Raises `UsageError`: nothing can be written there.
 class Folder:
-    """Where tables are written, each file completely or not at all.
-
-    `place`: A path or a URL. `kinds`: The forms of each table: `csv`, `json`, `md`, `parquet`. `csv_safe`: CSV has no
-    cells that a spreadsheet takes for formulas.
-    Raises `UsageError`: nothing can be written there.
-    """
+    """Where tables are written, each file completely or not at all."""
 
     def __init__(self, place: str, kinds: tuple[str, ...], *, csv_safe: bool = False) -> None:
         self.kinds: tuple[str, ...] = kinds
@@ -55,12 +52,10 @@ class Folder:
     def write(
         self, verb: str, answer: Answer, facts: Mapping[str, int], *, within: str = "", main: str | None = None
     ) -> list[dict[str, Any]]:
-        """Write every table of `answer`; returns `table`, `file`, `rows` and `columns` of each file.
-
-        `verb`: The verb that was run. `facts`: What the run is. `within`: The folder inside this one. `main`: The name of the
-        main table's file, with which the names of the others begin; None for the tables' own names.
-        Raises `InputError`: a file cannot be written.
-        """
+        """Write every table of `answer`; returns `table`, `file`, `rows` and `columns` of each file."""
+        # `verb`: The verb that was run. `facts`: What the run is. `within`: The folder inside this one. `main`: The
+        # name of the main table's file, with which the names of the others begin; None for the tables' own names.
+        # Raises `InputError`: a file cannot be written.
         from alltrace.cli.output import save_tables
 
         written = []

@@ -5,13 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.run.import_progress import Watcher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 ALIGNING = "aligning clocks"
 """The stage in which a run is aligned."""
@@ -34,10 +32,8 @@ def watching() -> Iterator[Watcher]:
 
 @contextmanager
 def stages(ranks: int) -> Iterator[Callable[[str], Callable[[int], None]]]:
-    """Yield a function that names a stage and returns its `advance(n)`, for the progress of stages over a number of ranks.
-
-    Bars appear on standard error if it is a terminal and the work takes long enough to be seen.
-    """
+    """Yield a function that names a stage and returns its `advance(n)`, for the progress of stages over a number of ranks."""
+    # Bars appear on standard error if it is a terminal and the work takes long enough to be seen.
     bars = _Stages(ranks)
     try:
         yield bars.advance_of
@@ -46,8 +42,6 @@ def stages(ranks: int) -> Iterator[Callable[[str], Callable[[int], None]]]:
 
 
 class _Stages:
-    """A bar for each stage that has done something, over all ranks."""
-
     def __init__(self, ranks: int) -> None:
         self._ranks, self._begun = ranks, time.monotonic()
         self._shown = sys.stderr.isatty() and ranks > 1
@@ -56,8 +50,6 @@ class _Stages:
         self._done: Counter[str] = Counter()
 
     def advance_of(self, stage: str) -> Callable[[int], None]:
-        """What is called with the number of ranks that a stage has done."""
-
         def advance(ranks: int) -> None:
             self._done[stage] += ranks
             if self._shown and time.monotonic() - self._begun >= _SOON_S:
@@ -66,7 +58,6 @@ class _Stages:
         return advance
 
     def close(self) -> None:
-        """Take the bars away."""
         if self._progress is not None:
             self._progress.stop()
 
@@ -123,7 +114,6 @@ class _Bar(Watcher):
             self._progress.update(self._task, description=self._text())
 
     def close(self) -> None:
-        """Take the bar away."""
         if self._progress is not None:
             self._progress.stop()
 
@@ -132,5 +122,4 @@ class _Bar(Watcher):
 
 
 def _rate(rows_per_s: float) -> str:
-    """A rate in millions or thousands of rows."""
     return f"{rows_per_s / 1e6:.1f} M rows/s" if rows_per_s >= 1e6 else f"{rows_per_s / 1e3:.0f} k rows/s"

@@ -33,31 +33,25 @@ if TYPE_CHECKING:
 
 
 class RecipeCommand:
-    """A verb that is a recipe's name, and a command line that shows it."""
-
     def __init__(self, recipe: str, example: str) -> None:
         self.recipe = recipe
         self.EXAMPLE = example
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """RUN, the recipe's options, and the output's."""
         from alltrace.recipes.registry import find
 
         add_recipe_arguments(parser, find(self.recipe))
 
     def run(self, args: argparse.Namespace) -> int:
-        """Ask the recipe and write its answer."""
         from alltrace.recipes.registry import find
 
         return ask_and_write(self.recipe, find(self.recipe), args)
 
 
 def ask_by_name(verb: str, recipe: Question, arguments: Sequence[str], *, command: str, folders: bool = False) -> int:
-    """Ask a recipe by the arguments that follow its name, or print its SQL.
-
-    `verb`: The name of the answer. `arguments`: The arguments after its name. `command`: The command line before these
-    arguments, such as `alltrace recipe kernels`. `folders`: Whether the answer may be written to a folder.
-    """
+    """Ask a recipe by the arguments that follow its name, or print its SQL."""
+    # `verb`: The name of the answer. `arguments`: The arguments after its name. `command`: The command line before
+    # these arguments, such as `alltrace recipe kernels`. `folders`: Whether the answer may be written to a folder.
     parser = Parser(prog=command, description=description(recipe), example=f"{command} ./reports/", arguments=arguments)
     if "--show-sql" in arguments:
         add_recipe_options(parser, recipe)
@@ -97,7 +91,6 @@ def add_recipe_options(parser: argparse.ArgumentParser, recipe: Question) -> Non
 
 
 def ask_and_write(verb: str, recipe: Question, args: argparse.Namespace) -> int:
-    """Ask `recipe` of the run in `args` and write its answer as `args` says."""
     from alltrace.cli.output import check_drawable, check_output, write_answer, write_picture
 
     options = _options(recipe, args)

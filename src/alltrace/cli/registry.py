@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
-
-if TYPE_CHECKING:
-    import argparse
+from typing import NamedTuple, Protocol, cast
 
 
 class Command(Protocol):
@@ -14,13 +12,9 @@ class Command(Protocol):
 
     EXAMPLE: str
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the verb's arguments."""
-        ...
+    def configure(self, parser: argparse.ArgumentParser) -> None: ...
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Do it; returns the exit code."""
-        ...
+    def run(self, args: argparse.Namespace) -> int: ...
 
 
 class Verb(NamedTuple):

@@ -8,7 +8,6 @@ from typing import NoReturn
 
 
 def command() -> NoReturn:
-    """Run the command line as a separate process."""
     taken = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if taken:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -33,13 +33,11 @@ LOST_S = 30.0
 """How long to wait for a worker, or for a scheduler that went away."""
 
 
+# `client`: the `distributed.Client`. `place`: the name of the cluster in messages. `wait_s`: how long to wait for a
+# worker before giving up; None to wait without limit, as a queue may be slow. `connect`: reconnects to a lost scheduler
+# within this many seconds; None if it cannot come back.
 class ClusterEngine:
-    """Runs tasks on the workers of a Dask scheduler.
-
-    `client`: the `distributed.Client`. `place`: the name of the cluster in messages. `wait_s`: how long to wait for
-    a worker before giving up; None to wait without limit, as a queue may be slow. `connect`: reconnects to a lost
-    scheduler within this many seconds; None if it cannot come back.
-    """
+    """Runs tasks on the workers of a Dask scheduler."""
 
     def __init__(
         self, client: Any, place: str, wait_s: float | None = LOST_S, connect: Callable[[float], Any] | None = None
@@ -60,13 +58,11 @@ class ClusterEngine:
         hosts: Sequence[str | None] | None = None,
         needs: Sequence[Path] = (),
     ) -> Iterator[Outcome[_Result]]:
-        """`function(item, advance)` for each item; see `alltrace.engine.tasks.run_tasks`.
-
-        A task with a killed worker goes to another one; a task that has killed several workers is an error. After
-        a scheduler has been started again, only the tasks that had not ended run again.
-        Raises `UsageError`: no worker is on a host that a task needs, or a worker does not see the files that
-        tasks need. Raises `AlltraceError`: the scheduler or all workers went away.
-        """
+        """`function(item, advance)` for each item; see `alltrace.engine.tasks.run_tasks`."""
+        # A task with a killed worker goes to another one; a task that has killed several workers is an error. After a
+        # scheduler has been started again, only the tasks that had not ended run again. Raises `UsageError`: no worker
+        # is on a host that a task needs, or a worker does not see the files that tasks need. Raises `AlltraceError`:
+        # the scheduler or all workers went away.
         from distributed.protocol import pickle
 
         from alltrace.engine.cluster_worker import Call
@@ -101,7 +97,6 @@ class ClusterEngine:
             raise self.unseen(where)
 
     def unseen(self, where: Mapping[str, Collection[str]]) -> UsageError:
-        """The error for paths that hosts do not see."""
         paths = "; ".join(f"{printable(path)} (from {_listed(hosts)})" for path, hosts in sorted(where.items()))
         return UsageError(
             f"{self.place}: not every worker sees the same files here: {paths}; put the run on a file system that all nodes share, "
@@ -109,7 +104,6 @@ class ClusterEngine:
         )
 
     def workers(self, host: str | None = None) -> list[str]:
-        """The addresses of the workers that are there, or of those on a host."""
         workers: Mapping[str, Any] = self.client.scheduler_info(n_workers=-1).get("workers", {})
         if host is None:
             return list(workers)
@@ -122,7 +116,6 @@ class ClusterEngine:
         return [address for address in workers if host in self._names.get(address, ())]
 
     def name_of(self, address: str) -> str:
-        """The name of a worker's machine."""
         names_of: dict[str, list[str]] = self.client.run(host_names, workers=[address], on_error="ignore")
         return next((names[0] for names in names_of.values() if names), address)
 
@@ -154,7 +147,6 @@ class ClusterEngine:
         return True
 
     def gone(self) -> AlltraceError:
-        """The error for a lost cluster."""
         return AlltraceError(f"{self.place} disconnected; finished work is kept, so run it again when the scheduler is back")
 
     def _await_worker(self) -> None:
@@ -178,16 +170,12 @@ class ClusterEngine:
 
 
 class _Handed(NamedTuple):
-    """A task that workers have."""
-
     places: tuple[int, ...]  # the positions of its items, which are of one host
     workers: frozenset[str] | None  # the only workers that may run it; None for any
     apart: bool  # whether it has one item, and workers have no more tasks than they can run
 
 
 class _Ended(NamedTuple):
-    """A task that has ended."""
-
     future: Any  # what Dask calls it
     # the outcomes of its items and how many seconds they took, or what was raised instead
     result: tuple[list[Outcome[Any]], float] | BaseException
@@ -219,7 +207,6 @@ class _Running:
         self._apart = False
 
     def outcomes(self) -> Iterator[Outcome[Any]]:
-        """The outcome of each item, as they come."""
         self._listen()
         try:
             while any(self._left.values()) or self._handed:
@@ -360,7 +347,6 @@ class _Running:
         self._listen()
 
     def _listen(self) -> None:
-        """Pass on what workers report."""
         progress = self._progress
         if progress is None:
             return
@@ -374,7 +360,6 @@ class _Running:
 
 
 def _listed(names: Collection[str]) -> str:
-    """Names in order, the first few of them."""
     ordered = sorted(names)
     more = f" and {len(ordered) - _LISTED} more" if len(ordered) > _LISTED else ""
     return ", ".join(map(printable, ordered[:_LISTED])) + more

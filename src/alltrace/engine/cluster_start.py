@@ -25,11 +25,9 @@ SYSTEMS = {"slurm": "sbatch", "pbs": "qsub"}
 
 @contextmanager
 def dask_engine(address: str, wait_s: float = LOST_S) -> Iterator[ClusterEngine]:
-    """The engine of the Dask scheduler at `address`, such as `tcp://host:8786`.
-
-    `wait_s`: how long to wait for workers, or for the scheduler when it went away. Raises `UsageError`: Dask is not
-    installed, the address is invalid, or no scheduler answers there.
-    """
+    """The engine of the Dask scheduler at `address`, such as `tcp://host:8786`."""
+    # `wait_s`: how long to wait for workers, or for the scheduler when it went away. Raises `UsageError`: Dask is not
+    # installed, the address is invalid, or no scheduler answers there.
     distributed = _distributed()
     _quiet()
 
@@ -60,13 +58,11 @@ def dask_engine(address: str, wait_s: float = LOST_S) -> Iterator[ClusterEngine]
 def queue_engine(
     system: str, jobs: int, settings: Mapping[str, Any], logs: Path, hosts: Sequence[str] = ()
 ) -> Iterator[ClusterEngine]:
-    """The engine of workers that a batch system starts; they end with the block.
-
-    `system`: one of `SYSTEMS`. `jobs`: how many jobs to submit, a worker each. `settings`: of
-    `dask_jobqueue.SLURMCluster` or `PBSCluster`, such as queue, account, walltime, cores, memory. `logs`: where the
-    jobs' output goes; must be seen by all nodes. `hosts`: the nodes that must have a worker, as reports are there.
-    Raises `UsageError`: Dask is not installed, the settings are not understood, or jobs cannot be submitted.
-    """
+    """The engine of workers that a batch system starts; they end with the block."""
+    # `system`: one of `SYSTEMS`. `jobs`: how many jobs to submit, a worker each. `settings`: of
+    # `dask_jobqueue.SLURMCluster` or `PBSCluster`, such as queue, account, walltime, cores, memory. `logs`: where the
+    # jobs' output goes; must be seen by all nodes. `hosts`: the nodes that must have a worker, as reports are there.
+    # Raises `UsageError`: Dask is not installed, the settings are not understood, or jobs cannot be submitted.
     distributed = _distributed()
     command = SYSTEMS[system]
     if hosts and system != "slurm":
@@ -113,7 +109,6 @@ def queue_engine(
 
 
 def _place(cluster: Any, hosts: Sequence[str]) -> None:
-    """Have a job on each of some nodes of Slurm."""
     for host in hosts:
         for name, spec in cluster.new_worker_spec().items():
             options = spec["options"]
@@ -141,7 +136,6 @@ def _submit(cluster: Any, system: str, jobs: int) -> None:
 
 
 def _taken(cluster: Any) -> int:
-    """How many jobs have a number of the batch system."""
     return sum(getattr(w, "job_id", None) is not None for w in list(cluster.workers.values()))
 
 

@@ -19,8 +19,6 @@ PATIENCE_S = 3.0
 
 
 class Call(NamedTuple):
-    """What all tasks of one call of the engine share."""
-
     topic: str  # the name of the call, under which progress is reported
     function: bytes  # a pickled function of an item and `advance(n)`, which a worker loads once for all tasks of a call
     needs: tuple[Mark, ...] = ()  # the files that a worker must see as the caller does
@@ -36,11 +34,9 @@ class UnseenError(Exception):
 
 
 def on_worker(call: Call, items: list[tuple[int, Any]]) -> tuple[list[Outcome[Any]], float]:
-    """One task: one item after another.
-
-    `call`: what it shares with the others. `items`: the items, with their positions. Returns their outcomes, and
-    how many seconds they took. Raises `UnseenError`: this machine does not see a file that the task needs.
-    """
+    """One task: one item after another."""
+    # `call`: what it shares with the others. `items`: the items, with their positions. Returns their outcomes, and how
+    # many seconds they took. Raises `UnseenError`: this machine does not see a file that the task needs.
     worker = get_worker()
     function = _loaded(call)
     start_s = time.monotonic()
@@ -63,5 +59,4 @@ def _loaded(call: Call) -> Callable[[Any, Callable[[int], None]], Any]:
 
 
 def unseen_here(marks: tuple[Mark, ...]) -> list[str]:
-    """The paths that the worker does not see as the caller does."""
     return unseen(marks, PATIENCE_S)

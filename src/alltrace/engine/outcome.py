@@ -21,7 +21,6 @@ class Outcome(Generic[_Result]):
     error: AlltraceError | None  # the `AlltraceError` it raised, or None
 
     def get(self) -> _Result:
-        """The result; raises the error if there is one."""
         if self.error is not None:
             raise self.error
         return self.result  # type: ignore[return-value]
@@ -30,7 +29,6 @@ class Outcome(Generic[_Result]):
 def attempt(
     index: int, function: Callable[[_Item, Callable[[int], None]], _Result], item: _Item, advance: Callable[[int], None]
 ) -> Outcome[_Result]:
-    """The outcome of one item, in this process."""
     try:
         return Outcome(index, function(item, advance), None)
     except AlltraceError as error:

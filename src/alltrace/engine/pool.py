@@ -102,11 +102,9 @@ def _completed(
 
 @contextmanager
 def _progress(reports: Any, advance: Callable[[int], None]) -> Iterator[Callable[[int, int], None]]:
-    """Pass on what workers report while the block runs.
-
-    Yields a function of an item and all its units of work, to be called with its result: it passes on what has not
-    been reported yet, so that progress is complete when the result is.
-    """
+    """Pass on what workers report while the block runs."""
+    # Yields a function of an item and all its units of work, to be called with its result: it passes on what has not
+    # been reported yet, so that progress is complete when the result is.
     lock = threading.Lock()
     reported: dict[int, int] = {}
     finished: set[int] = set()
@@ -150,10 +148,8 @@ def _start_worker(reports: Any, parent: int, function: Callable[[Any, Callable[[
 
 
 def end_with_parent(parent: int, scratch: str | None) -> None:
-    """From now on, end this worker when its parent is killed, so that it does not write at the same time as the next parent.
-
-    `parent`: its process id. `scratch`: the folder of temporary files that the parent made for it, which goes too.
-    """
+    """From now on, end this worker when its parent is killed, so that it does not write at the same time as the next parent."""
+    # `parent`: its process id. `scratch`: the folder of temporary files that the parent made for it, which goes too.
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -166,7 +162,6 @@ def end_with_parent(parent: int, scratch: str | None) -> None:
 
 
 def _in_worker(index: int, item: Any) -> tuple[Outcome[Any], int]:
-    """The outcome of one item, and all its units of work."""
     done = reported = 0
     next_report = time.monotonic() + _REPORT_EVERY_S
 

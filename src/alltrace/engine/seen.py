@@ -13,8 +13,6 @@ _POLL_S = 0.2
 
 
 class Mark(NamedTuple):
-    """What shows that two processes see the same file."""
-
     path: str  # the file or folder, absolute
     size_bytes: int | None  # the size of a file; None for a folder
     written_s: int | None  # when a file was last written, s since the epoch; None for a folder
@@ -30,11 +28,9 @@ def mark_of(path: str | Path) -> Mark:
 
 
 def unseen(marks: Iterable[Mark], patience_s: float = 0.0) -> list[str]:
-    """The paths that this process does not see, or sees with other contents.
-
-    `marks`: what another process sees. `patience_s`: how long to look: a new file on a shared file system can
-    appear late.
-    """
+    """The paths that this process does not see, or sees with other contents."""
+    # `marks`: what another process sees. `patience_s`: how long to look: a new file on a shared file system can appear
+    # late.
     until = time.monotonic() + patience_s
     left = list(marks)
     while True:
@@ -53,7 +49,6 @@ def _same(mark: Mark) -> bool:
 
 
 def host_names() -> list[str]:
-    """The names of this machine, the most specific first."""
     import platform
 
     node = platform.node()

@@ -21,8 +21,6 @@ Value = int | str | list[int]
 
 
 class Form(Protocol):
-    """How a viewer's format writes text and arguments."""
-
     def text(self, text: str) -> str | bytes:
         """A text."""
 
@@ -38,14 +36,11 @@ class Arguments(NamedTuple):
 
 
 def columns_of(table: str) -> list[str]:
-    """The columns of a table's arguments."""
     few = [c for columns in FEW.get(table, {}).values() for c in columns]
     return [*few, *MANY.get(table, {}).values()]
 
 
 class Operations:
-    """The communication operations of a rank that are on a device, to be found by the kernels that do them."""
-
     def __init__(self, selection: Selection, tracks: Tracks) -> None:
         import pyarrow as pa
 
@@ -90,11 +85,9 @@ class Places:
 def arguments_of(
     selection: Selection, table: str, rows: Any, pool: Pool, form: Form, of: tuple[Any, Int64] | None = None
 ) -> Arguments:
-    """The arguments of the rows of a table.
-
-    `rows`: its rows, with `columns_of(table)`. `pool`: where the arguments are put. `form`: how they are written.
-    `of`: communication operations, and for each row its place among them, -1 for none.
-    """
+    """The arguments of the rows of a table."""
+    # `rows`: its rows, with `columns_of(table)`. `pool`: where the arguments are put. `form`: how they are written.
+    # `of`: communication operations, and for each row its place among them, -1 for none.
     import pyarrow as pa
 
     few = [(name, [(c, rows.column(c)) for c in columns]) for name, columns in FEW.get(table, {}).items()]
@@ -122,7 +115,6 @@ def _whole(column: Any) -> tuple[Int64, NDArray[np.bool_]]:
 
 
 def _texts(selection: Selection, table: str, column: str, values: Any) -> Sequence[Any]:
-    """Values as Python objects, names as text."""
     kinds = {c.name: c.type for t in ("collectives", table) for c in TABLES[t].columns}
     texts: Sequence[Any] = (selection.run.texts(values) if kinds[column] == "name" else values).to_pylist()
     return texts

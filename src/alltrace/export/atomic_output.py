@@ -16,12 +16,10 @@ _FAST = 1
 _GZIP = 31
 
 
+# `path`: the output; further outputs from `file` are next to it. Raises `InputError`: on leaving the block, when
+# something could not be written; nothing is left then.
 class Draft:
-    """A folder next to the output; its files are renamed into place when the block succeeds, and it is removed in any case.
-
-    `path`: the output; further outputs from `file` are next to it. Raises `InputError`: on leaving the block, when
-    something could not be written; nothing is left then.
-    """
+    """A folder next to the output; its files are renamed into place when the block succeeds, and it is removed in any case."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -70,18 +68,15 @@ def check_folder(path: Path) -> None:
         raise UsageError(f"-o is {path}, which already exists; expected a new folder")
 
 
+# `gzip`: whether to compress, at zlib's fastest level: text of numbers shrinks nearly as much as at the slowest.
 class Output:
-    """A binary file that may be compressed on the fly.
-
-    `gzip`: whether to compress, at zlib's fastest level: text of numbers shrinks nearly as much as at the slowest.
-    """
+    """A binary file that may be compressed on the fly."""
 
     def __init__(self, path: Path, *, gzip: bool) -> None:
         self._file = FileIO(path, "w")  # without a buffer there is nothing to lose at the end
         self._packer = zlib.compressobj(_FAST, zlib.DEFLATED, _GZIP) if gzip else None
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append `data`."""
         self._all(self._packer.compress(data) if self._packer else data)
 
     def __enter__(self) -> Self:

@@ -43,13 +43,11 @@ def export_chrome(
     most_bytes: int | None = None,
     jobs: int | None = None,
 ) -> Written:
-    """Write the trace, in the order of time.
-
-    `path`: the file; compressed when its name ends in `.gz`. `aligned`: the alignment, for arrows between the
-    members of a collective; None for none. `most_bytes`: the size (uncompressed) after which another file is begun;
-    None for one file. Returns the files, and how many slices there are. Raises `InputError`: the run is damaged, or
-    a file cannot be written; nothing is left then.
-    """
+    """Write the trace, in the order of time."""
+    # `path`: the file; compressed when its name ends in `.gz`. `aligned`: the alignment, for arrows between the members
+    # of a collective; None for none. `most_bytes`: the size (uncompressed) after which another file is begun; None for
+    # one file. Returns the files, and how many slices there are. Raises `InputError`: the run is damaged, or a file
+    # cannot be written; nothing is left then.
     with Draft(path) as draft, Sorter(draft.folder / "records") as sorter:
         pids = process_ids(selection)
         heads: list[dict[str, Any]] = []
@@ -86,7 +84,6 @@ def _metadata(records: RankRecords, pid: int) -> list[dict[str, Any]]:
 
 
 def _members(values: Mapping[str, Any]) -> str:
-    """Members of an object."""
     return json.dumps(values, separators=(",", ":"))[1:-1]
 
 
@@ -98,7 +95,7 @@ def _about(selection: Selection, *, in_parts: bool) -> dict[str, Any]:
     return {"version": VIEWER_VERSION, "in_parts": in_parts, "utc_ns": zero, "world_size": size}
 
 
-def _rank(selection: Selection, tracks: Tracks, placed: ViewerTracks, pid: int) -> dict[str, Any]:
+def _rank(selection: Selection, tracks: Tracks, viewer_tracks: ViewerTracks, pid: int) -> dict[str, Any]:
     """What reading back needs of a rank: host, dictionaries, and for each track its table and thread, or device and stream."""
     rank = selection.run.rank(tracks.rank.rank)
     where = [[t] for t in tracks.threads] + [[*pair] for pair in tracks.streams]
@@ -107,13 +104,12 @@ def _rank(selection: Selection, tracks: Tracks, placed: ViewerTracks, pid: int) 
         "pid": pid,
         "host": tracks.rank.host,
         "collectives": bool(tracks.rank.rows.get("collectives")),
-        "tracks": [[table_of(t.label), *where[t.base]] for t in placed.tracks],
+        "tracks": [[table_of(t.label), *where[t.base]] for t in viewer_tracks.tracks],
         **{name: _dictionary(rank, name) for name in DICTIONARIES if name != "names" and rank.has(name)},
     }
 
 
 def _dictionary(rank: Rank, name: str) -> list[dict[str, Any]]:
-    """A dictionary's rows, less what they lack, with names as text."""
     table = rank.table(name)
     for column in TABLES[name].name_columns():
         table = table.set_column(table.column_names.index(column), column, rank.texts(table.column(column)))
@@ -121,14 +117,10 @@ def _dictionary(rank: Rank, name: str) -> list[dict[str, Any]]:
 
 
 class _JsonForm:
-    """Texts as JSON, and arguments as members of an object."""
-
     def text(self, text: str) -> str:
-        """A text."""
         return json.dumps(text)
 
     def arguments(self, values: Mapping[str, Value]) -> str:
-        """Members of an object."""
         return _members(values)
 
 
@@ -149,16 +141,15 @@ class _Writer:
         )
 
     def rank(self, tracks: Tracks, across: Flow | None, sorter: Sorter) -> WrittenRank:
-        """Add all that is on the tracks of a rank (see `RankWriter`)."""
         self._sorter, self._slice_count = sorter, 0
         number = tracks.rank.rank
         pid = self._pids[number]
         launches = launches_of(self._selection, tracks)
         callers = np.full(len(launches.keys), -1, np.int64)
-        placed = ViewerTracks()
+        viewer_tracks = ViewerTracks()
         zero = self._selection.zero_ns
         arrows = 0
-        maker = SliceMaker(self._selection, tracks, placed, launches, self._names, self._pool, self._form)
+        maker = SliceMaker(self._selection, tracks, viewer_tracks, launches, self._names, self._pool, self._form)
         for part in maker.slices():
             self._slices(part, pid)
             if part.table == "kernels" and across is not None:
@@ -178,8 +169,8 @@ class _Writer:
         for counter in counters_of(self._selection, tracks, lambda label: self._pool.add(json.dumps(label))):
             records = self._counter.records(len(counter.times), pid, counter.times, counter.names, counter.values)
             self._sorter.add(counter.times * _PLACES, records)
-        about = _rank(self._selection, tracks, placed, pid)
-        return WrittenRank(placed, self._slice_count, {}, json.dumps(about, separators=(",", ":")).encode())
+        about = _rank(self._selection, tracks, viewer_tracks, pid)
+        return WrittenRank(viewer_tracks, self._slice_count, {}, json.dumps(about, separators=(",", ":")).encode())
 
     def _slices(self, part: Slices, pid: int) -> None:
         self._slice_count += 0 if part.instant else len(part.starts)
@@ -198,7 +189,6 @@ class _Writer:
             self._sorter.add(keys[rows], template.records(len(rows), *columns))
 
     def _template(self, instant: bool, many: tuple[str, ...], few: bool) -> Template:
-        """The form of events with these arguments."""
         template = self._events.get((instant, many, few))
         if template is None:
             head = [',\n{"ph":"i","s":"t"', *self._where] if instant else [',\n{"ph":"X"', *self._where, ',"dur":', MICROSECONDS]
@@ -213,7 +203,6 @@ class _Writer:
         return template
 
     def _across(self, part: Slices, flow: Flow, pid: int) -> None:
-        """Add arrows between the members of each collective."""
         at = flow.places.find(part.bases, part.starts)
         rows = np.flatnonzero(at >= 0)
         first, last = flow.first[at[rows]], flow.last[at[rows]]

@@ -16,7 +16,6 @@ UNKNOWN = -1
 
 
 def numbers(table: Any, column: str, null: int = UNKNOWN) -> Int64:
-    """A column of an Arrow table as an int64 array."""
     return integers(table.column(column), null)
 
 

@@ -11,11 +11,9 @@ from alltrace.run.store import Run
 from alltrace.trace.arrays import Int64
 
 
+# `pool`: where the text is put. `written`: how a name is written; a null id is `?`.
 class NameCodes:
-    """Numbers in a pool for ids of names.
-
-    `pool`: where the text is put. `written`: how a name is written; a null id is `?`.
-    """
+    """Numbers in a pool for ids of names."""
 
     def __init__(self, run: Run, pool: Pool, written: Callable[[str], str | bytes]) -> None:
         self._run = run
@@ -25,7 +23,6 @@ class NameCodes:
         self._codes = np.empty(0, np.int64)
 
     def of(self, ids: Int64) -> Int64:
-        """The pool's numbers of ids of names."""
         import pyarrow as pa
 
         unique = np.unique(ids)

@@ -25,13 +25,11 @@ _ROWS = 1 << 16
 _PLAIN = frozenset("+?|(){}")
 
 
+# `path`: an SQLite export. `patterns`: basic regular expressions; a table is written if its whole name matches one, in
+# any case. None for all. Raises `InputError`: the file cannot be read, or is not an export. Raises `UsageError`: a
+# pattern cannot be understood.
 class NsysTables:
-    """The tables of an export.
-
-    `path`: an SQLite export. `patterns`: basic regular expressions; a table is written if its whole name matches
-    one, in any case. None for all. Raises `InputError`: the file cannot be read, or is not an export. Raises
-    `UsageError`: a pattern cannot be understood.
-    """
+    """The tables of an export."""
 
     def __init__(self, path: Path, patterns: Sequence[str] = ()) -> None:
         wanted = [_pattern(text) for text in patterns]
@@ -41,11 +39,9 @@ class NsysTables:
         ]
 
     def close(self) -> None:
-        """Release the file."""
         self._source.close()
 
     def schema(self, table: str) -> pa.Schema:
-        """The schema of a table, with its name in the metadata."""
         columns = self._source.tables[table]
         fields = [pa.field(n, pa.uint64() if n in _UNSIGNED and t == "int64" else _TYPES[t]) for n, t in columns.items()]
         return pa.schema(fields, metadata={"table_name": table})
@@ -59,12 +55,9 @@ class NsysTables:
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def write(self, kind: Kind, place: Path) -> None:
-        """Write the tables.
-
-        `kind`: `parquetdir` or `arrowdir`, a folder with a file for each table; `arrow`, one file with a stream
-        after the other. `place`: the folder, which is there, or the file. Raises `InputError`: the export is
-        damaged.
-        """
+        """Write the tables."""
+        # `kind`: `parquetdir` or `arrowdir`, a folder with a file for each table; `arrow`, one file with a stream after
+        # the other. `place`: the folder, which is there, or the file. Raises `InputError`: the export is damaged.
         if kind == "arrow":
             with place.open("wb") as file:
                 for table in self.names:
@@ -74,7 +67,6 @@ class NsysTables:
             self.write_table(kind, table, place / f"{table}.{ENDINGS[kind]}")
 
     def write_table(self, kind: Kind, table: str, path: Path) -> None:
-        """Write one table to a separate file."""
         if kind == "parquetdir":
             with pq.ParquetWriter(path, self.schema(table), compression="zstd") as writer:
                 for batch in self.batches(table):

@@ -25,13 +25,11 @@ def write_parts(
     tail: bytes = b"",
     most_bytes: int | None = None,
 ) -> list[Path]:
-    """Write blocks of whole records; every part has the same head and tail.
-
-    `draft`: the draft that the files belong to. `path`: the first file; the others have `-2`, `-3` before its
-    suffixes. It is compressed when its name ends in `.gz`. `head`: what every part begins with. `tail`: what every
-    part ends with. `most_bytes`: the uncompressed size after which a part is full; None for one part. Returns the
-    files.
-    """
+    """Write blocks of whole records; every part has the same head and tail."""
+    # `draft`: the draft that the files belong to. `path`: the first file; the others have `-2`, `-3` before its
+    # suffixes. It is compressed when its name ends in `.gz`. `head`: what every part begins with. `tail`: what every
+    # part ends with. `most_bytes`: the uncompressed size after which a part is full; None for one part. Returns the
+    # files.
     bare = len(head) + len(tail)
     part, size = 0, bare
 

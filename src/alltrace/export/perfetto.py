@@ -55,14 +55,12 @@ def export_perfetto(
     jobs: int | None = None,
     gpu_events: bool = False,
 ) -> Written:
-    """Write the trace, in the order of time.
-
-    `path`: the file; compressed when its name ends in `.gz`. `aligned`: the alignment, for flows between the
-    members of a collective; None for none. `most_bytes`: the size (uncompressed) after which another file is begun;
-    None for one file. `gpu_events`: whether the work of GPUs is written as Perfetto's GPU events (`perfetto_gpu`)
-    and not as slices of tracks. Returns the files, and how many slices there are. Raises `InputError`: the run is
-    damaged, or a file cannot be written; nothing is left then.
-    """
+    """Write the trace, in the order of time."""
+    # `path`: the file; compressed when its name ends in `.gz`. `aligned`: the alignment, for flows between the members
+    # of a collective; None for none. `most_bytes`: the size (uncompressed) after which another file is begun; None for
+    # one file. `gpu_events`: whether the work of GPUs is written as Perfetto's GPU events (`perfetto_gpu`) and not as
+    # slices of tracks. Returns the files, and how many slices there are. Raises `InputError`: the run is damaged, or a
+    # file cannot be written; nothing is left then.
     with Draft(path) as draft:
         return _export(selection, draft, path, aligned, most_bytes, jobs, gpu_events=gpu_events)
 
@@ -93,14 +91,12 @@ def _export(
 def export_by_host(
     selection: Selection, path: Path, *, aligned: Aligned | None = None, jobs: int | None = None, gpu_events: bool = False
 ) -> Written:
-    """Write an archive with a trace for each host and Perfetto's manifest, which makes each host a machine.
-
-    All times are on the run's aligned clock already, and the manifest states it: version 1 of `perfetto_manifest`, which Perfetto
-    reads since 58.2. Flows go between tracks of one host.
-    `path`: the archive, `NAME.tar`. `aligned`: as in `export_perfetto`. `jobs`: likewise. `gpu_events`: likewise.
-    Returns the archive, and how many slices there are. Raises `UsageError`: the name does not end so. Raises
-    `InputError`: the run is damaged, or a file cannot be written; nothing is left then.
-    """
+    """Write an archive with a trace for each host and Perfetto's manifest, which makes each host a machine."""
+    # All times are on the run's aligned clock already, and the manifest states it: version 1 of `perfetto_manifest`,
+    # which Perfetto reads since 58.2. Flows go between tracks of one host. `path`: the archive, `NAME.tar`. `aligned`:
+    # as in `export_perfetto`. `jobs`: likewise. `gpu_events`: likewise. Returns the archive, and how many slices there
+    # are. Raises `UsageError`: the name does not end so. Raises `InputError`: the run is damaged, or a file cannot be
+    # written; nothing is left then.
     if path.suffix != ".tar":
         raise UsageError(f"-o is {path}; expected a name that ends in .tar, because each host's trace goes into an archive")
     hosts = list(dict.fromkeys(r.host for r in selection.ranks))
@@ -174,13 +170,12 @@ class _Writer:
         self._templates: dict[Any, Template] = {}
 
     def rank(self, tracks: Tracks, across: Flow | None, sorter: Sorter) -> WrittenRank:
-        """Add all that is on the tracks of a rank (see `RankWriter`)."""
         self._sorter, self._slice_count = sorter, 0
         launches = launches_of(self._selection, tracks)
         launched = self._launched(tracks, launches)
-        placed = ViewerTracks()
+        viewer_tracks = ViewerTracks()
         first = _uuid(tracks.rank.rank, 0)
-        maker = SliceMaker(self._selection, tracks, placed, launches, self._names, self._pool, self._form)
+        maker = SliceMaker(self._selection, tracks, viewer_tracks, launches, self._names, self._pool, self._form)
         gpu = self._gpu = self._gpu_of(tracks)
         for part in maker.slices():
             if gpu is not None and part.table in GPU_TABLES:
@@ -189,15 +184,15 @@ class _Writer:
                     self._sorter.add(part.starts[rows] * _PLACES + _BEGIN_LATER, records)
                 continue
             self._slices(part, first + part.tracks, self._flows(part, tracks.rank.rank, launched, across))
-        if len(placed.tracks) > _MOST_TRACKS:
+        if len(viewer_tracks.tracks) > _MOST_TRACKS:
             raise UsageError(
-                f"rank {tracks.rank.rank} needs {len(placed.tracks):,} tracks; export fewer tables (--only) or a window"
+                f"rank {tracks.rank.rank} needs {len(viewer_tracks.tracks):,} tracks; export fewer tables (--only) or a window"
             )
         own: dict[str, int] = {}
         for samples in counters_of(self._selection, tracks, lambda label: own.setdefault(label, _FIRST_COUNTER + len(own))):
             values = (samples.values / COUNTER_SCALE).view(np.int64)
             self._add(Event(COUNTER, values=values), samples.times, first + samples.names, samples.times * _PLACES + _BEGIN_LATER)
-        return WrittenRank(placed, self._slice_count, own, b"" if gpu is None else gpu.head())
+        return WrittenRank(viewer_tracks, self._slice_count, own, b"" if gpu is None else gpu.head())
 
     def _gpu_of(self, tracks: Tracks) -> GpuEvents | None:
         if self._pids is None:
@@ -205,7 +200,6 @@ class _Writer:
         return GpuEvents(self._selection, tracks, self._pids[tracks.rank.rank], self._pool, self._names)
 
     def _launched(self, tracks: Tracks, launches: Launches) -> NDArray[np.bool_]:
-        """Which calls launched work that is in the selection."""
         launched = np.zeros(len(launches.keys) + 1, bool)
         for table in GPU_TABLES:
             for batch in self._selection.batches(tracks.rank, table, ["process", "correlation"]):

@@ -43,11 +43,9 @@ DETAILS = (*_GRID, *_BLOCK, *(column for column, _ in _ARGUMENTS))
 """Columns of `kernels` in addition to those of all slices."""
 
 
+# `pid`: its process id. `pool`: where texts are. `names`: where names are looked up.
 class GpuEvents:
-    """The GPU events of a rank, on a separate sequence of packets.
-
-    `pid`: its process id. `pool`: where texts are. `names`: where names are looked up.
-    """
+    """The GPU events of a rank, on a separate sequence of packets."""
 
     def __init__(self, selection: Selection, tracks: Tracks, pid: int, pool: Pool, names: NameCodes) -> None:
         self._pool, self._names, self._rank, self._pid = pool, names, tracks.rank, pid
@@ -65,7 +63,6 @@ class GpuEvents:
         self._templates: dict[Any, Template] = {}
 
     def records(self, part: Slices) -> list[tuple[Int64, Records]]:
-        """The events of some slices of a table of GPU work, with their rows."""
         at = part.bases - self._streams
         stage = next(n for n, (table, *_) in enumerate(_STAGES) if table == part.table) + 1
         self._texts.update(np.unique(part.names).tolist())
@@ -161,7 +158,6 @@ def gpu_info(selection: Selection) -> bytes:
 
 
 def _devices(selection: Selection) -> list[Device]:
-    """The GPUs of all ranks, each once."""
     return list({device.identity: device for rank in reversed(selection.ranks) for device in reversed(rank.devices)}.values())[::-1]
 
 

@@ -35,32 +35,25 @@ def varint(number: int) -> bytes:
 
 
 def field(number: int, value: int | bytes) -> bytes:
-    """A field of a message: a number, or bytes with their length."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
 def utf8(text: str) -> bytes:
-    """A text as bytes."""
     return text.encode("utf-8", "replace")
 
 
 def packet(body: bytes) -> bytes:
-    """A packet of the trace."""
     return field(1, body + field(10, SEQUENCE))
 
 
 class PerfettoForm:
-    """Texts with their length, and arguments as annotations."""
-
     def text(self, text: str) -> bytes:
-        """A text, with its length before it."""
         data = utf8(text)
         return varint(len(data)) + data
 
     def arguments(self, values: Mapping[str, Value]) -> bytes:
-        """Annotations of an event."""
         return b"".join(field(_ANNOTATION, field(10, utf8(name)) + _value(value)) for name, value in values.items())
 
 
@@ -79,8 +72,6 @@ def sizes(numbers: Any) -> Int64:
 
 
 class Event(NamedTuple):
-    """What n track events have in common."""
-
     kind: int  # `BEGIN`, `END`, `INSTANT` or `COUNTER`
     names: Int64 | None = None  # int64 array of n numbers in the pool, or None
     categories: Int64 | None = None  # as `names`
@@ -91,12 +82,10 @@ class Event(NamedTuple):
     work: Int64 | None = None  # int64 array of n ids of GPU events that these calls launched, or None
 
     def shape(self) -> tuple[Any, ...]:
-        """What events have that are written alike."""
         there = (self.names is None, self.categories is None, self.few is None, self.values is None, self.work is None)
         return (self.kind, *there, len(self.flows), tuple(name for name, _ in self.many))
 
     def packets(self, times: Int64, uuids: Int64, pool: Pool) -> tuple[list[Any], list[Any]]:
-        """The columns and the form of n packets with these events, at times and on tracks."""
         offsets = pool.arrays()[1]
         inner = 3 + sizes(uuids)
         form: list[Any] = [varint(9 << 3) + varint(self.kind) + varint(11 << 3), VARINT]

@@ -20,8 +20,6 @@ from alltrace.run.sorted_runs import KeptRuns
 
 
 class WrittenRank(NamedTuple):
-    """The result of a writer for a rank."""
-
     placed: ViewerTracks  # the viewer's tracks
     slices: int  # how many slices there are
     counters: dict[str, int]  # the counters by label, with their numbers among the tracks
@@ -29,15 +27,11 @@ class WrittenRank(NamedTuple):
 
 
 class RankWriter(Protocol):
-    """Writes ranks, one after the other."""
-
     def rank(self, tracks: Tracks, across: Flow | None, sorter: Sorter) -> WrittenRank:
         """Give the sorter all records of a rank; `across` are its members of collectives."""
 
 
 class RankRecords(NamedTuple):
-    """The records of a rank."""
-
     tracks: Tracks
     placed: list[tuple[int, Track]]  # the viewer's tracks by number, in the order in which they are shown
     slices: int  # how many slices there are
@@ -54,12 +48,10 @@ def rank_records(
     aligned: Aligned | None,
     jobs: int | None,
 ) -> list[RankRecords]:
-    """The records of each rank, by rank.
-
-    `writer`: makes a writer, once in each process; a class, or a `functools.partial` of one. `folder`: where to put
-    the records; workers of a cluster must see it. `aligned`: the alignment, for what connects ranks; None for none.
-    Raises `InputError`: a rank cannot be read, or its records cannot be written.
-    """
+    """The records of each rank, by rank."""
+    # `writer`: makes a writer, once in each process; a class, or a `functools.partial` of one. `folder`: where to put
+    # the records; workers of a cluster must see it. `aligned`: the alignment, for what connects ranks; None for none.
+    # Raises `InputError`: a rank cannot be read, or its records cannot be written.
     members = {} if aligned is None else members_across(selection, aligned)
     sent = SentSelection(selection)
     work = _Work(writer, sent, folder.absolute())
@@ -91,6 +83,8 @@ class _Work:
         name = f"rank-{number}-{platform.node()}-{os.getpid()}"
         with Sorter(self._folder / name) as sorter:
             written = self._writer.rank(tracks, across, sorter)
-            placed = [(n, written.placed.tracks[n]) for n in written.placed.in_order()]
+            numbered = [(n, written.placed.tracks[n]) for n in written.placed.in_order()]
             advance(1)
-            return RankRecords(tracks, placed, written.slices, written.placed.beside, written.counters, sorter.keep(), written.head)
+            return RankRecords(
+                tracks, numbered, written.slices, written.placed.beside, written.counters, sorter.keep(), written.head
+            )

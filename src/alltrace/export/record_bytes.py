@@ -24,8 +24,6 @@ class Records(NamedTuple):
 
 
 class Pool:
-    """Pieces of text that records refer to by number."""
-
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._known: dict[bytes, int] = {}
@@ -39,7 +37,6 @@ class Pool:
         return self._scratch
 
     def add(self, piece: bytes | str) -> int:
-        """The number of a piece; equal pieces have one."""
         piece = piece.encode("utf-8", "replace") if isinstance(piece, str) else piece
         number = self._known.get(piece)
         if number is None:
@@ -49,11 +46,9 @@ class Pool:
         return number
 
     def add_all(self, pieces: Iterable[bytes | str]) -> Int64:
-        """The numbers of the pieces, as an int64 array."""
         return np.fromiter((self.add(p) for p in pieces), np.int64)
 
     def piece(self, number: int) -> bytes:
-        """The piece of a number."""
         return self._pieces[number]
 
     def arrays(self) -> tuple[NDArray[np.uint8], Int64]:
@@ -65,12 +60,10 @@ class Pool:
         return self._arrays
 
 
+# `pool`: where its text is kept. `fields`: literal text, or a kind of field (such as `INT` or `TEXT`) that takes its
+# values from a column.
 class Template:
-    """The form of a record.
-
-    `pool`: where its text is kept. `fields`: literal text, or a kind of field (such as `INT` or `TEXT`) that takes
-    its values from a column.
-    """
+    """The form of a record."""
 
     def __init__(self, pool: Pool, fields: Sequence[Any]) -> None:
         self._pool = pool
@@ -78,10 +71,8 @@ class Template:
         self._kinds = np.array([f if isinstance(f, int) else TEXT for f in fields], np.int8)
 
     def records(self, count: int, *columns: Any) -> Records:
-        """`count` records.
-
-        `columns`: for each field that is not literal an int64 array of that length, or one number for all.
-        """
+        """`count` records."""
+        # `columns`: for each field that is not literal an int64 array of that length, or one number for all.
         pool, offsets = self._pool.arrays()
         sources, constants = np.full(len(self._kinds), -1, np.int64), np.zeros(len(self._kinds), np.int64)
         remaining = iter(columns)
@@ -107,11 +98,9 @@ class Template:
 
 
 def rows_alike(present: Sequence[Any]) -> list[tuple[tuple[bool, ...], Int64]]:
-    """Rows by what they have.
-
-    `present`: boolean arrays of n: which rows have each thing. Returns for each combination that occurs: what of
-    `present` it has, and its rows, ascending.
-    """
+    """Rows by what they have."""
+    # `present`: boolean arrays of n: which rows have each thing. Returns for each combination that occurs: what of
+    # `present` it has, and its rows, ascending.
     codes = np.zeros(len(present[0]), np.int64)
     for place, there in enumerate(present):
         codes |= there.astype(np.int64) << place

@@ -26,8 +26,6 @@ from alltrace.trace.spans import Span
 
 @dataclass(frozen=True)
 class Selection:
-    """What of a run is exported."""
-
     run: Run
     ranks: tuple[RankRecord, ...]  # its ranks wanted, ascending
     tables: frozenset[str]  # the event tables wanted
@@ -45,10 +43,8 @@ class Selection:
         return self.run.span_ns[1] if self.window_ns is None else self.window_ns[1]
 
     def distinct(self, rank: RankRecord, table: str, columns: Sequence[str]) -> Iterator[Any]:
-        """The values of columns of whole numbers in the wanted rows of a rank's table.
-
-        Yields `pyarrow.Table`s, as `batches`; a piece with only identical, selected rows is reduced to one row.
-        """
+        """The values of columns of whole numbers in the wanted rows of a rank's table."""
+        # Yields `pyarrow.Table`s, as `batches`; a piece with only identical, selected rows is reduced to one row.
         import pyarrow as pa
 
         if table not in self.tables:
@@ -75,11 +71,9 @@ class Selection:
             yield from self._wanted(stored.piece(table, group, list(dict.fromkeys((*columns, order)))), order, table)
 
     def batches(self, rank: RankRecord, table: str, columns: Sequence[str]) -> Iterator[Any]:
-        """The wanted rows of a rank's table, as non-empty `pyarrow.Table`s; times are on the run's aligned clock.
-
-        `start` and `end` are clipped to the window. Rows without a start are left out, but for
-        collectives of which only the call is known, if `api_start` is among the columns.
-        """
+        """The wanted rows of a rank's table, as non-empty `pyarrow.Table`s; times are on the run's aligned clock."""
+        # `start` and `end` are clipped to the window. Rows without a start are left out, but for collectives of which
+        # only the call is known, if `api_start` is among the columns.
         if table not in self.tables:
             return
         order = TABLES[table].order or "start"
@@ -89,7 +83,6 @@ class Selection:
             yield from self._wanted(batch, order, table)
 
     def _wanted(self, batch: Any, order: str, table: str) -> Iterator[Any]:
-        """The wanted rows of a batch, if there are any."""
         rows = batch
         if self.window_ns is not None:
             rows = self._clipped(batch, order, table, *self.window_ns)
@@ -115,11 +108,9 @@ class Selection:
         return rows
 
 
+# `selection`: the selection in this process.
 class SentSelection:
-    """A selection that is sent to other processes, where its run is opened once (see `SentRun`).
-
-    `selection`: the selection in this process.
-    """
+    """A selection that is sent to other processes, where its run is opened once (see `SentRun`)."""
 
     def __init__(self, selection: Selection) -> None:
         self._sent = SentRun(selection.run)
@@ -129,17 +120,14 @@ class SentSelection:
 
     @cached_property
     def selection(self) -> Selection:
-        """The selection."""
         run = self._sent.run
         return Selection(run, tuple(run.rank(number).record for number in self._ranks), *self._what)
 
     @property
     def needs(self) -> tuple[Path, ...]:
-        """What the other processes must see."""
         return self._sent.needs
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is sent."""
         return {"_sent": self._sent, "_ranks": self._ranks, "_what": self._what}
 
 
@@ -159,15 +147,13 @@ def select(
     aligned: Aligned | None = None,
     within: RangeName | None = None,
 ) -> Selection:
-    """A selection of a run.
-
-    `ranks`: the ranks wanted; None for all. `only`: the event tables wanted; None for all. `window_ns`: start and
-    end, relative to the first event of the run. `steps`: the selected steps; the window goes from their first start
-    on any rank to the last end, including the work launched in them. `aligned`: the alignment, for `steps`.
-    `within`: the NVTX range wanted, instead of `window_ns` and `steps`: from its first start on any rank to the
-    last end, that of the work launched in it among them. Raises `UsageError`: the rank, table, step or range does
-    not exist, or the window is empty.
-    """
+    """A selection of a run."""
+    # `ranks`: the ranks wanted; None for all. `only`: the event tables wanted; None for all. `window_ns`: start and
+    # end, relative to the first event of the run. `steps`: the selected steps; the window goes from their first start
+    # on any rank to the last end, including the work launched in them. `aligned`: the alignment, for `steps`. `within`:
+    # the NVTX range wanted, instead of `window_ns` and `steps`: from its first start on any rank to the last end, that
+    # of the work launched in it among them. Raises `UsageError`: the rank, table, step or range does not exist, or the
+    # window is empty.
     for number in ranks or ():
         run.rank(number)
     for name in only or ():
@@ -205,12 +191,10 @@ def _of_steps(aligned: Aligned, steps: Span, ranks: Sequence[int]) -> tuple[int,
 
 
 def window_of(run: Run, ranks: Sequence[RankRecord], wanted: RangeName) -> tuple[int, int]:
-    """From the first start of the ranges to the last end of them, or of work that calls of their threads launched in them.
-
-    `ranks`: the ranks; one without such a range counts for nothing. `wanted`: which ranges; an index counts the
-    ranges of each rank. Returns start and end, ns on the run's aligned clock. Raises `UsageError`: no rank has such
-    a range.
-    """
+    """From the first start of the ranges to the last end of them, or of work that calls of their threads launched in them."""
+    # `ranks`: the ranks; one without such a range counts for nothing. `wanted`: which ranges; an index counts the
+    # ranges of each rank. Returns start and end, ns on the run's aligned clock. Raises `UsageError`: no rank has such a
+    # range.
     firsts, lasts = [], []
     for rank in ranks:
         stored = run.rank(rank.rank)

@@ -34,8 +34,6 @@ _RANGES, _STARTEND = "ranges", "start/end ranges"
 
 
 class Written(NamedTuple):
-    """What was written for a viewer."""
-
     files: list[Path]
     slices: int  # how many slices they have
     beside: int  # how many of these crossed others and are on a further track
@@ -76,12 +74,10 @@ def base_labels(tracks: Tracks) -> list[str]:
     return threads + streams + [f"{tracks.gpu(d)} metrics" for d in tracks.metered]
 
 
+# `placed`: the viewer's tracks, which are filled. `launches`: the rank's calls. `names`: where names are looked up.
+# `pool`: where texts are put that are not names. `form`: how text and arguments are written into the pool.
 class SliceMaker:
-    """Makes the slices and marks of a rank.
-
-    `placed`: the viewer's tracks, which are filled. `launches`: the rank's calls. `names`: where names are looked
-    up. `pool`: where texts are put that are not names. `form`: how text and arguments are written into the pool.
-    """
+    """Makes the slices and marks of a rank."""
 
     def __init__(
         self,
@@ -137,7 +133,6 @@ class SliceMaker:
         )
 
     def _by_kind(self, rows: Any, text: Callable[[str | None], str]) -> Int64:
-        """A text for each row by its kind, which may be None."""
         codes, kinds = words(rows, "kind")
         return self._texts([*map(text, kinds), text(None)])[codes]
 
@@ -158,7 +153,6 @@ class SliceMaker:
         return labels, which * 2 + ~nest, domains[which]
 
     def _domains(self, rows: Any) -> tuple[Int64, Int64, list[str | None]]:
-        """The categories of the domains, the domain of each row, and the domains' names, None for the default one."""
         import pyarrow as pa
 
         ids, which = np.unique(numbers(rows, "domain"), return_inverse=True)
@@ -202,10 +196,8 @@ class Counters:
 
 
 def counters_of(selection: Selection, tracks: Tracks, name: Callable[[str], int]) -> Iterator[Counters]:
-    """The metrics of a rank's GPUs; samples without a number are left out.
-
-    `name`: the number of a counter, by its label.
-    """
+    """The metrics of a rank's GPUs; samples without a number are left out."""
+    # `name`: the number of a counter, by its label.
     import pyarrow as pa
 
     for batch in selection.batches(tracks.rank, "gpu_metrics", ["time", "device", "metric", "value"]):
@@ -242,10 +234,8 @@ class Members(NamedTuple):
 
 
 def members_across(selection: Selection, aligned: Aligned) -> dict[int, Members]:
-    """For each rank its members of collectives of several; a flow goes along them in the order of arrival.
-
-    `aligned`: the alignment.
-    """
+    """For each rank its members of collectives of several; a flow goes along them in the order of arrival."""
+    # `aligned`: the alignment.
     if "kernels" not in selection.tables:
         return {}
     members = aligned.members
@@ -275,7 +265,6 @@ def members_across(selection: Selection, aligned: Aligned) -> dict[int, Members]
 
 
 def flow_of(members: Members, tracks: Tracks, zero_ns: int) -> Flow:
-    """The members of a rank that are on its tracks. `zero_ns`: the zero of the selection."""
     places = tracks.of_streams(members.devices, members.streams)
     on = places >= 0
     starts = Places(places[on], members.starts[on] - zero_ns)

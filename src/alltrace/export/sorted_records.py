@@ -42,10 +42,8 @@ class Sorter(DiskSorter):
             self._flush()
 
     def blocks(self, most_bytes: int | None = None) -> Iterator[memoryview]:
-        """The bytes of all records, in order, in blocks of whole records.
-
-        `most_bytes`: the greatest size of a block of more than one record; None for as many as come at once.
-        """
+        """The bytes of all records, in order, in blocks of whole records."""
+        # `most_bytes`: the greatest size of a block of more than one record; None for as many as come at once.
         for _, lengths, data in self._in_order():
             if most_bytes is None or len(data) <= most_bytes:
                 yield data.data

@@ -18,11 +18,9 @@ _ALONE_ROWS = 1 << 13
 _FEW_EQUAL = 32
 
 
+# `path`: as in `DiskSorter`. `columns`: the numbers of a row, two or more.
 class RowSorter(DiskSorter):
-    """Takes rows of integers, and returns them in the order of their first one; equal ones stay in input order.
-
-    `path`: as in `DiskSorter`. `columns`: the numbers of a row, two or more.
-    """
+    """Takes rows of integers, and returns them in the order of their first one; equal ones stay in input order."""
 
     def __init__(self, path: Path, columns: int) -> None:
         super().__init__(path, _Rows(columns))
@@ -49,17 +47,13 @@ class RowSorter(DiskSorter):
             self._flush()
 
     def ordered(self) -> Iterator[tuple[Int64, Int64]]:
-        """All rows, block by block: int64 arrays (n, columns) and of n places of its rows in order.
-
-        Rows with equal first numbers are in one block.
-        """
+        """All rows, block by block: int64 arrays (n, columns) and of n places of its rows in order."""
+        # Rows with equal first numbers are in one block.
         yield from self._in_order()
 
     def blocks(self) -> Iterator[tuple[Int64, ...]]:
-        """The columns in the order of the first two, in blocks; wholly equal rows as they came.
-
-        Rows with equal first numbers are in one block.
-        """
+        """The columns in the order of the first two, in blocks; wholly equal rows as they came."""
+        # Rows with equal first numbers are in one block.
         for rows, order in self.ordered():
             columns = np.empty((self._columns, len(rows)), np.int64)
             if columns_in_order(rows, order, _FEW_EQUAL, columns):

@@ -16,15 +16,13 @@ FORMATS = ("parquet", "csv", "arrow")
 
 
 def export_tables(selection: Selection, path: Path, form: str, *, jobs: int | None = None) -> dict[str, int]:
-    """Write a folder with one file per table that has rows, all ranks in it.
-
-    Each file has `rank` and `host` before the table's columns; names are text, times ns on the run's aligned clock from its time 0.
-    CSV is RFC 4180 with LF line ends; null is empty, an empty text is `""`. Arrow is the IPC file format.
-    `selection`: what to write; the dictionaries of its ranks are always whole. `path`: the folder to make; it must
-    not exist, or be empty. `form`: one of `FORMATS`. `jobs`: the most processes, a table each; None lets the number
-    of rows decide. Raises `UsageError`: the folder holds something. Raises `InputError`: the run is damaged, or the
-    folder cannot be written; nothing is left then.
-    """
+    """Write a folder with one file per table that has rows, all ranks in it."""
+    # Each file has `rank` and `host` before the table's columns; names are text, times ns on the run's aligned clock
+    # from its time 0. CSV is RFC 4180 with LF line ends; null is empty, an empty text is `""`. Arrow is the IPC file
+    # format. `selection`: what to write; the dictionaries of its ranks are always whole. `path`: the folder to make; it
+    # must not exist, or be empty. `form`: one of `FORMATS`. `jobs`: the most processes, a table each; None lets the
+    # number of rows decide. Raises `UsageError`: the folder holds something. Raises `InputError`: the run is damaged,
+    # or the folder cannot be written; nothing is left then.
     check_folder(path)
     names = [name for name in (*sorted(selection.tables), *DICTIONARIES) if name != "names"]
     sent = SentSelection(selection)

@@ -21,12 +21,10 @@ def results_of(
     jobs: int | None,
     folder: Path | None = None,
 ) -> list[_Result]:
-    """`work(item, advance)` of each item, in order.
-
-    `work`: a module-level function, or an object, that is sent to each process once. `sent`: what is exported.
-    `folder`: where the tasks write; workers of a cluster must see it. Raises `InputError`: a rank cannot be read,
-    or something cannot be written.
-    """
+    """`work(item, advance)` of each item, in order."""
+    # `work`: a module-level function, or an object, that is sent to each process once. `sent`: what is exported.
+    # `folder`: where the tasks write; workers of a cluster must see it. Raises `InputError`: a rank cannot be read, or
+    # something cannot be written.
     needs = list(sent.needs)
     if folder is not None:
         (folder / _SEEN).touch()

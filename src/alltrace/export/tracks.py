@@ -62,7 +62,6 @@ class Tracks:
         return f"GPU{ordinal}" if alone or own is None else f"GPU{ordinal} ({own.identity[1]})"
 
     def device(self, row: int) -> Device | None:
-        """The GPU of a row of `devices`."""
         return next((d for d in self.rank.devices if d.device == row), None)
 
 
@@ -78,10 +77,8 @@ def _places(ascending: Int64, wanted: Int64) -> Int64:
 
 
 def tracks_of(selection: Selection, rank: RankRecord, *, fold_streams: bool = False, metrics: bool = True) -> Tracks:
-    """The tracks of a rank that have rows.
-
-    `fold_streams`: make one track of all streams of a device. `metrics`: look for the devices' metrics too.
-    """
+    """The tracks of a rank that have rows."""
+    # `fold_streams`: make one track of all streams of a device. `metrics`: look for the devices' metrics too.
     threads: set[int] = set()
     for table in HOST_TABLES:
         for batch in selection.distinct(rank, table, ["thread"]):
@@ -128,7 +125,6 @@ class Launches:
 
 
 def launches_of(selection: Selection, tracks: Tracks) -> Launches:
-    """The calls of a rank, to be found by what they launched."""
     parts = [np.empty((3, 0), np.int64)]
     for batch in selection.batches(tracks.rank, "api", ["start", "process", "thread", "correlation"]):
         correlations = numbers(batch, "correlation")
@@ -142,8 +138,6 @@ def launches_of(selection: Selection, tracks: Tracks) -> Launches:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Rows of a table on tracks: n of them."""
-
     rows: Any  # the rows, with the requested columns
     tracks: Int64  # n tracks, -1 for none
     starts: Int64  # n starts, ns from the zero of the selection
@@ -151,10 +145,8 @@ class Intervals:
 
 
 def intervals_of(selection: Selection, tracks: Tracks, table: str, columns: list[str]) -> Iterator[Intervals]:
-    """The rows of a table with intervals, batch by batch; a range that is still open ends with the run or the window.
-
-    Other rows without an end, as in a damaged report, end where they start.
-    """
+    """The rows of a table with intervals, batch by batch; a range that is still open ends with the run or the window."""
+    # Other rows without an end, as in a damaged report, end where they start.
     zero = selection.zero_ns
     last = selection.end_ns - zero
     where = ["device", "stream"] if table in GPU_TABLES else ["thread"]

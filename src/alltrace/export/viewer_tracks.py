@@ -24,16 +24,12 @@ _ROOM = 64
 
 
 class Track(NamedTuple):
-    """A track of a viewer."""
-
     base: int  # the thread or stream, a number in the rank's tracks
     label: str  # what it shows; empty for a stream's kernels
     lane: int  # its number among the tracks of that name, from 0
 
 
 class ViewerTracks:
-    """The tracks of a rank, numbered as they are first used."""
-
     def __init__(self) -> None:
         self.tracks: list[Track] = []  # the tracks, by number
         self.beside: int = 0  # how many slices crossed another one and are on a further track
@@ -47,7 +43,6 @@ class ViewerTracks:
         self._state = np.array([0, 0, -1], np.int64)
 
     def number(self, base: int, label: str, lane: int = 0) -> int:
-        """The number of a track."""
         track = Track(base, label, lane)
         number = self._numbers.get(track)
         if number is None:
@@ -63,14 +58,12 @@ class ViewerTracks:
     def place(
         self, bases: Int64, kinds: Int64, labels: Sequence[str], owners: Int64, starts: Int64, ends: Int64
     ) -> tuple[Int64, Int64]:
-        """Give n slices tracks on which they nest.
-
-        Slices of one base, label and owner come in the order of their starts, here and from call to call; of those that start
-        together the longest first.
-        `bases`: int64 array of n threads or streams. `kinds`: int64 array of n places in `labels`. `labels`:
-        what the places show. `owners`: int64 array of n processes, with separate tracks for each. Returns two
-        int64 arrays of n: numbers of tracks; and how many slices that start with this one hold it.
-        """
+        """Give n slices tracks on which they nest."""
+        # Slices of one base, label and owner come in the order of their starts, here and from call to call; of those
+        # that start together the longest first. `bases`: int64 array of n threads or streams. `kinds`: int64 array of n
+        # places in `labels`. `labels`: what the places show. `owners`: int64 array of n processes, with separate tracks
+        # for each. Returns two int64 arrays of n: numbers of tracks; and how many slices that start with this one hold
+        # it.
         keys, inverse = np.unique(np.stack((bases, kinds, owners)), axis=1, return_inverse=True)
         inverse = inverse.reshape(-1)
         names = [(b, labels[k], o) for b, k, o in keys.T.tolist()]
@@ -104,7 +97,6 @@ class ViewerTracks:
         return track
 
     def _make_room(self, rows: int) -> None:
-        """Allocate space for this many further rows."""
         self._first = np.concatenate((self._first, np.full(max(0, len(self._groups) - len(self._first)), -1, np.int64)))
         for name, used in (("_known", int(self._state[0])), ("_open", int(self._state[1]))):
             array = getattr(self, name)
@@ -122,10 +114,8 @@ def process_ids(selection: Selection) -> dict[int, int]:
 
 
 def thread_ids(tracks: Tracks, taken: set[int]) -> list[int]:
-    """A thread id for each thread: its own, or an unused one if it has none or another thread in `taken` has it.
-
-    `taken`: the ids that other ranks' threads have; these are added.
-    """
+    """A thread id for each thread: its own, or an unused one if it has none or another thread in `taken` has it."""
+    # `taken`: the ids that other ranks' threads have; these are added.
     ids = []
     for thread in tracks.threads:
         number = tracks.thread_ids.get(thread, 0)

@@ -11,8 +11,6 @@ from alltrace.trace.step_records import RankSteps
 
 @dataclass(frozen=True)
 class Death:
-    """How a rank ended, as a file says."""
-
     rank: int
     how: str  # `signal 9 (SIGKILL)`, `exit code 1`, `ValueError: ...`
     source: str  # the file that says it
@@ -25,8 +23,6 @@ class Death:
 
 @dataclass(frozen=True)
 class Stack:
-    """What the main thread of a rank does."""
-
     rank: int
     doing: str  # `communicates`, `data`, `lock`, `storage`, `sleeps`, `computes` or `unknown`
     frame: str  # the program's line
@@ -36,8 +32,6 @@ class Stack:
 
 @dataclass(frozen=True)
 class Xid:
-    """An error of a GPU in a kernel log."""
-
     number: int
     host: str
     device: str  # the PCI address
@@ -65,8 +59,6 @@ class Watchdog:
 
 @dataclass
 class Evidence:
-    """All that the files say."""
-
     recordings: dict[int, Recording] = field(default_factory=dict)
     empty: dict[int, str] = field(default_factory=dict)  # ranks whose dump is a file without content
     earlier: list[str] = field(default_factory=list)  # dumps of ranks that have a later one
@@ -79,7 +71,6 @@ class Evidence:
     watchdogs: list[Watchdog] = field(default_factory=list)
     hosts: dict[int, str] = field(default_factory=dict)  # of each rank, where a file says it
     dead_hosts: dict[str, str] = field(default_factory=dict)  # hosts that failed, with the file that says it
-    last_calls: dict[tuple[str, int], dict[int, int]] = field(default_factory=dict)  # of NCCL Inspector: see `files`
     network: dict[str, int] = field(default_factory=dict)  # lines of NCCL's network errors, by file
     cut: dict[int, str] = field(default_factory=dict)  # ranks whose own host closed their connections, with what it says
     sizes_differ: str = ""  # the file in which a library says that sizes do not match

@@ -13,16 +13,9 @@ WORTH_A_LOOK = re.compile(
 )
 _PREFIX = re.compile(r"^\s*(?:\[(?:rank|default|RANK)\s*(?P<torch>\d+)\]:?|\[1,(?P<mpi>\d+)\]<\w+>:?|(?P<slurm>\d+): )\s?")
 _SIGNALS = {
-    1: "SIGHUP",
-    2: "SIGINT",
-    4: "SIGILL",
-    6: "SIGABRT",
-    7: "SIGBUS",
-    8: "SIGFPE",
-    9: "SIGKILL",
-    11: "SIGSEGV",
+    1: "SIGHUP", 2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV",
     15: "SIGTERM",
-}
+}  # fmt: skip
 _ELASTIC_RANK = re.compile(r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: \d+\)")
 _ELASTIC_HOST = re.compile(r"^\s*host\s*: (?P<host>\S+)")
 _ELASTIC_EXIT = re.compile(r"^\s*exitcode\s*: (?P<code>-?\d+) \(pid: \d+\)")
@@ -93,8 +86,6 @@ _MOST_RANKS = 1 << 20
 
 
 class LogLines:
-    """Reads the lines of one file in order into the evidence."""
-
     def __init__(self, evidence: Evidence, source: str, rank: int | None) -> None:
         self._evidence, self._source, self._rank = evidence, source, rank
         self._host = ""  # of the entry of the launcher's table that is being read
@@ -107,7 +98,6 @@ class LogLines:
         self.tells = False  # whether a line says anything
 
     def line(self, text: str) -> None:
-        """Take in a line."""
         prefix = _PREFIX.match(text)
         rank = self._rank
         if prefix is not None:
@@ -121,7 +111,6 @@ class LogLines:
                 return
 
     def end(self) -> None:
-        """The end of the file."""
         if self._ras is not None and self._ras[1]:
             self._behind(tuple(self._ras[1]), self._ras[0])
         self._ras = None
@@ -233,8 +222,8 @@ class LogLines:
             self._evidence.network[self._source] = self._evidence.network.get(self._source, 0) + 1
         elif (world := _WORLD.search(text)) is not None and int(world["ranks"]) <= _MOST_RANKS:
             self._evidence.world = max(self._evidence.world, int(world["ranks"]))
-        elif (placed := _RANK_HOST.search(text)) is not None and int(placed["rank"]) < _MOST_RANKS:
-            self._evidence.hosts.setdefault(int(placed["rank"]), placed["host"])
+        elif (match := _RANK_HOST.search(text)) is not None and int(match["rank"]) < _MOST_RANKS:
+            self._evidence.hosts.setdefault(int(match["rank"]), match["host"])
         else:
             return False
         return True
@@ -287,7 +276,6 @@ def _host_of_file(source: str) -> str:
 
 
 def _ranks(text: str) -> list[int]:
-    """The numbers of a list such as `0-3,7`."""
     ranks: list[int] = []
     for part in text.replace(" ", "").split(","):
         first, _, last = part.partition("-")

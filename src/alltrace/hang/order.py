@@ -21,7 +21,6 @@ def shown(entry: Entry) -> str:
 
 
 def short(entry: Entry) -> str:
-    """The name of an operation in sentences."""
     return entry.op.strip("_").removesuffix("_base").replace("_", "-")
 
 

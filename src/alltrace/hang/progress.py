@@ -24,8 +24,6 @@ class GroupKey:
 
 @dataclass
 class Group:
-    """A process group."""
-
     key: GroupKey
     description: str
     members: tuple[int, ...]  # as stated, else the ranks that have operations in it
@@ -33,7 +31,6 @@ class Group:
 
     @property
     def title(self) -> str:
-        """Its name in sentences."""
         text = self.description
         if text in ("", "undefined"):
             return f"group {self.key.name}" if self.key.name else "the only group"
@@ -42,8 +39,6 @@ class Group:
 
 @dataclass
 class RankState:
-    """One rank."""
-
     rank: int
     recording: Recording | None = None  # None without a dump that can be read
     by_group: dict[GroupKey, list[Entry]] = field(default_factory=lambda: defaultdict(list))
@@ -52,7 +47,6 @@ class RankState:
 
     @property
     def front(self) -> Entry | None:
-        """The first operation that has not completed."""
         return self.pending[0] if self.pending else None
 
     @property
@@ -62,13 +56,10 @@ class RankState:
 
 
 def done(entry: Entry) -> bool:
-    """Whether an operation completed."""
     return entry.state == "completed" or entry.retired
 
 
 class Progress:
-    """All ranks and groups of a job."""
-
     def __init__(self, evidence: Evidence) -> None:
         self.groups: dict[GroupKey, Group] = {}
         self.ranks: dict[int, RankState] = {}
@@ -87,11 +78,9 @@ class Progress:
                 state.pending = self._pending_by_status(state)
 
     def key_of(self, entry: Entry) -> GroupKey:
-        """The group of an operation."""
         return self._keys[entry.rank][entry.group]
 
     def group_of(self, entry: Entry) -> Group:
-        """The group of an operation."""
         return self.groups[self.key_of(entry)]
 
     def states(self, key: GroupKey, sequence: int) -> dict[int, State]:
@@ -168,11 +157,9 @@ class Progress:
                 group.members = tuple(sorted(known if whole else its))
 
     def _pending(self, state: RankState) -> list[Entry]:
-        """What a rank has issued that did not complete.
-
-        The parts of a batch of messages stay `scheduled` for ever; the batch itself completes. What was issued before a
-        completed operation of the same group has completed too.
-        """
+        """What a rank has issued that did not complete."""
+        # The parts of a batch of messages stay `scheduled` for ever; the batch itself completes. What was issued before
+        # a completed operation of the same group has completed too.
         pending: list[Entry] = []
         for key, its in state.by_group.items():
             last = max((n for n, e in enumerate(its) if done(e)), default=-1)
@@ -199,7 +186,6 @@ class Progress:
 
     @property
     def lost(self) -> set[int]:
-        """The ranks of which no dump can be read."""
         return {r for r, state in self.ranks.items() if state.recording is None}
 
     def may_wait_unseen(self, rank: int) -> bool:
@@ -214,6 +200,5 @@ class Progress:
 
 
 def _in_order(entries: Sequence[Entry]) -> list[Entry]:
-    """The operations as they were issued."""
     numbered = all(e.number is not None for e in entries)
     return sorted(entries, key=lambda e: (e.number or 0,)) if numbered else list(entries)

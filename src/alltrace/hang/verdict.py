@@ -55,8 +55,6 @@ _ACCEPTED_KINDS = ("missing-call", "missing-peer", "dead-rank")
 
 @dataclass
 class Cause:
-    """A cause of its own."""
-
     kind: str
     ranks: list[int]
     where: str
@@ -68,17 +66,14 @@ class Cause:
 
 
 def verdict_of(folder: Path, at_ns: int | None = None, words: Callable[[str], str] | None = None) -> Answer:
-    """The verdict on what is in a folder: rows of causes, and the sentence as `verdict`.
-
-    `at_ns`: when the dumps were written, ns since 1970; None for the times of the files. `words`: what is shown instead of
-    a text, for an answer that is shared; None to show texts as they are.
-    Raises `InputError`: no file in the folder says anything.
-    """
+    """The verdict on what is in a folder: rows of causes, and the sentence as `verdict`."""
+    # `at_ns`: when the dumps were written, ns since 1970; None for the times of the files. `words`: what is shown
+    # instead of a text, for an answer that is shared; None to show texts as they are. Raises `InputError`: no file in
+    # the folder says anything.
     return judged(gather(folder), at_ns, words)
 
 
 def judged(evidence: Evidence, at_ns: int | None = None, words: Callable[[str], str] | None = None) -> Answer:
-    """The verdict on evidence."""
     case = _Case(evidence, at_ns)
     causes = case.causes()
     show = words or (lambda text: text)
@@ -111,15 +106,12 @@ def _row(cause: Cause, evidence: Evidence, show: Callable[[str], str]) -> dict[s
 
 
 def who(ranks: Sequence[int]) -> str:
-    """Ranks as the subject of a sentence."""
     if len(ranks) == 2:
         return f"Ranks {min(ranks)} and {max(ranks)}"
     return f"{'Rank' if len(ranks) == 1 else 'Ranks'} {number_ranges(ranks)}"
 
 
 class _Case:
-    """A job whose evidence is judged."""
-
     def __init__(self, evidence: Evidence, at_ns: int | None) -> None:
         self.evidence = evidence
         self._with_watchdogs()
@@ -166,7 +158,6 @@ class _Case:
         return self.age_ns is not None and self.age_ns < self.least_ns and not self.evidence.watchdogs
 
     def causes(self) -> list[Cause]:
-        """The causes, the first first."""
         dead = self._dead()
         roots = {r: root for r, root in self.waits.roots.items() if r not in dead}
         causes = []
@@ -212,7 +203,6 @@ class _Case:
         return Cause("dead-rank", ranks, where, details, 0.9, sentence, numbers | self._numbers(waiting), hosts)
 
     def _root_causes(self, roots: dict[int, Root], dead: dict[int, str]) -> list[Cause]:
-        """A cause for each kind among the ranks that all waits lead to."""
         by_kind: dict[str, list[Root]] = defaultdict(list)
         odd = [root.entry for root in roots.values() if root.reason == "mismatch" and root.entry is not None]
         failed = {r for entry in odd for r in self.progress.group_of(entry).members}  # a mismatch ends the call of all its ranks
@@ -424,8 +414,8 @@ class _Case:
         recordings = self.evidence.recordings.values()
         lost = self.evidence.empty or recordings
         if lost and all(r.damage for r in recordings) and not self.waits.waits and not self.evidence.ended_well:
-            found = "no dump is whole, and what was lost may wait" if recordings else "no dump can be read"
-            return Cause("unknown", [], "", [], 0.1, f"It cannot be known whether the job hangs: {found}.", numbers)
+            reason = "no dump is whole, and what was lost may wait" if recordings else "no dump can be read"
+            return Cause("unknown", [], "", [], 0.1, f"It cannot be known whether the job hangs: {reason}.", numbers)
         if self.evidence.stacks and not (recordings or self.evidence.ended_well):
             own = sorted(r for r, stack in self.evidence.stacks.items() if stack.doing != "communicates")
             others = sorted(self.evidence.stacks.keys() - set(own))
@@ -460,9 +450,8 @@ class _Case:
         return f"{text} Whether {who(ranks).lower()}, which {left} as well cannot be known."
 
     def notes(self) -> list[str]:
-        """What must be known of the files."""
         evidence = self.evidence
-        dumps = len(evidence.recordings) - len(self._watchdog_ranks())
+        dumps = 0 if self.by_watchdogs else len(evidence.recordings)
         read, ranks = counted(len(evidence.read), "file"), counted(len(self.all_ranks), "rank")
         notes = [f"read {read}, of these {counted(dumps, 'dump')} of {ranks}"]
         cut = [r for r, recording in evidence.recordings.items() if recording.damage and not self.by_watchdogs]
@@ -490,9 +479,6 @@ class _Case:
                 "when the dumps were written is not known, so a slow job could not be told from one that hangs; give --at TIME"
             )
         return notes
-
-    def _watchdog_ranks(self) -> list[int]:
-        return list(self.evidence.recordings) if self.by_watchdogs else []
 
     def _waiting(self, ranks: Sequence[int]) -> int:
         return len([r for r in self.all_ranks if r not in ranks and r in self.waits.waits])
@@ -548,7 +534,6 @@ class _Case:
         return [f"the recorder of {who(empty).lower()} has no open operation"] if empty else []
 
     def _machine_words(self, ranks: Iterable[int]) -> list[str]:
-        """What kernel logs of these ranks' hosts say."""
         hosts = {self.evidence.hosts[r].partition(".")[0] for r in ranks if r in self.evidence.hosts}
         return self._xid_words([x for x in self.evidence.xids if x.host.partition(".")[0] in hosts or not hosts])
 

@@ -20,8 +20,6 @@ _Odd: TypeAlias = "tuple[list[int], dict[int, tuple[Reason, Entry, str]]]"
 
 @dataclass
 class Wait:
-    """What a rank waits in, and for whom."""
-
     entry: Entry
     on: set[int] = field(default_factory=set)  # ranks that it waits for
     unsure: set[int] = field(default_factory=set)  # ranks without a dump that it may wait for
@@ -31,8 +29,6 @@ class Wait:
 
 @dataclass(frozen=True)
 class Root:
-    """A rank that others wait for and that waits for nobody, and why it is one."""
-
     rank: int
     reason: Reason
     entry: Entry | None = None  # what the others wait in, or its own operation
@@ -41,8 +37,6 @@ class Root:
 
 @dataclass
 class Waits:
-    """The graph of waits, and where it ends."""
-
     waits: dict[int, Wait]  # of each rank that waits
     roots: dict[int, Root]
     unsure: dict[int, Root]  # ranks without a dump, which may be roots
@@ -51,8 +45,6 @@ class Waits:
 
 @dataclass(frozen=True)
 class _Call:
-    """A collective that ranks wait in."""
-
     odd: list[int]  # ranks whose part of it is not that of most
     reasons: dict[int, tuple[Reason, Entry, str]]  # why they are odd
     absent: set[int]  # ranks that did not enter it
@@ -62,7 +54,6 @@ class _Call:
 
 
 def follow(progress: Progress) -> Waits:
-    """The waits of all ranks, and the ranks that they lead to."""
     waits: dict[int, Wait] = {}
     roots: dict[int, Root] = {}
     together: list[int] = []
@@ -89,7 +80,6 @@ def _look(
     together: list[int],
     calls: dict[tuple[GroupKey, int], _Call],
 ) -> None:
-    """What one rank waits for in its first operation."""
     wait = waits[state.rank] = Wait(front)
     if front.p2p:
         ended = _look_at_messages(progress, state, front, wait)
@@ -254,7 +244,6 @@ def _look_at_messages(progress: Progress, state: RankState, front: Entry, wait: 
 
 
 def _peer(entry: Entry, members: tuple[int, ...]) -> int | None:
-    """The rank at the other end of a message."""
     if entry.ends is None:
         return None
     own_end, other = entry.ends if entry.op.lower().startswith("send") else entry.ends[::-1]
@@ -264,11 +253,9 @@ def _peer(entry: Entry, members: tuple[int, ...]) -> int | None:
 
 
 def _other_end(progress: Progress, state: RankState, its: RankState, key: GroupKey, part: Entry) -> Entry | None:
-    """The other end of a message on the peer, or None if the peer did not issue it.
-
-    The k-th message from one rank to another is its k-th receive. Where records do not reach back to the first
-    operation, those that did not complete are matched.
-    """
+    """The other end of a message on the peer, or None if the peer did not issue it."""
+    # The k-th message from one rank to another is its k-th receive. Where records do not reach back to the first
+    # operation, those that did not complete are matched.
     sends = part.op.lower().startswith("send")
 
     def messages(of: RankState, sending: bool) -> list[Entry]:

@@ -36,14 +36,12 @@ JUDGED = (
 
 
 def judge_against(run: Run, history: History, *, job: str | None = None, jobs: int | None = None, required: bool = False) -> Answer:
-    """Whether `run` is no worse than the spread of the runs of its job, on as many ranks and hosts, that began before it.
-
-    `run`: the run; if the history has it, it is not compared with itself. `job`: the job that it is compared with;
-    None for its own. `required`: whether a limit that too few runs have cannot be judged, and is not skipped with a note.
-    Returns a row, like those of `check`, for each number that the run or an earlier one has.
-    Raises `UsageError`: the history has no run of the given job. Raises `AlltraceError`: neither the run nor an
-    earlier one has any of them. Raises `DamageError`: a file of the run is damaged.
-    """
+    """Whether `run` is no worse than the spread of the runs of its job, on as many ranks and hosts, that began before it."""
+    # `run`: the run; if the history has it, it is not compared with itself. `job`: the job that it is compared with;
+    # None for its own. `required`: whether a limit that too few runs have cannot be judged, and is not skipped with a
+    # note. Returns a row, like those of `check`, for each number that the run or an earlier one has. Raises
+    # `UsageError`: the history has no run of the given job. Raises `AlltraceError`: neither the run nor an earlier one
+    # has any of them. Raises `DamageError`: a file of the run is damaged.
     known = job_names(history.ask("SELECT job FROM runs"))
     if job is not None and job not in known:
         raise UsageError.unknown("job in the history", job, known)
@@ -100,5 +98,5 @@ def _judged(judged: Judged, value: float | None, others: list[Any], of: str) -> 
     if expected is None:
         why = f"{counted(len(known), 'earlier run')} with {column} among the {of}; the comparison needs {LEAST_VALUES} or more"
         return {**row, "value": value, "why": why}
-    held = value <= expected.high
-    return {**row, "verdict": "held" if held else "breached", "value": value, "bound": expected.high, "baseline": expected.median}
+    within = value <= expected.high
+    return {**row, "verdict": "held" if within else "breached", "value": value, "bound": expected.high, "baseline": expected.median}

@@ -92,11 +92,9 @@ BREAKDOWN_CHART = Chart("stacked_bars", "run", tuple(f"{c}_percent" for c in CLA
 
 
 def ask_history(history: History, by: str = "run", *, job: str | None = None, tag: str | None = None) -> Answer:
-    """The answer to a question.
-
-    `by`: what a row is, one of `QUESTIONS`. `job`: only runs of this job; None for all. `tag`: only runs with this
-    tag; None for all. Raises `UsageError`: no run has the job or the tag.
-    """
+    """The answer to a question."""
+    # `by`: what a row is, one of `QUESTIONS`. `job`: only runs of this job; None for all. `tag`: only runs with this
+    # tag; None for all. Raises `UsageError`: no run has the job or the tag.
     chosen = _chosen(_runs(history), job, tag)
     ids = {r["run_id"] for r in chosen}
     if by == "run":
@@ -122,17 +120,14 @@ def place_of(history: History, run_id: str, *, job: str | None = None, tag: str 
 
 
 def _runs(history: History) -> list[dict[str, Any]]:
-    """The runs, in the order in which they are reported."""
     return history.ask("SELECT * FROM runs ORDER BY start_utc_ns NULLS LAST, path")
 
 
 def chart_of(by: str) -> Chart:
-    """How the answer to a question is drawn."""
     return _CHARTS[by]
 
 
 def job_names(runs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The names of the jobs of runs, each once."""
     return sorted({r["job"] for r in runs if r["job"] is not None})
 
 
@@ -265,10 +260,8 @@ def _by_kind(runs: Sequence[Mapping[str, Any]], findings: Iterable[dict[str, Any
 
 
 def slower_jobs(history: History) -> list[dict[str, Any]]:
-    """The jobs, on as many ranks and hosts, whose last run is slower than their earlier ones: its row, and `since_utc`.
-
-    `since_utc`: when the first of the runs began that all have been slower from then on.
-    """
+    """The jobs, on as many ranks and hosts, whose last run is slower than their earlier ones: its row, and `since_utc`."""
+    # `since_utc`: when the first of the runs began that all have been slower from then on.
     of_job: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in ask_history(history, "run").table.to_pylist():
         of_job.setdefault(tuple(row[name] for name in ALIKE), []).append(row)
@@ -295,8 +288,8 @@ def _notes(by: str, runs: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[st
         notes.append(f"{counted(nameless, 'run')} without a job name, treated as one job; `import --job NAME` sets the name")
     undated = sum(r["start_utc_ns"] is None for r in runs)
     if undated:
-        told = "does not contain its start time" if undated == 1 else "do not contain their start time"
-        notes.append(f"{counted(undated, 'run')} {told}; such runs come last, ordered by path")
+        words = "does not contain its start time" if undated == 1 else "do not contain their start time"
+        notes.append(f"{counted(undated, 'run')} {words}; such runs come last, ordered by path")
     if by == "run" and not any(r["verdict"] for r in rows):
         notes.append(f"no run has {LEAST_VALUES} earlier runs of its job and size with known step times, so none is judged")
     if by == "host" and not rows:
@@ -310,7 +303,6 @@ def _notes(by: str, runs: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[st
 
 
 def _short_paths(paths: Sequence[str]) -> list[str]:
-    """Paths without the folder that all are in."""
     if not paths:
         return []
     common = os.path.commonpath([PurePath(p).parent for p in paths])
@@ -318,16 +310,16 @@ def _short_paths(paths: Sequence[str]) -> list[str]:
 
 
 def _grouped(rows: Iterable[dict[str, Any]], key: str) -> dict[Any, list[dict[str, Any]]]:
-    found: dict[Any, list[dict[str, Any]]] = {}
+    groups: dict[Any, list[dict[str, Any]]] = {}
     for row in rows:
-        found.setdefault(row[key], []).append(row)
-    return found
+        groups.setdefault(row[key], []).append(row)
+    return groups
 
 
 def _most(texts: Iterable[str]) -> str | None:
     """The most frequent text, the first of equal ones by the alphabet."""
-    found = Counter(texts)
-    return min(found, key=lambda t: (-found[t], t), default=None)
+    counts = Counter(texts)
+    return min(counts, key=lambda t: (-counts[t], t), default=None)
 
 
 def _median(values: Iterable[float | None]) -> float | None:

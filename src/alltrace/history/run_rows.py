@@ -24,10 +24,8 @@ def run_id(manifest: Manifest) -> str:
 
 
 def rows_of(run: Run, *, jobs: int | None = None) -> RunRows:
-    """What history stores of `run`; values are null if their tables were not imported.
-
-    Raises `DamageError`: a file of the run is damaged.
-    """
+    """What history stores of `run`; values are null if their tables were not imported."""
+    # Raises `DamageError`: a file of the run is damaged.
     manifest = run.manifest
     steps = [row["duration_ns"] for row in _asked(run, "steps", jobs) if row["kind"] == "step"]
     findings = [row for row in _asked(run, "diagnose", jobs) if row["opportunity_share"] is None]
@@ -83,9 +81,9 @@ def _culprit_hosts(finding: Mapping[str, Any], run: Run) -> list[str]:
 
 def _finding(place: int, finding: Mapping[str, Any], run: Run) -> dict[str, Any]:
     share = finding["lost_share"]
-    kept = {name: finding[name] for name in ("kind", "severity", "lost_ns", "where")}
+    facts = {name: finding[name] for name in ("kind", "severity", "lost_ns", "where")}
     return {
-        **kept,
+        **facts,
         "place": place,
         "lost_percent": None if share is None else 100 * share,
         "hosts": _culprit_hosts(finding, run),
@@ -107,14 +105,14 @@ def _hosts(run: Run, findings: Sequence[Mapping[str, Any]], late: Sequence[Mappi
     rows = []
     for host, ranks in run.manifest.ranks_of_host.items():
         blame = blames.get(host)
-        found = worst.get(host)
+        worst_finding = worst.get(host)
         rows.append(
             {
                 "host": host,
                 "ranks": len(ranks),
-                "slow": None if len(run.hosts) < 2 else found is not None,
-                "kind": None if found is None else found["kind"],
-                "lost_percent": None if found is None else 100 * found["lost_share"],
+                "slow": None if len(run.hosts) < 2 else worst_finding is not None,
+                "kind": None if worst_finding is None else worst_finding["kind"],
+                "lost_percent": None if worst_finding is None else 100 * worst_finding["lost_share"],
                 "blame_percent": None if blame is None else 100 * sum(blame),
             }
         )

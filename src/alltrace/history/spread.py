@@ -25,13 +25,11 @@ class Usual(NamedTuple):
 
 
 def usual(values: Sequence[float], least_margin: float, spreads: float = SPREADS) -> Usual | None:
-    """The median of `values` and the bounds around it; None of fewer than `LEAST_VALUES`.
-
-    The spread is the median distance from the median (MAD), scaled to the standard deviation of normal values, with the factors of
-    Croux and Rousseeuw (1992), Time-efficient algorithms for two highly robust estimators of scale, for few values.
-    `values`: earlier values. `least_margin`: how far the bounds are from the median at least. `spreads`: how many
-    spreads they are away otherwise.
-    """
+    """The median of `values` and the bounds around it; None of fewer than `LEAST_VALUES`."""
+    # The spread is the median distance from the median (MAD), scaled to the standard deviation of normal values, with
+    # the factors of Croux and Rousseeuw (1992), Time-efficient algorithms for two highly robust estimators of scale,
+    # for few values. `values`: earlier values. `least_margin`: how far the bounds are from the median at least.
+    # `spreads`: how many spreads they are away otherwise.
     count = len(values)
     if count < LEAST_VALUES:
         return None

@@ -18,47 +18,16 @@ HISTORY_VERSION = 1
 
 _TABLES = {
     "about": {"version": "BIGINT"},
-    "runs": {
-        "run_id": "VARCHAR",
-        "path": "VARCHAR",
-        "stamps": "VARCHAR",
-        "digest": "VARCHAR",
-        "code": "VARCHAR",
-        "job": "VARCHAR",
-        "revision": "VARCHAR",
-        "tags": "VARCHAR[]",
-        "start_utc_ns": "BIGINT",
-        "ranks": "BIGINT",
-        "hosts": "BIGINT",
-        "span_ns": "BIGINT",
-        "steps": "BIGINT",
-        "step_ns": "BIGINT",
-        "compute_percent": "DOUBLE",
-        "exposed_communication_percent": "DOUBLE",
-        "exposed_copy_percent": "DOUBLE",
-        "idle_percent": "DOUBLE",
-        "lost_percent": "DOUBLE",
-    },
-    "hosts": {
-        "run_id": "VARCHAR",
-        "host": "VARCHAR",
-        "ranks": "BIGINT",
-        "slow": "BOOLEAN",
-        "kind": "VARCHAR",
-        "lost_percent": "DOUBLE",
-        "blame_percent": "DOUBLE",
-    },
-    "findings": {
-        "run_id": "VARCHAR",
-        "place": "BIGINT",
-        "kind": "VARCHAR",
-        "severity": "VARCHAR",
-        "lost_ns": "BIGINT",
-        "lost_percent": "DOUBLE",
-        "hosts": "VARCHAR[]",
-        "where": "VARCHAR",
-    },
-}
+    "runs": {"run_id": "VARCHAR", "path": "VARCHAR", "stamps": "VARCHAR", "digest": "VARCHAR", "code": "VARCHAR",
+        "job": "VARCHAR", "revision": "VARCHAR", "tags": "VARCHAR[]", "start_utc_ns": "BIGINT", "ranks": "BIGINT",
+        "hosts": "BIGINT", "span_ns": "BIGINT", "steps": "BIGINT", "step_ns": "BIGINT", "compute_percent": "DOUBLE",
+        "exposed_communication_percent": "DOUBLE", "exposed_copy_percent": "DOUBLE", "idle_percent": "DOUBLE",
+        "lost_percent": "DOUBLE"},
+    "hosts": {"run_id": "VARCHAR", "host": "VARCHAR", "ranks": "BIGINT", "slow": "BOOLEAN", "kind": "VARCHAR",
+        "lost_percent": "DOUBLE", "blame_percent": "DOUBLE"},
+    "findings": {"run_id": "VARCHAR", "place": "BIGINT", "kind": "VARCHAR", "severity": "VARCHAR", "lost_ns": "BIGINT",
+        "lost_percent": "DOUBLE", "hosts": "VARCHAR[]", "where": "VARCHAR"},
+}  # fmt: skip
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
@@ -88,19 +57,15 @@ class RunRows(NamedTuple):
 
 
 class History:
-    """An opened history."""
-
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
     def ask(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """The rows of a SELECT."""
-        found = self._connection.execute(statement, parameters or {})
-        names = [column[0] for column in found.description]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        cursor = self._connection.execute(statement, parameters or {})
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     def kept(self) -> list[Kept]:
-        """The runs that it has."""
         return [Kept(**row) for row in self.ask(f"SELECT {', '.join(Kept._fields)} FROM runs ORDER BY path")]
 
     def put(self, rows: RunRows, kept: Kept) -> None:
@@ -132,11 +97,9 @@ class History:
 
 @contextmanager
 def open_history(path: Path | None, *, write: bool = False) -> Iterator[History]:
-    """The history in the file `path`; with `write` it is made if there is none. Without a path, an empty one in memory.
-
-    Raises `InputError`: it does not exist, is not a history file, is of another version, is damaged, or another
-    process has it open.
-    """
+    """The history in the file `path`; with `write` it is made if there is none. Without a path, an empty one in memory."""
+    # Raises `InputError`: it does not exist, is not a history file, is of another version, is damaged, or another
+    # process has it open.
     import duckdb
 
     place = ":memory:" if path is None else str(path)
@@ -196,13 +159,13 @@ def _unreadable(place: str, error: Exception) -> InputError:
 
 def _tables(connection: Any) -> dict[str, dict[str, str]]:
     """The columns and types of every relation of the database, by name; views by their name and a mark."""
-    found: dict[str, dict[str, str]] = {}
+    columns: dict[str, dict[str, str]] = {}
     for name, kind, column, data_type in connection.execute(
         "SELECT t.table_name, t.table_type, c.column_name, c.data_type FROM information_schema.tables t "
         "JOIN information_schema.columns c USING (table_catalog, table_schema, table_name) ORDER BY ordinal_position"
     ).fetchall():
-        found.setdefault(name if kind == "BASE TABLE" else f"{name} ({kind})", {})[column] = data_type
-    return found
+        columns.setdefault(name if kind == "BASE TABLE" else f"{name} ({kind})", {})[column] = data_type
+    return columns
 
 
 def _create(connection: Any) -> None:
@@ -223,10 +186,10 @@ def _check_tables(connection: Any, place: str) -> None:
         raise InputError(place, found="a DuckDB file with other contents", expected=_EXPECTED, advice=_ANOTHER)
     versions = connection.execute("SELECT version FROM about").fetchall()
     if versions != [(HISTORY_VERSION,)]:
-        told = ", ".join(str(v) for (v,) in versions) or "none"
+        stated = ", ".join(str(v) for (v,) in versions) or "none"
         raise InputError(
             place,
-            found=f"a history of version {told}",
+            found=f"a history of version {stated}",
             expected=f"version {HISTORY_VERSION}",
             advice="create a new one with another -o",
         )

@@ -21,8 +21,6 @@ _MOST_NAMED = 10
 
 
 class Update(NamedTuple):
-    """What came of an update."""
-
     read: tuple[str, ...]  # the runs that were read, by path
     unchanged: int  # how many were already there
     unread: tuple[str, ...]  # of each run that could not be read one sentence
@@ -30,25 +28,23 @@ class Update(NamedTuple):
 
 
 def find_runs(places: Sequence[str]) -> list[Path]:
-    """The run directories that `places` are or hold, at any depth, by path.
-
-    Raises `InputError`: a place does not exist or is not a folder, or there is no run in any of them.
-    """
-    found: set[Path] = set()
+    """The run directories that `places` are or hold, at any depth, by path."""
+    # Raises `InputError`: a place does not exist or is not a folder, or there is no run in any of them.
+    folders: set[Path] = set()
     for place in places:
         folder = Path(place)
         if not folder.is_dir():
             what = "a file" if folder.exists() else "there is no such folder"
             raise InputError(place, found=what, expected="a run directory or a folder of them", advice="check the name")
-        found.update(_runs_in(folder.absolute()))
-    if not found:
+        folders.update(_runs_in(folder.absolute()))
+    if not folders:
         raise InputError(
             ", ".join(places),
             found="no run in it",
             expected="run directories",
             advice="create them with `alltrace import REPORT... -o RUN`",
         )
-    return sorted(found)
+    return sorted(folders)
 
 
 def _runs_in(folder: Path) -> Iterator[Path]:
@@ -62,11 +58,9 @@ def _runs_in(folder: Path) -> Iterator[Path]:
 def update(
     history: History, runs: Sequence[Path], *, jobs: int | None = None, reading: Callable[[str], None] = lambda _path: None
 ) -> Update:
-    """Read those of `runs` that the history lacks, or that have changed since.
-
-    `history`: the history, opened to be written. `runs`: run directories, as `find_runs` returns them. `jobs`: the
-    most processes for one run. `reading`: called with the path of each run before it is read.
-    """
+    """Read those of `runs` that the history lacks, or that have changed since."""
+    # `history`: the history, opened to be written. `runs`: run directories, as `find_runs` returns them. `jobs`: the
+    # most processes for one run. `reading`: called with the path of each run before it is read.
     known = {kept.path: kept for kept in history.kept()}
     of_id = {kept.run_id: kept for kept in known.values()}
     read, unread, notes, unchanged = [], [], [], 0
@@ -95,7 +89,8 @@ def update(
                 read.append(path)
             of_id[kept.run_id] = kept
         except (AlltraceError, OSError) as error:
-            unread.append(f"left out: {printable(str(error))}" + _as_before(known.get(path)))
+            last_read = "; it counts as last read" if known.get(path) is not None else ""
+            unread.append(f"left out: {printable(str(error))}{last_read}")
     gone = [path for path in (kept.path for kept in history.kept()) if not is_run(Path(path))]
     if gone:
         more = f" and {len(gone) - _MOST_NAMED} more" if len(gone) > _MOST_NAMED else ""
@@ -109,15 +104,9 @@ def _stamps(run: Path) -> str:
     return json.dumps(file_stamps(run / MANIFEST))
 
 
-def _as_before(kept: Kept | None) -> str:
-    return "" if kept is None else "; it counts as last read"
-
-
 def kept_of(run: Path) -> Kept:
-    """What identifies a run, from its current manifest.
-
-    Raises `InputError`: the manifest is damaged or of another version, or the import has not finished.
-    """
+    """What identifies a run, from its current manifest."""
+    # Raises `InputError`: the manifest is damaged or of another version, or the import has not finished.
     path = path_text(str(run))
     stamps = _stamps(run)  # before the manifest is read, so that one that is written meanwhile is read again
     manifest = read_manifest(run)

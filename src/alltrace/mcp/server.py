@@ -21,10 +21,8 @@ NAMES = ("open", "diagnose", "hang", "recipe", "sql", "compare", "explain")
 
 
 def make_server(tools: Tools) -> Any:
-    """An `MCPServer` with the tools and resources.
-
-    Raises `AlltraceError`: the SDK is not installed.
-    """
+    """An `MCPServer` with the tools and resources."""
+    # Raises `AlltraceError`: the SDK is not installed.
     try:
         from mcp.server import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
@@ -55,7 +53,6 @@ def make_server(tools: Tools) -> Any:
 
 
 def tables_text() -> str:
-    """The tables and their columns."""
     from alltrace.trace.schema import TABLES
 
     lines = []
@@ -66,7 +63,6 @@ def tables_text() -> str:
 
 
 def recipes_text() -> str:
-    """The recipes and what each answers."""
     from alltrace.recipes.reference import summary
     from alltrace.recipes.registry import REPORTS, find, find_report, names
 
@@ -75,10 +71,8 @@ def recipes_text() -> str:
 
 
 def recipe_text(name: str) -> str:
-    """A recipe, or a report by `stats:NAME`: what it answers, its options and its columns.
-
-    Raises `UsageError`: the recipe or report does not exist.
-    """
+    """A recipe, or a report by `stats:NAME`: what it answers, its options and its columns."""
+    # Raises `UsageError`: the recipe or report does not exist.
     from alltrace.recipes.reference import recipe_reference
     from alltrace.recipes.registry import find, find_report
 
@@ -87,20 +81,17 @@ def recipe_text(name: str) -> str:
 
 
 def kinds_text() -> str:
-    """The kinds of findings and what each means."""
     from alltrace.recipes.terms import KIND_MEANINGS
 
     return "\n".join(f"{kind}: {meaning}" for kind, meaning in KIND_MEANINGS.items())
 
 
 def serve(roots: Sequence[Path], *, cache_dir: Path | None, port: int | None, tell: Callable[[str], None]) -> None:
-    """Serve until the input ends, or until interrupted.
-
-    `roots`: the folders that runs are opened from. `cache_dir`: where imported reports are kept; None for the user's
-    cache folder. `port`: the port of this machine to listen on, 0 for any that is free; None for standard input and
-    output. `tell`: called with the address and the token once the server listens. Raises `AlltraceError`: the SDK is
-    not installed. Raises `UsageError`: the port cannot be used.
-    """
+    """Serve until the input ends, or until interrupted."""
+    # `roots`: the folders that runs are opened from. `cache_dir`: where imported reports are kept; None for the user's
+    # cache folder. `port`: the port of this machine to listen on, 0 for any that is free; None for standard input and
+    # output. `tell`: called with the address and the token once the server listens. Raises `AlltraceError`: the SDK is
+    # not installed. Raises `UsageError`: the port cannot be used.
     from alltrace.mcp.tools import Tools
 
     server = make_server(Tools(roots, cache_dir))

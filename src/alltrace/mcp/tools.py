@@ -194,7 +194,6 @@ class Tools:
 
 
 def _short(value: object) -> object:
-    """A value with its texts cut to a bounded length."""
     if isinstance(value, str):
         return _cut(value)
     if isinstance(value, list):

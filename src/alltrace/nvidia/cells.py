@@ -93,7 +93,6 @@ class Cell(NamedTuple):
         return f"{self.title} ({kind.unit})" if kind.in_header else self.title
 
     def answer_column(self) -> Column:
-        """The column as answers describe it."""
         kind = KINDS[self.kind]
         return Column(self.header, kind.type, kind.unit, self.doc, kind.decimals)
 
@@ -139,7 +138,6 @@ def cells(*texts: str) -> tuple[Cell, ...]:
 
 
 def empty_table(columns: Sequence[Cell], *, in_bytes: bool = False) -> AnswerTable:
-    """A table without rows."""
     return AnswerTable(
         pa.schema([c.field(in_bytes=in_bytes) for c in columns]).empty_table(), tuple(c.answer_column() for c in columns)
     )

@@ -268,7 +268,6 @@ def _operations(table: Any) -> dict[str, Any]:
 
 
 def _small_sizes(sizes: list[dict[str, Any]]) -> list[str]:
-    """What is to be said of small sizes, from the rows of the histogram."""
     notes = []
     for kind in _SIZED:
         bins = [row for row in sizes if row["Kind"] == kind and row["Size Start"] > 0]
@@ -282,7 +281,6 @@ def _small_sizes(sizes: list[dict[str, Any]]) -> list[str]:
 
 
 def _hints(by_file: Any) -> tuple[str, ...]:
-    """What costs more than it must, from the numbers by file."""
     reads, writes, small, total, other = (
         int(pc.sum(column(by_file, name)).as_py() or 0) for name in ("Reads", "Writes", "Small Calls", "Total Time", "Other Time")
     )

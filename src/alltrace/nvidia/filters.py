@@ -84,10 +84,8 @@ class Filters(NamedTuple):
 
 
 def given_filters(options: Mapping[str, Any]) -> Filters:
-    """The filters among the options of a recipe.
-
-    Raises `UsageError`: a time or a range cannot be understood, or nothing could pass.
-    """
+    """The filters among the options of a recipe."""
+    # Raises `UsageError`: a time or a range cannot be understood, or nothing could pass.
     names = ("start", "end", "filter_time", "filter_nvtx", "nvtx", "filter_projected_nvtx")
     values = {name: options[name] for name in names if options.get(name) is not None}
     start, end = values.get("start"), values.get("end")
@@ -109,18 +107,14 @@ def given_filters(options: Mapping[str, Any]) -> Filters:
 
 
 def pattern_of(flag: str, text: str | None) -> UserPattern | None:
-    """The regular expression of an option; None for none.
-
-    Raises `UsageError`: the text is not a valid regular expression.
-    """
+    """The regular expression of an option; None for none."""
+    # Raises `UsageError`: the text is not a valid regular expression.
     return None if text is None else UserPattern(flag, text)
 
 
 def parse_times(text: str) -> tuple[int | None, int | None]:
-    """`1s/2s500ms` as two times in ns; an end that is left out is None.
-
-    Raises `UsageError`: the text names no times.
-    """
+    """`1s/2s500ms` as two times in ns; an end that is left out is None."""
+    # Raises `UsageError`: the text names no times.
     first, slash, last = text.partition("/")
     if not slash or not (first.strip() or last.strip()):
         raise UsageError(f"--filter-time is {text!r}; expected START/END such as 1s/2s500ms, 10ms/ or /3s")
@@ -200,7 +194,6 @@ def filtered(rank: Rank, options: Mapping[str, Any], *, host: bool = True) -> Ra
 
 
 def _columns_of(table: str) -> tuple[str, ...]:
-    """The columns of a table that filters look at."""
     return tuple(c.name for c in TABLES[table].columns if c.name in ("start", "end", "time", "thread", "process"))
 
 
@@ -211,7 +204,6 @@ def _ranges_named(rank: Rank, name: RangeName) -> Any:
 
 
 def _matching(rank: Rank, ranges: Any, wanted: RangeName, start: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rows of the ranges that a filter names, in the order of their starts."""
     codes, some = group([ranges.column("domain"), ranges.column("name")])
     distinct = ranges.take(pa.array(some))
     texts = rank.texts(distinct.column("name")).to_pylist()
@@ -286,7 +278,6 @@ class FilteredReport(Report):
         return {**self._report.without(options), **named}
 
     def clock_for(self, options: Options) -> Clock:
-        """Filters by time are on the run's clock."""
         clock = self._report.clock_for(options)
         return "one" if clock == "own" and (self._given.start is not None or self._given.end is not None) else clock
 

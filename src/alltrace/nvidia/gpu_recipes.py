@@ -147,7 +147,6 @@ class NvtxGpuProjTrace(NsysRecipe):
         return projected_ranges(rank)
 
     def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Options) -> Answer:
-        """The same, one rank after the other."""
         parts = (Part(rank.rank, self.map(rank.whole(), options)) for rank in ranks)
         answer = self.answer({"trace": self._pieces(parts, run)})
         return with_filter_note(answer, options) if ranks else answer
@@ -389,7 +388,6 @@ class NcclStraggler(NsysRecipe):
 
 
 def _heatmap(span: tuple[int, int], bins: int, rank: Int64, first: Int64, late: Int64, was_last: NDArray[np.bool_]) -> Columns:
-    """A row per bin and rank."""
     start, end = min(span[0], int(first.min())), max(span[1], int(first.max()) + 1)
     edges = bin_edges(start, end, min(bins, end - start))
     ranks, number = np.unique(rank, return_inverse=True)

@@ -38,7 +38,6 @@ MEMORY_LABELS = {
 
 
 def name_column(options: Mapping[str, Any]) -> str:
-    """The column of `kernels` that names a kernel under `options`."""
     return "short_name" if options.get("base") else "mangled_name" if options.get("mangled") else "name"
 
 
@@ -53,12 +52,10 @@ def kernel_words(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def kernel_columns(options: Mapping[str, Any]) -> list[str]:
-    """The columns of `kernels` that `kernel_texts` reads."""
     return ["name", name_column(options), *(["process", "correlation"] if options.get("nvtx_name") else [])]
 
 
 def kernel_texts(rank: Rank, kernels: Any, options: Mapping[str, Any]) -> Any:
-    """The names of kernels, a dictionary array."""
     name = pc.coalesce(column(kernels, name_column(options)), column(kernels, "name"))
     ranges = launch_ranges(rank, kernels) if options.get("nvtx_name") else pa.nulls(kernels.num_rows, pa.int64())
     codes, first = group([ranges, name])
@@ -87,7 +84,6 @@ def call_labels(texts: Any) -> Any:
 
 
 def call_texts(ids: Any, texts: Rank) -> Any:
-    """A dictionary array of the printed names of API calls, from their name ids."""
     encoded = as_text(ids, texts)
     return pa.DictionaryArray.from_arrays(encoded.indices, call_labels(encoded.dictionary))
 
@@ -102,10 +98,8 @@ def launch_dims(x: Any, y: Any, z: Any) -> Any:
 
 
 def launches(kernels: Any, api: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which API call launched which kernel, by correlation id within the process: rows of `kernels` and of `api`, in pairs.
-
-    The pairs are in the order of the kernels. A kernel without a call has none.
-    """
+    """Which API call launched which kernel, by correlation id within the process: rows of `kernels` and of `api`, in pairs."""
+    # The pairs are in the order of the kernels. A kernel without a call has none.
     unknown = pc.is_null(column(kernels, "correlation")).to_numpy(zero_copy_only=False)
     ours, theirs = _call_codes(kernels, api)
     order = np.argsort(theirs, kind="stable")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from alltrace.nvidia.cells import Cell, cells
 from alltrace.nvidia.filters import given_filters
-from alltrace.nvidia.recipe import FILE, FILE_CELL, NsysRecipe, Options, Reads, part_files
+from alltrace.nvidia.recipe import FILE, FILE_CELL, NsysRecipe, Options, part_files
 from alltrace.nvidia.sampled_sums import ADAPTER_CELLS, PER_MS
 from alltrace.recipes.analysis.lookups import column, look_up, texts_of
 from alltrace.recipes.analysis.sampled import GPU_READS, gpu_numbers, gpu_series, plain_metric, series
@@ -87,25 +87,24 @@ class HeatMap(NsysRecipe):
         name: str,
         doc: str,
         *,
-        tables: Reads,
         values: tuple[Cell, ...],
         labels: tuple[Cell, ...],
         series: Callable[[Rank, Options], SeriesRows],
         settings: tuple[Option, ...] = (),
+        **facts: Any,
     ) -> None:
         self._values, self._labels, self._series = values, labels, series
         start = Cell("Duration", "ns", "Start of the bin.")
         super().__init__(
             name,
             doc,
-            tables=tables,
             own=(Option("bins", int, 30, "Number of bins of the run's time.", least=1, most=100_000), *settings),
             results={"analysis": (start, *values, *labels, FILE_CELL)},
             chart=Chart("heatmap", start.title, tuple(c.title for c in values), FILE),
+            **facts,
         )
 
     def prepared(self, options: Options, run: RunFacts) -> Options:
-        """The options with the bins, from the run's span or the filter by time."""
         filters = given_filters(options)
         first, last = run.span_ns
         start = first if filters.start is None else filters.start
@@ -118,13 +117,11 @@ class HeatMap(NsysRecipe):
         return {**options, _BINNING: Binning(equal_bins(start, end, options["bins"]), extents)}
 
     def map_rank(self, rank: Rank, options: Options) -> Any:
-        """A row per device, process or adapter, with lists of the bins' values."""
         rows = list(self._series(rank, options))
         kinds = {c.title: c.field().type for c in self._labels} | {c.title: pa.list_(pa.float64()) for c in self._values}
         return pa.table({title: pa.array([row[title] for row in rows], kind) for title, kind in kinds.items()})
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-        """A row per bin, for each row of each rank."""
         if not parts:
             return self.answer({})
         begins = options[_BINNING].edges[:-1]
@@ -182,8 +179,6 @@ _KERNEL_READS = ("start", "end", "process", "device", "kind")
 
 
 def _kernels_by_device(rank: Rank) -> list[_Kernels]:
-    """The rank's kernels for each process and device, by these."""
-
     def make() -> list[_Kernels]:
         table = rank.table("kernels", _KERNEL_READS)
         start, end, process, device = (integers(table.column(c), -1) for c in ("start", "end", "process", "device"))
@@ -297,7 +292,6 @@ class HostUtilMap(HeatMap):
         return {**super().without(options), **zero}
 
     def _of_processes(self, rank: Rank, options: Options) -> SeriesRows:
-        """A row per process that has any of both."""
         kernels = _kernels_by_device(rank)
         calls = _host_intervals(rank, self._calls)
         processes = rank.table("processes", ["process", "pid"])
@@ -345,7 +339,6 @@ _SCALES = {"Bytes Sent": PER_MS / _MIB, "Bytes Recv": PER_MS / _MIB, "Congestion
 
 
 def _traffic_rates(rank: Rank, options: Options) -> SeriesRows:
-    """A row per adapter or switch that has one of the metrics."""
     edges = options[_BINNING].edges
     adapters: dict[tuple[str, str, str], dict[str, Any]] = {}
     for of in traffic(rank):
@@ -431,10 +424,9 @@ network_map_aws = SamplerMap(
 
 
 def bin_means(times: Int64, values: Reals, edges: Int64) -> Reals:
-    """The mean of the samples of each bin, NaN if there is none.
-
-    A sample describes the time before it, so that one at the end of a bin belongs to it, and one at its start to the bin before.
-    """
+    """The mean of the samples of each bin, NaN if there is none."""
+    # A sample describes the time before it, so that one at the end of a bin belongs to it, and one at its start to the
+    # bin before.
     at = np.searchsorted(edges, times, side="left") - 1
     inside = (at >= 0) & (at < len(edges) - 1)
     count = np.bincount(at[inside], minlength=len(edges) - 1)

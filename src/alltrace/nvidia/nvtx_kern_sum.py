@@ -66,9 +66,6 @@ class NvtxKernSum(SqlReport):
     )
     chart = Chart("stacked_bars", "Kernel Name", ("Total Time (ns)",), "NVTX Range")
 
-    def __init__(self) -> None:
-        vars(self)["doc"] = type(self).__doc__
-
     def without(self, options: Options) -> dict[str, str]:
         return dict.fromkeys(("ranges", "api"), "all kernels lie outside of ranges")
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from alltrace.nvidia.cells import RANK_CELL, Cell, cell_table, cells, empty_table
-from alltrace.nvidia.recipe import FILES, Needs, Options, Reads, SqlNsysRecipe, file_columns
+from alltrace.nvidia.recipe import FILES, Options, SqlNsysRecipe, file_columns
 from alltrace.nvidia.recipe_sums import TEXT, duration_cells, duration_columns
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS
 from alltrace.recipes.analysis.sql_engine import run_statement
@@ -68,14 +68,12 @@ class Pace(SqlNsysRecipe):
         name: str,
         doc: str,
         *,
-        tables: Reads,
         table: str,
         column: str = "name",
         threads: str = "1",
         more: str = "",
         label: str = TEXT,
-        requires: Needs = (),
-        **facts: bool,
+        **facts: Any,
     ) -> None:
         self._title = label
         self._map = f"""
@@ -87,7 +85,7 @@ ORDER BY start, "end"
         wide: dict[str, tuple[Cell, ...]] = {f"pace_{quantity}": () for quantity in _WIDE}
         stats = duration_cells(label, "The name.", exact=False)
         results = {"pace": _PACE, "stats": stats, **wide, "pace_delta_stats": _DELTA, **FILES}
-        super().__init__(name, f"{doc}{_ADVICE}", tables=tables, requires=requires, results=results, **facts)
+        super().__init__(name, f"{doc}{_ADVICE}", results=results, **facts)
 
     @property
     def statements(self) -> Statements:
@@ -111,7 +109,6 @@ ORDER BY start, "end"
         return answer._replace(notes=tuple(_notes(parts)))
 
     def _with_wide(self, tables: Mapping[str, Any], columns: Mapping[int, Mapping[str, Any]], parts: Sequence[Part]) -> Answer:
-        """The answer with the tables of iterations by ranks."""
         answer = self.answer(tables)
         further = dict(answer.further)
         ranks = [part.rank for part in parts]

@@ -96,7 +96,6 @@ class NvtxPushpopTrace(Report):
             })  # fmt: skip
 
     def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Options) -> Answer:
-        """All ranges, in the order of their starts, one span of time after the other."""
         spans = merged_spilled(self._spilled(ranks, run, options), "Start")
         return self.row_stream((self._in_order(parts, options).table for parts in spans), options)
 
@@ -148,10 +147,9 @@ def _by_start(start: Int64, end: Int64, level: Int64, number: Int64) -> Int64:
 
 
 def projected_ranges(rank: Rank) -> Any:
-    """The projected ranges of the rank, in the order of its report; `parent` is a row of the result.
-
-    A last row with a null `source_row` represents the work outside all ranges, if there is any, with its correlation ids.
-    """
+    """The projected ranges of the rank, in the order of its report; `parent` is a row of the result."""
+    # A last row with a null `source_row` represents the work outside all ranges, if there is any, with its correlation
+    # ids.
     of = projection(rank)
     start, end = integers(of.ranges.column("start")), integers(of.ranges.column("end"))
     pid, tid = pids_and_tids(rank, integers(of.ranges.column("thread")))
@@ -186,7 +184,6 @@ def inside_and_outside(part: Part) -> tuple[Part, Any]:
 
 
 def outside_cells(rank: int, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The cells of work outside all ranges."""
     return {
         "Projected Start": row["first"], "Projected Duration": row["last"] - row["first"], "PID": row["PID"], "TID": row["TID"],
         "NumGPUOps": row["operations"], "NumChild": 0, RANK_CELL.title: rank,
@@ -194,7 +191,6 @@ def outside_cells(rank: int, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def inside_cells(part: Part, numbering: Numbering, run: RunFacts) -> Any:
-    """The cells of all projected ranges of one rank, by title."""
     table = part.table
     column = {name: integers(table.column(name), -1) for name in ("first", "last", "start", "end", "operations")}
     return pa.table(
@@ -248,7 +244,6 @@ class NvtxGpuProjTrace(Report):
         return projected_ranges(rank)
 
     def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Options) -> Answer:
-        """All ranges by number, after the work outside of ranges, a span of numbers at a time."""
         return self.row_stream(self._spans(ranks, run, options), options)
 
     def _spans(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Options) -> Generator[Any, None, None]:
@@ -349,9 +344,6 @@ class NvtxGpuProjSum(SqlReport):
         "Avg Num Child | mean | Mean number of children.",
     )
     chart = Chart("bars", "Range", ("Total Proj Time (ns)", "Total Range Time (ns)"), detail="Style")
-
-    def __init__(self) -> None:
-        vars(self)["doc"] = type(self).__doc__
 
     def without(self, options: Options) -> dict[str, str]:
         return NO_RANGES

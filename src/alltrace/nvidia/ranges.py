@@ -52,7 +52,6 @@ def range_labels(domain: Any, name: Any, texts: RunFacts | Rank) -> Any:
 
 
 def range_names(table: Any, texts: RunFacts | Rank) -> Any:
-    """The names of ranges with `domain` and `name`, a dictionary array."""
     codes, first = group([table.column("domain"), table.column("name")])
     distinct = pc.take(table.select(["domain", "name"]), pa.array(first)).combine_chunks()
     domain, name = (distinct.column(c).combine_chunks() for c in ("domain", "name"))
@@ -113,10 +112,8 @@ def children(parent: Int64, length: Int64) -> tuple[Int64, Int64]:
 
 
 def stacks(level: Int64, parent: Int64, number: Int64) -> Any:
-    """The numbers of each range and its ancestors, outermost first: `:1:5:9`, a chunked array.
-
-    Raises `UsageError`: the texts would need more than 8 GiB.
-    """
+    """The numbers of each range and its ancestors, outermost first: `:1:5:9`, a chunked array."""
+    # Raises `UsageError`: the texts would need more than 8 GiB.
     count = len(level)
     by_level = np.argsort(level, kind="stable")
     first = np.searchsorted(level[by_level], np.arange(int(level.max(initial=-1)) + 2))
@@ -160,7 +157,6 @@ class Numbering(NamedTuple):
     offset: int
 
     def numbers(self, rows: Any) -> Int64:
-        """The numbers of the ranges with these rows (an Arrow array) in the report."""
         own = integers(rows, -1) if self.in_report else np.arange(1, len(rows) + 1)
         return own + self.offset
 

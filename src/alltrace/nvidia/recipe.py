@@ -60,7 +60,6 @@ class NsysRecipe(Question):
         return given_filters(options).reads(self.tables)
 
     def clock_for(self, options: Options) -> Clock:
-        """Filters by time are on the run's clock."""
         filters = given_filters(options)
         clock = super().clock_for(options)
         return "one" if clock == "own" and (filters.start is not None or filters.end is not None) else clock
@@ -90,10 +89,8 @@ class NsysRecipe(Question):
         """The answer from the parts that have rows; a table that is a stream looks at the parts as it is read."""
 
     def answer(self, tables: Mapping[str, Columns | Generator[Columns, None, None]], notes: Sequence[str] = ()) -> Answer:
-        """The answer made of columns by title, for each of `results`; a missing table is empty.
-
-        A table with a row for each event of all ranks comes in pieces, and is a stream.
-        """
+        """The answer made of columns by title, for each of `results`; a missing table is empty."""
+        # A table with a row for each event of all ranks comes in pieces, and is a stream.
         results = {name: _result(cells, tables.get(name) or {}) for name, cells in self.results.items()}
         (name, main), *others = results.items()
         return Answer(main.table, main.columns, tuple(notes), further=dict(others), name=name, stream=main.stream)
@@ -168,7 +165,6 @@ def _stem(path: Any) -> str:
 
 
 def file_column(run: RunFacts, ranks: Sequence[int]) -> pa.Array:
-    """The names of the reports of some ranks."""
     labels = files(run)
     return pa.array([labels[rank] for rank in ranks], pa.string())
 
@@ -179,6 +175,5 @@ def part_files(run: RunFacts, parts: Sequence[Part]) -> pa.Array:
 
 
 def file_columns(parts: Sequence[Part], run: RunFacts) -> Columns:
-    """The columns of the table `files`."""
     ranks = [part.rank for part in parts]
     return {"Rank": ranks, FILE: file_column(run, ranks)} if ranks else {}

@@ -25,7 +25,6 @@ from alltrace.nvidia.recipe import (
     Needs,
     NsysRecipe,
     Options,
-    Reads,
     Results,
     SqlNsysRecipe,
     file_column,
@@ -147,23 +146,15 @@ osrt_sum = ReportSum(
 
 TEXT = "Text"
 _STATISTICS = {
-    "Mean": "mean",
-    "Std": "stddev",
-    "Min": "min",
-    "Q1": "q1",
-    "Median": "median",
-    "Q3": "q3",
-    "Max": "max",
+    "Mean": "mean", "Std": "stddev", "Min": "min", "Q1": "q1", "Median": "median", "Q3": "q3", "Max": "max",
     "Sum": "total",
-}
+}  # fmt: skip
 _APPROXIMATED = ("Std", "Q1", "Median", "Q3")
 
 
 def duration_cells(label: str, doc: str, *, exact: bool) -> tuple[Cell, ...]:
-    """A name and pandas' statistics of it: quartiles linear between neighbours, and no deviation of one value.
-
-    With `exact` they are one rank's, which nsys does not round.
-    """
+    """A name and pandas' statistics of it: quartiles linear between neighbours, and no deviation of one value."""
+    # With `exact` they are one rank's, which nsys does not round.
     kind, note, of_all = ("exact_ns", "", "") if exact else ("mean_ns", " (approx)", ", exact over all ranks")
     return (
         Cell(label, "text", doc),
@@ -216,15 +207,13 @@ class DurationSum(SqlNsysRecipe):
         name: str,
         doc: str,
         *,
-        tables: Reads,
         events: str,
         keys: tuple[str, ...] = ("domain", "name"),
         label: str = _RANGE_LABEL,
-        requires: Needs = (),
         **facts: Any,
     ) -> None:
         self._keys, self._label, self._events = keys, label, events
-        super().__init__(name, doc, tables=tables, requires=requires, **facts)
+        super().__init__(name, doc, **facts)
 
     @property
     def statements(self) -> Statements:
@@ -368,7 +357,6 @@ class NcclSum(DurationSum):
         return replace(super().statements, computed="the collective operations of all ranks")
 
     def map_rank(self, rank: Rank, options: Options) -> Any:
-        """The distributions of the rank's calls, and of its operations on the GPU."""
         calls = super().map_rank(rank, options)
         work = rank.table("collectives", ("start", "end", *_OPERATION))
         lasted = pc.subtract(work.column("end"), work.column("start"))

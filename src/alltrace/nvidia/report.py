@@ -46,12 +46,10 @@ class Report(Question):
     important = IMPORTANT
     options: tuple[Option, ...] = (BY_RANK,)
 
-    def __init__(self) -> None:
-        vars(self)["doc"] = type(self).__doc__
-
-    def declare(self, name: str, title: str, doc: str, **facts: Any) -> None:
-        """Make this instance the report of that name; `facts` are attributes of `Recipe` and of the shape."""
-        vars(self).update(facts, name=name, title=title, doc=doc)
+    def __init__(self, name: str | None = None, title: str | None = None, doc: str | None = None, **facts: Any) -> None:
+        """The report of that name; `facts` are attributes of it. A subclass that is one report states them itself."""
+        own = {"name": name or self.name, "title": title or self.title, "doc": doc if name else type(self).__doc__}
+        vars(self).update(facts, **own)
 
     def reads(self, options: Options) -> dict[str, tuple[str, ...]]:
         reads = super().reads(options)
@@ -63,7 +61,6 @@ class Report(Question):
         return dict.fromkeys(_NVTX_NAME_READS, "kernels are named without a range") if options.get("nvtx_name") else {}
 
     def in_bytes(self) -> Self:
-        """The same report with exact sizes."""
         report = copy(self)
         vars(report)["exact_sizes"] = True
         return report
@@ -92,17 +89,14 @@ class Report(Question):
         return Answer(table.table, table.columns)
 
     def empty(self, options: Options) -> Answer:
-        """The answer without rows."""
         table = empty_table(self.answer_cells(options), in_bytes=self.exact_sizes)
         return Answer(table.table, table.columns)
 
     def row_stream(self, tables: Generator[Any, None, None], options: Options) -> Answer:
-        """The answer with the rows of `tables`, each the table of an `answer`."""
         empty = self.empty(options)
         return empty._replace(stream=RowStream(tables, empty.table))
 
     def tables_of(self, parts: Sequence[Part], options: Options) -> list[Any]:
-        """The tables of the parts that have rows, with the rank if it is a column."""
         some = [part for part in parts if part.table.num_rows]
         if not options.get("by_rank"):
             return [part.table for part in some]
@@ -110,7 +104,6 @@ class Report(Question):
 
 
 def by_rank(options: Options) -> bool:
-    """Whether each rank has its own rows."""
     return bool(options.get("by_rank"))
 
 
@@ -124,28 +117,8 @@ class SqlReport(Report):
     map_sql: ClassVar[str]
     reduce_sql: ClassVar[str]
 
-    def __init__(
-        self,
-        name: str,
-        title: str,
-        doc: str,
-        *,
-        tables: Reads,
-        map_sql: str,
-        reduce_sql: str,
-        cells: tuple[Cell, ...],
-        requires: Needs = (),
-        chart: Chart | None = None,
-        options: tuple[Option, ...] = (BY_RANK,),
-    ) -> None:
-        self.declare(
-            name, title, doc, tables=tables, map_sql=map_sql, reduce_sql=reduce_sql, cells=cells, requires=requires, chart=chart,
-            options=options,
-        )  # fmt: skip
-
     @property
     def names_kernels(self) -> bool:
-        """Whether options say how kernels are named."""
         return any(option.name == NVTX_NAME.name for option in self.options)
 
     def reads(self, options: Options) -> dict[str, tuple[str, ...]]:
@@ -215,27 +188,23 @@ class Trace(Report):
         title: str,
         doc: str,
         *,
-        tables: Reads,
         rows: Rows,
         cells: tuple[Cell, ...],
-        requires: Needs = (),
-        options: tuple[Option, ...] = (BY_RANK,),
         by_call: tuple[str, ...] = (),
         order: str = "Start",
         height: str = "Duration",
         called: str = "Name",
+        **facts: Any,
     ) -> None:
         self._rows, self._by_call, self._order = rows, by_call, order
         header = {cell.title: cell.header for cell in cells}
         chart = Chart("scatter", header[order], (header[height],), header[called])
-        self.declare(name, title, doc, tables=tables, cells=cells, requires=requires, options=options, chart=chart)
+        super().__init__(name, title, doc, cells=cells, chart=chart, **facts)
 
     def map(self, rank: Rank, options: Options) -> Any:
         return self._rows(rank, options)
 
     def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Options) -> Answer:
-        """All rows, in the order of their starts, one span of time after the other."""
-
         def rows(tables: Rank) -> Any:
             return self.map(tables, options)
 

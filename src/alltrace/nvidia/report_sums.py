@@ -8,7 +8,7 @@ from typing import Any
 from alltrace.nvidia.cells import Cell, cells, shares
 from alltrace.nvidia.kernel_names import BASE, COPY_LABELS, KERNEL_NAME, MANGLED, NVTX_NAME
 from alltrace.nvidia.ranges import RANGE_NAME, STYLE_NAME
-from alltrace.nvidia.report import BY_RANK, RANK, Needs, Options, Reads, SqlReport, by_rank
+from alltrace.nvidia.report import BY_RANK, RANK, Options, SqlReport, by_rank
 from alltrace.recipes.analysis.distribution import COUNT
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
 from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
@@ -34,7 +34,6 @@ class Sum(SqlReport):
         title: str,
         doc: str,
         *,
-        tables: Reads,
         events: str,
         labels: Mapping[str, str],
         named: tuple[Cell, ...],
@@ -44,8 +43,7 @@ class Sum(SqlReport):
         ties: tuple[str, ...] | None = None,
         sizes: bool = False,
         totaled: str | None = None,
-        requires: Needs = (),
-        options: tuple[Option, ...] = (BY_RANK,),
+        **facts: Any,
     ) -> None:
         self.keys, self.events, self.labels, self.named, self.counted, self.sizes = keys, events, labels, named, counted, sizes
         self.totaled = totaled or ("Total" if sizes else "Total Time")
@@ -62,7 +60,7 @@ class Sum(SqlReport):
             Cell("Max", whole, "Largest."),
             Cell("StdDev", mean, "Standard deviation of a sample (n - 1); 0 for one value."),
         )
-        self.declare(name, title, doc, tables=tables, cells=(*statistics, *named), requires=requires, options=options)
+        super().__init__(name, title, doc, cells=(*statistics, *named), **facts)
 
     def answer_chart(self, options: Options) -> Chart | None:
         """The totals of the first names; by rank, how they add up."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from alltrace.nvidia.cells import Cell, cells, stack
 from alltrace.nvidia.filters import NVTX
 from alltrace.nvidia.kernel_names import MEMORY_LABELS
-from alltrace.nvidia.recipe import FILE, FILE_CELL, Needs, NsysRecipe, Options, Reads, SqlNsysRecipe, filtered_input, part_files
+from alltrace.nvidia.recipe import FILE, FILE_CELL, NsysRecipe, Options, Reads, SqlNsysRecipe, filtered_input, part_files
 from alltrace.recipes.analysis.lookups import look_up
 from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
 from alltrace.recipes.sql_recipe import Statements
@@ -38,31 +38,20 @@ class Rule(NsysRecipe):
         name: str,
         doc: str,
         *,
-        tables: Reads,
         cells: tuple[Cell, ...],
         advice: str,
         none: str,
-        requires: Needs,
         rows: Callable[[Rank, Options], Any] | None = None,
         settings: tuple[Option, ...] = (),
         order: tuple[tuple[str, str], ...] = (("Duration", "descending"), ("Start", "ascending")),
         height: str = "Duration",
-        device: bool = True,
+        **facts: Any,
     ) -> None:
         self.cells, self.advice, self.none, self.settings, self.order, self._rows = cells, advice, none, settings, order, rows
-        super().__init__(
-            name,
-            doc,
-            tables=tables,
-            requires=requires,
-            results={"analysis": (*cells, FILE_CELL)},
-            chart=Chart("scatter", "Start", (height,), FILE),
-            own=(*settings, ROWS, NVTX),
-            device=device,
-        )
+        results, own = {"analysis": (*cells, FILE_CELL)}, (*settings, ROWS, NVTX)
+        super().__init__(name, doc, results=results, chart=Chart("scatter", "Start", (height,), FILE), own=own, **facts)
 
     def rows(self, rank: Rank, options: Options) -> Any:
-        """The rows of one rank."""
         if self._rows is None:
             raise NotImplementedError
         return self._rows(rank, options)
@@ -75,7 +64,6 @@ class Rule(NsysRecipe):
         return rows if options["rows"] < 0 else rows.slice(0, options["rows"])
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-        """The rows of all ranks, rank by rank, with advice."""
         if not parts:
             return self.answer({}, (self.none,))
         whole = stack([part.table for part in parts]).combine_chunks()
@@ -337,7 +325,6 @@ gpu_gaps = Rule(
 
 
 def _low_use(rank: Rank, options: Options) -> Any:
-    """The coalesced chunks."""
     tables = []
     for work in _gpu_work(rank):
         first, last = int(work.start[0]), int(work.end.max())

@@ -43,7 +43,6 @@ def _statistics_cells(what: str) -> tuple[Cell, ...]:
 
 
 def _statistics(values: NDArray[np.float64]) -> dict[str, float | int | None]:
-    """The statistics of some samples, at least one."""
     low, q1, median, q3, high = np.quantile(values, (0, 0.25, 0.5, 0.75, 1)).tolist()
     return {
         "Count": len(values), "Mean": float(values.mean()), "Std": float(values.std(ddof=1)) if len(values) > 1 else None,
@@ -61,13 +60,12 @@ class RankRows(NsysRecipe):
         name: str,
         doc: str,
         *,
-        tables: Reads,
         cells: tuple[Cell, ...],
         rows: Callable[[Rank, Options], Iterable[Mapping[str, Any]]],
         **facts: Any,
     ) -> None:
         self._cells, self._rows = cells, rows
-        super().__init__(name, doc, tables=tables, results={"analysis": (*cells, FILE_CELL)}, **facts)
+        super().__init__(name, doc, results={"analysis": (*cells, FILE_CELL)}, **facts)
 
     def map_rank(self, rank: Rank, options: Options) -> Any:
         rows = list(self._rows(rank, options))
@@ -156,10 +154,8 @@ class GpuMetricUtilSum(RankRows):
         )
 
     def prepared(self, options: Options, run: RunFacts) -> Options:
-        """The options.
-
-        Raises `UsageError`: both kernels and ranges were selected, or the expression to match names is invalid.
-        """
+        """The options."""
+        # Raises `UsageError`: both kernels and ranges were selected, or the expression to match names is invalid.
         if options["per_kernel"] and options["per_projected_nvtx"]:
             raise UsageError("gpu_metric_util_sum takes --per-kernel or --per-projected-nvtx, but both were given; leave one out")
         pattern_of("--match-ranges", options["match_ranges"])
@@ -182,7 +178,6 @@ class GpuMetricUtilSum(RankRows):
 
 
 def _metric_rows(rank: Rank, options: Options) -> Iterator[Mapping[str, Any]]:
-    """A row per name, GPU and metric."""
     whole = not options["per_kernel"] and not options["per_projected_nvtx"]
     series = gpu_series(rank) if whole else gpu_series_of_host(rank)
     numbers = gpu_numbers(rank, sorted({s.key[0] for s in series}))
@@ -197,7 +192,6 @@ def _metric_rows(rank: Rank, options: Options) -> Iterator[Mapping[str, Any]]:
 
 
 def _spans(rank: Rank, options: Options) -> Iterator[tuple[str, int, Merged]]:
-    """Name, device and times of the chosen kernels or ranges, by name and device."""
     kernels = rank.table("kernels", _KERNELS if options["per_kernel"] else ["device"])
     device = integers(kernels.column("device"), -1)
     devices = np.unique(device)

@@ -1,7 +1,5 @@
 """A run in one file, to read and to send: what recipes answer, with pictures. Nothing is computed here."""
 
-from __future__ import annotations
-
 from alltrace.report.content import Report, gather
 from alltrace.report.markdown import to_markdown
 from alltrace.report.notebook import notebook

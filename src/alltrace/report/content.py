@@ -31,8 +31,6 @@ _CLOCKS = (
 
 @dataclass(frozen=True)
 class Ask:
-    """A section to make."""
-
     key: str  # its anchor
     title: str  # its heading
     recipe: str  # the recipe to run
@@ -46,143 +44,59 @@ class Ask:
     only_with: str = ""
 
 
+def _ask(key: str, title: str, shown: str = "", recipe: str = "", **facts: Any) -> Ask:
+    """A section whose table has the columns of `shown`, a word each; the recipe is called like its key."""
+    return Ask(key, title, recipe or key, shown=tuple(shown.split()), **facts)
+
+
+_BREAKDOWN = (
+    "rank host gpu span_ns compute_percent exposed_communication_percent unclassified_percent exposed_copy_percent idle_percent"
+)
+_OVERLAP = "rank host gpu communication_ns overlapped_ns exposed_ns overlap_percent copy_ns copy_overlap_percent"
+_STRAGGLERS = "rank host waited_ns caused_ns caused_percent last_percent path_blame_ns cause pattern"
+_STEPS = "step kind ranks duration_ns slowest_rank slowest_ns spread_ns device_span_ns"
+_STEP_TIME = (
+    "rank span_ns kernel_ns communication_ns memcpy_ns memset_ns runtime_ns dataloader_ns cpu_ns idle_ns "
+    "occupancy_percent sm_efficiency_percent tensor_core_percent"
+)
+_KERNELS = "name kind ranks count total_ns time_percent median_ns min_ns max_ns"
+_ORIGINS = "name operator module source ranks count total_ns time_percent"
+_OPERATORS = "name ranks calls cpu_total_ns cpu_self_ns gpu_total_ns gpu_self_ns gpu_self_percent"
+_MODULES = "name ranks calls cpu_total_ns gpu_total_ns gpu_self_ns backward_gpu_ns tflop_per_s"
+_MEMORY = (
+    "rank gpu memory peak_bytes peak_step reserved_at_peak_bytes unused_percent peak_reserved_bytes first_bytes last_bytes "
+    "kept_bytes"
+)
+_PEAK = "name memory ranks peak_bytes peak_percent peak_blocks most_bytes most_rank"
+_COLLECTIVES = "communicator op bytes group_size instances skew_median_ns skew_p95_ns transfer_median_ns busbw_gb_per_s wait_ns"
+_RANKS = "rank local_rank host process devices rank_source start_ns end_ns"
+_ACTIVITY = ("compute_percent", "busy_percent", "communication_percent", "exposed_percent", "idle_percent", "waiting_percent")
+
 ASKS: tuple[Ask, ...] = (
-    Ask("findings", "What costs time", "diagnose"),
-    Ask(
-        "activity",
-        "Device activity over time",
-        "activity",
-        views=("compute_percent", "busy_percent", "communication_percent", "exposed_percent", "idle_percent", "waiting_percent"),
-    ),
-    Ask(
-        "breakdown",
-        "Where each device's time went",
-        "breakdown",
-        shown=(
-            *("rank", "host", "gpu", "span_ns", "compute_percent"),
-            *("exposed_communication_percent", "unclassified_percent", "exposed_copy_percent", "idle_percent"),
-        ),
-        rows=_RANK_ROWS,
-    ),
-    Ask(
-        "overlap",
-        "Communication under compute",
-        "overlap",
-        shown=(
-            "rank",
-            "host",
-            "gpu",
-            "communication_ns",
-            "overlapped_ns",
-            "exposed_ns",
-            "overlap_percent",
-            "copy_ns",
-            "copy_overlap_percent",
-        ),
-        rows=_RANK_ROWS,
-    ),
-    Ask(
-        "stragglers",
-        "Who waits for whom",
-        "stragglers",
-        shown=("rank", "host", "waited_ns", "caused_ns", "caused_percent", "last_percent", "path_blame_ns", "cause", "pattern"),
-        rows=_RANK_ROWS,
-    ),
-    Ask(
-        "steps",
-        "Steps",
-        "steps",
-        {"per_step": True},
-        shown=("step", "kind", "ranks", "duration_ns", "slowest_rank", "slowest_ns", "spread_ns", "device_span_ns"),
-        rows=_RANK_ROWS,
-        drawn={},
-    ),
-    Ask(
-        "step-time",
-        "Where the time of steps went",
-        "step-time",
-        {"by": "rank"},
-        shown=(
-            *("rank", "span_ns", "kernel_ns", "communication_ns", "memcpy_ns", "memset_ns", "runtime_ns", "dataloader_ns"),
-            *("cpu_ns", "idle_ns", "occupancy_percent", "sm_efficiency_percent", "tensor_core_percent"),
-        ),
-        rows=_RANK_ROWS,
-        only_with="cpu_ns",
-    ),
-    Ask("efficiency", "Efficiency", "efficiency", drawn={"per": "step"}),
-    Ask(
-        "kernels",
-        "Kernels with most time",
-        "kernels",
-        {"names": "short"},
-        shown=("name", "kind", "ranks", "count", "total_ns", "time_percent", "median_ns", "min_ns", "max_ns"),
-    ),
-    Ask(
-        "kernel-origins",
-        "Where kernels are launched",
-        "kernel-origins",
-        shown=("name", "operator", "module", "source", "ranks", "count", "total_ns", "time_percent"),
-        only_with="operator",
-    ),
-    Ask(
-        "operators",
-        "Operators with most time",
-        "operators",
-        shown=("name", "ranks", "calls", "cpu_total_ns", "cpu_self_ns", "gpu_total_ns", "gpu_self_ns", "gpu_self_percent"),
-        only_with="name",
-    ),
-    Ask(
-        "modules",
-        "Modules with most time",
-        "operators",
-        {"by": "module"},
-        shown=("name", "ranks", "calls", "cpu_total_ns", "gpu_total_ns", "gpu_self_ns", "backward_gpu_ns", "tflop_per_s"),
-        only_with="name",
-    ),
-    Ask(
-        "memory",
-        "Memory of PyTorch's allocator",
-        "memory",
-        shown=(
-            *("rank", "gpu", "memory", "peak_bytes", "peak_step", "reserved_at_peak_bytes", "unused_percent"),
-            *("peak_reserved_bytes", "first_bytes", "last_bytes", "kept_bytes"),
-        ),
-        rows=_RANK_ROWS,
-        only_with="peak_bytes",
-    ),
-    Ask("memory-timeline", "Memory over time", "memory-timeline", only_with="allocated_bytes"),
-    Ask(
-        "memory-peak",
-        "Memory in use at the peak",
-        "memory-peak",
-        shown=("name", "memory", "ranks", "peak_bytes", "peak_percent", "peak_blocks", "most_bytes", "most_rank"),
-        only_with="peak_bytes",
-    ),
-    Ask(
-        "collectives",
-        "Collectives by communicator and size",
-        "collectives",
-        shown=(
-            *("communicator", "op", "bytes", "group_size", "instances", "skew_median_ns", "skew_p95_ns"),
-            *("transfer_median_ns", "busbw_gb_per_s", "wait_ns"),
-        ),
-    ),
-    Ask("gaps", "Longest gaps", "gaps", shown=("rank", "gpu", "start_ns", "duration_ns", "before", "after")),
-    Ask(
-        "ranks",
-        "Ranks and clocks",
-        "info",
-        shown=("rank", "local_rank", "host", "process", "devices", "rank_source", "start_ns", "end_ns"),
-        rows=_RANK_ROWS,
-    ),
+    _ask("findings", "What costs time", recipe="diagnose"),
+    _ask("activity", "Device activity over time", views=_ACTIVITY),
+    _ask("breakdown", "Where each device's time went", _BREAKDOWN, rows=_RANK_ROWS),
+    _ask("overlap", "Communication under compute", _OVERLAP, rows=_RANK_ROWS),
+    _ask("stragglers", "Who waits for whom", _STRAGGLERS, rows=_RANK_ROWS),
+    _ask("steps", "Steps", _STEPS, options={"per_step": True}, rows=_RANK_ROWS, drawn={}),
+    _ask("step-time", "Where the time of steps went", _STEP_TIME, options={"by": "rank"}, rows=_RANK_ROWS, only_with="cpu_ns"),
+    _ask("efficiency", "Efficiency", drawn={"per": "step"}),
+    _ask("kernels", "Kernels with most time", _KERNELS, options={"names": "short"}),
+    _ask("kernel-origins", "Where kernels are launched", _ORIGINS, only_with="operator"),
+    _ask("operators", "Operators with most time", _OPERATORS, only_with="name"),
+    _ask("modules", "Modules with most time", _MODULES, "operators", options={"by": "module"}, only_with="name"),
+    _ask("memory", "Memory of PyTorch's allocator", _MEMORY, rows=_RANK_ROWS, only_with="peak_bytes"),
+    _ask("memory-timeline", "Memory over time", only_with="allocated_bytes"),
+    _ask("memory-peak", "Memory in use at the peak", _PEAK, only_with="peak_bytes"),
+    _ask("collectives", "Collectives by communicator and size", _COLLECTIVES),
+    _ask("gaps", "Longest gaps", "rank gpu start_ns duration_ns before after"),
+    _ask("ranks", "Ranks and clocks", _RANKS, "info", rows=_RANK_ROWS),
 )
 """The sections, in order."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a report."""
-
     ask: Ask  # the section's question
     answer: Answer | None  # the answer, or None if there is none
     problem: str = ""  # why there is none, or empty
@@ -198,15 +112,12 @@ class Section:
         return self.answer.table.select([c for c in self.ask.shown if c in self.answer.table.column_names]).slice(0, self.ask.rows)
 
     def column(self, name: str) -> col.Column:
-        """What a column of the answer means."""
         columns = self.answer.columns if self.answer is not None else ()
         return next(c for c in columns if c.name == name)
 
 
 @dataclass(frozen=True)
 class Report:
-    """A report, not yet written."""
-
     name: str  # the name of the run
     facts: Mapping[str, int]  # ranks, hosts, devices and span of the run
     selection: str  # the selected steps and ranks, in words; empty for all
@@ -227,13 +138,11 @@ def gather(
     pictures: bool = True,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
-    """Ask all that a report holds. A recipe that cannot answer costs its section alone, which says why.
-
-    `baseline`: the run that it is compared with. `ranks`: the ranks to ask; None for all. `steps`: the steps to count (see
-    `alltrace.recipes.execution.window.select`); None for the whole run. `skip_warmup`: leave out warm-up steps.
-    `pictures`: whether figures are wanted. `progress`: called with the title of each section before it is computed.
-    Raises `UsageError`: the rank or step does not exist.
-    """
+    """Ask all that a report holds. A recipe that cannot answer costs its section alone, which says why."""
+    # `baseline`: the run that it is compared with. `ranks`: the ranks to ask; None for all. `steps`: the steps to count
+    # (see `alltrace.recipes.execution.window.select`); None for the whole run. `skip_warmup`: leave out warm-up steps.
+    # `pictures`: whether figures are wanted. `progress`: called with the title of each section before it is computed.
+    # Raises `UsageError`: the rank or step does not exist.
     from alltrace.recipes.execution.window import select
 
     sections: list[Section] = []
@@ -292,7 +201,6 @@ def _figures(run: OpenRun, wanted: Ask, answer: Answer, about: Mapping[str, Any]
 
 
 def _clocks(info: Answer, *, pictures: bool) -> Section:
-    """The list of clocks in `info`, as a separate section."""
     rows = [dict(r) for r in info.extra.get("clocks", ())]
     table = col.table_of(rows, _CLOCKS)
     chart = Chart("bars", "host", ("error_ns",), title="")

@@ -57,12 +57,10 @@ run.sql("select rank, kind, count(*) as kernels, sum(duration) as ns from kernel
 def notebook(
     inputs: Sequence[str], name: str, asked: Sequence[Proof], others: Iterable[str] = (), cache_dir: str | None = None
 ) -> str:
-    """The text of a notebook (format 4.5), of `MOST_CELLS` cells unless more is asked.
-
-    `inputs`: what `alltrace.open` opens; written into the notebook as Python literals, with any characters. `name`:
-    the name of the run. `asked`: the recipes that it asks after the findings, in this order, with their options. `others`:
-    recipes that it lists.
-    """
+    """The text of a notebook (format 4.5), of `MOST_CELLS` cells unless more is asked."""
+    # `inputs`: what `alltrace.open` opens; written into the notebook as Python literals, with any characters. `name`:
+    # the name of the run. `asked`: the recipes that it asks after the findings, in this order, with their options.
+    # `others`: recipes that it lists.
     arguments = [repr(i) for i in inputs] + ([f"cache_dir=Path({cache_dir!r})"] if cache_dir is not None else [])
     listed = ", ".join(f"`{other}`" for other in others)
     cells = [
@@ -91,11 +89,9 @@ def _call(proof: Proof) -> str:
 
 
 def recipes_for(run: Run, wanted: Sequence[str] | None = None) -> tuple[list[Proof], list[str]]:
-    """What a notebook of the run asks after the findings, and the names of the other recipes that it could ask.
-
-    Asked are the tables that the findings rest on, in their order, then what is usual, as many as there is room for. `wanted`:
-    the recipes to ask instead. Raises `UsageError`: the recipe does not exist, or it needs an option.
-    """
+    """What a notebook of the run asks after the findings, and the names of the other recipes that it could ask."""
+    # Asked are the tables that the findings rest on, in their order, then what is usual, as many as there is room for.
+    # `wanted`: the recipes to ask instead. Raises `UsageError`: the recipe does not exist, or it needs an option.
     if wanted is not None:
         chosen = [find(n) for n in wanted]
         for recipe in chosen:
@@ -104,11 +100,11 @@ def recipes_for(run: Run, wanted: Sequence[str] | None = None) -> tuple[list[Pro
                 raise UsageError(f"{recipe.name} needs --{needed[0].replace('_', '-')}, so it cannot be in a notebook")
         return [Proof(recipe.name, {}) for recipe in chosen if recipe.name != "diagnose"], []
     known = [name for name in names() if _can_ask(run, find(name))]
-    asked: dict[str, Proof] = {}
+    proofs: dict[str, Proof] = {}
     for proof in (*_proofs(run), *USUAL):
-        if proof.recipe in known and len(asked) < MOST_CELLS - _AROUND:
-            asked.setdefault(proof.recipe, proof)
-    return list(asked.values()), [name for name in known if name not in asked and name != "diagnose"]
+        if proof.recipe in known and len(proofs) < MOST_CELLS - _AROUND:
+            proofs.setdefault(proof.recipe, proof)
+    return list(proofs.values()), [name for name in known if name not in proofs and name != "diagnose"]
 
 
 def _proofs(run: Run) -> list[Proof]:

@@ -22,10 +22,8 @@ from alltrace.trace.errors import UsageError, printable
 
 
 def check_plotly() -> Path:
-    """The script of the installed plotly, which draws the charts; checked before the work is done.
-
-    Raises `UsageError`: plotly is not installed.
-    """
+    """The script of the installed plotly, which draws the charts; checked before the work is done."""
+    # Raises `UsageError`: plotly is not installed.
     spec = find_spec("plotly")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         script = Path(folder) / "package_data" / "plotly.min.js"
@@ -35,15 +33,12 @@ def check_plotly() -> Path:
 
 
 def to_html(report: Report, page: str = PAGE) -> str:
-    """The report as a page. Times in tables are links to the timeline of the page that `alltrace ui` serves.
-
-    The browser loads nothing from anywhere: a content security policy in the page forbids it, and allows two scripts only, the
-    page's own by its hash and plotly's from the page. Names from a trace are text in tables and in charts.
-    `page`: where that page is served at first; a reader can change it. Raises `UsageError`: plotly is not
-    installed.
-    """
+    """The report as a page. Times in tables are links to the timeline of the page that `alltrace ui` serves."""
+    # The browser loads nothing from anywhere: a content security policy in the page forbids it, and allows two scripts
+    # only, the page's own by its hash and plotly's from the page. Names from a trace are text in tables and in charts.
+    # `page`: where that page is served at first; a reader can change it. Raises `UsageError`: plotly is not installed.
     plotly = check_plotly().read_bytes()
-    style, script = (_asset(n) for n in ("page.css", "page.js"))
+    style, script = (files("alltrace.report").joinpath(n).read_text(encoding="utf-8") for n in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; script-src 'sha256-{digest}' blob:; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -82,10 +77,6 @@ def to_html(report: Report, page: str = PAGE) -> str:
     )
 
 
-def _asset(name: str) -> str:
-    return files("alltrace.report").joinpath(name).read_text(encoding="utf-8")
-
-
 def _packed(name: str, data: bytes) -> str:
     """Bytes as a block that the page unpacks and the browser does not run: base64 has no character that ends it."""
     packed = base64.b64encode(gzip.compress(data, 9, mtime=0)).decode()
@@ -93,7 +84,6 @@ def _packed(name: str, data: bytes) -> str:
 
 
 def _text(text: object) -> str:
-    """Text as it is."""
     return html.escape(printable(str(text)))
 
 
@@ -164,7 +154,6 @@ def _charts(section: Section) -> str:
 
 
 def _efficiency(section: Section) -> str:
-    """The tree of factors, each with a bar as long as it is."""
     rows = section.answer.table.to_pylist() if section.answer is not None else []
     parts = ['<div class="trees">']
     for row in rows:

@@ -11,27 +11,17 @@ from alltrace.report.content import Report, Section
 from alltrace.trace.amounts import amount
 
 FACTORS: dict[str, tuple[tuple[int, str], ...]] = {
-    "device": (
-        (0, "parallel_efficiency"),
-        (1, "load_balance"),
-        (1, "communication_efficiency"),
-        (1, "orchestration_efficiency"),
-    ),
-    "host": (
-        (0, "parallel_efficiency"),
-        (1, "mpi_parallel_efficiency"),
-        (2, "load_balance"),
-        (2, "communication_efficiency"),
-        (1, "offload_efficiency"),
-    ),
-}
+    "device": ((0, "parallel_efficiency"), (1, "load_balance"), (1, "communication_efficiency"),
+        (1, "orchestration_efficiency")),
+    "host": ((0, "parallel_efficiency"), (1, "mpi_parallel_efficiency"), (2, "load_balance"),
+        (2, "communication_efficiency"), (1, "offload_efficiency")),
+}  # fmt: skip
 """The tree of efficiencies of each side: depth and column; a factor is the product of those one level below it."""
 
 _GROUPED = 10_000
 
 
 def heading(column: Column) -> str:
-    """The header of a column: its name in words."""
     return f"{label(column)} %" if column.unit == "%" else label(column)
 
 
@@ -65,7 +55,6 @@ def definitions(section: Section) -> list[tuple[str, str, str]]:
 
 
 def docs_url() -> str | None:
-    """Where the package says that its documentation is; None if it does not."""
     try:
         urls = metadata("alltrace").get_all("Project-URL") or []
     except PackageNotFoundError:

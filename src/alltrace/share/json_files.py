@@ -39,10 +39,8 @@ _ENTRY = frozenset(
 
 
 def write_trace(source: Path, target: IO[bytes], words: Words, *, drop_texts: bool) -> Counter[str]:
-    """Write a trace of PyTorch's profiler; which members were left out, and how often.
-
-    Raises `InputError`: it is not whole.
-    """
+    """Write a trace of PyTorch's profiler; which members were left out, and how often."""
+    # Raises `InputError`: it is not whole.
     left_out: Counter[str] = Counter()
     with closing(Text(source)) as text:
         reading = _Reading(text, source)
@@ -104,8 +102,6 @@ class _Number(str):
 
 
 class _Reading:
-    """JSON, decoded piece by piece."""
-
     def __init__(self, text: Text, path: Path) -> None:
         self._text, self._path = text, path
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
@@ -137,7 +133,6 @@ class _Reading:
         self._at -= 1
 
     def value(self) -> Any:
-        """The next value."""
         while True:
             try:
                 while self._data[self._at : self._at + 1].isspace():
@@ -153,7 +148,6 @@ class _Reading:
             self._fill()
 
     def items(self) -> Iterator[Any]:
-        """The values of a list up to its end."""
         while self.sign('{["]0123456789-tfn') != "]":
             self.back()
             yield self.value()
@@ -163,10 +157,8 @@ class _Reading:
 
 
 def write_dump(source: Path, target: IO[bytes], words: Words) -> Counter[str]:
-    """Write a dump of PyTorch's flight recorder as JSON, also of a pickle; which members were left out, and how often.
-
-    Raises `InputError`: it holds anything but plain data, or is not whole.
-    """
+    """Write a dump of PyTorch's flight recorder as JSON, also of a pickle; which members were left out, and how often."""
+    # Raises `InputError`: it holds anything but plain data, or is not whole.
     with closing(Text(source)) as text:
         data = b"".join(iter(text.read, b""))
     try:

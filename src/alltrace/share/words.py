@@ -42,8 +42,6 @@ _PIECE = re.compile(r"[A-Za-z0-9]+")
 
 
 class Words:
-    """What is replaced, by what, and how much of it there was."""
-
     def __init__(self, hide: Iterable[str] = ()) -> None:
         self._gathered: dict[str, set[str]] = {"host": set(), "user": set(), "word": set(hide)}
         self._instead: dict[str, str] = {}
@@ -52,7 +50,6 @@ class Words:
         self._done: dict[str, str] = {}
 
     def gather(self, data: bytes) -> None:
-        """Take note of the hosts and users in a block of a file, text or not."""
         self._gathered["host"].update(map(text_of_bytes, _HOST.findall(data)))
         self._gathered["user"].update(map(text_of_bytes, _USER.findall(data)))
         if b" NCCL " in data:
@@ -60,7 +57,6 @@ class Words:
             self.hosts(text_of_bytes(header["host"]) for line in lines if (header := HEADER.search(line)))
 
     def hosts(self, names: Iterable[str]) -> None:
-        """Take note of hosts."""
         self._gathered["host"].update(name for name in names if name)
 
     def number(self) -> None:
@@ -101,14 +97,12 @@ class Words:
         )
 
     def instead(self, kind: str, text: str) -> str:
-        """What replaces a text of a kind, such as `text3`."""
         key = f"{kind} {text}"
         if key not in self._instead:
             self._instead[key] = self._next(kind)
         return self._instead[key]
 
     def counts(self) -> dict[str, int]:
-        """How many different ones of each kind were replaced."""
         return {kind: number for kind, number in sorted(self._numbers.items()) if number}
 
     def _next(self, kind: str) -> str:
@@ -122,7 +116,6 @@ class Words:
         return self.path(match[0]) if kind == "path" else self.instead(kind, match[0])
 
     def path(self, text: str) -> str:
-        """What replaces the path of a file."""
         if _PUBLIC.fullmatch(text):
             return text
         package = _PACKAGE.search(text)  # what is in a package that anyone can install is no secret

@@ -11,10 +11,8 @@ import os
 import random
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Any, NamedTuple
 
 _START_NS = 1_767_225_600_000_000_000
 _OPERATION_NS = 2_000_000
@@ -23,8 +21,6 @@ _PROGRAM = "train.py"
 
 
 class Call(NamedTuple):
-    """An operation of the program on one rank."""
-
     group: str
     op: str
     size: int
@@ -34,8 +30,6 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """How the ranks of a job are divided."""
-
     ranks: int = 16
     tensor: int = 2
     stages: int = 2
@@ -47,14 +41,11 @@ class Layout:
 
     @property
     def data(self) -> int:
-        """Ranks that have the same part of the model."""
         return self.ranks // (self.tensor * self.stages)
 
 
 @dataclass(frozen=True)
 class HangFault:
-    """What happens to some ranks in a step."""
-
     kind: str = "none"  # a key of `FAULTS`
     ranks: tuple[int, ...] = ()
     step: int = 4
@@ -62,21 +53,11 @@ class HangFault:
 
 
 FAULTS = {
-    "none": "no-hang",
-    "ended": "no-hang",
-    "skip": "missing-call",
-    "stuck": "missing-call",
-    "gpu": "dead-rank",
-    "size": "mismatch",
-    "order": "mismatch",
-    "operation": "mismatch",
-    "no-send": "missing-peer",
-    "no-receive": "missing-peer",
-    "killed": "dead-rank",
-    "exception": "dead-rank",
-    "host": "dead-rank",
+    "none": "no-hang", "ended": "no-hang", "skip": "missing-call", "stuck": "missing-call", "gpu": "dead-rank",
+    "size": "mismatch", "order": "mismatch", "operation": "mismatch", "no-send": "missing-peer",
+    "no-receive": "missing-peer", "killed": "dead-rank", "exception": "dead-rank", "host": "dead-rank",
     "network": "network",
-}
+}  # fmt: skip
 """What can be planted, and the kind of cause that it is."""
 
 
@@ -122,7 +103,6 @@ def groups_of(layout: Layout) -> dict[str, tuple[str, list[int]]]:
 
 
 def calls_of(layout: Layout, rank: int, groups: dict[str, tuple[str, list[int]]]) -> list[Call]:
-    """The operations of a rank in a step, in order."""
     mine = {text: name for name, (text, members) in groups.items() if rank in members}
     tensor, data, pipe = (mine.get(f"{t}_PARALLEL_GROUP") for t in ("TENSOR_MODEL", "DATA", "PIPELINE_MODEL"))
     calls: list[Call] = []
@@ -180,8 +160,6 @@ def _with_fault(fault: HangFault, rank: int, step: int, calls: list[Call]) -> li
 
 
 class Job:
-    """A simulated job, run until nothing moves any more."""
-
     def __init__(self, layout: Layout, fault: HangFault, seed: int = 0) -> None:
         self.layout, self.fault = layout, fault
         self.groups = groups_of(layout)
@@ -343,12 +321,10 @@ class Job:
 
     @property
     def last_ns(self) -> int:
-        """When the last operation was issued."""
         return max(o.created_ns for rank in self.ranks for o in rank.operations)
 
 
 def host_of(rank: int, per_host: int = 8) -> str:
-    """The host of a rank."""
     return f"node{rank // per_host}"
 
 

@@ -18,8 +18,6 @@ _AUTOGRAD = 41
 
 @dataclass(frozen=True)
 class Identity:
-    """One rank's identity and clock."""
-
     rank: int
     local_rank: int  # its place on its host
     host: int  # its host, 0-based
@@ -37,7 +35,6 @@ class Identity:
 
     @property
     def device_uuid(self) -> str:
-        """The UUID of the rank's device."""
         return self.device_uuids[self.device]
 
     @property
@@ -76,7 +73,7 @@ def identities(scenario: Scenario) -> list[Identity]:
     devices = [
         tuple(str(uuid.UUID(bytes=rng.bytes(16), version=4)) for _ in range(layout.ranks_per_host)) for _ in range(layout.hosts)
     ]
-    found = []
+    identities_by_rank = []
     taken: set[tuple[int, int]] = set()
     for rank in range(layout.ranks):
         host, local = layout.host_of(rank), layout.local_rank(rank)
@@ -85,7 +82,7 @@ def identities(scenario: Scenario) -> list[Identity]:
             pid += 1  # no two threads of a host have one number
         taken |= {(host, pid), (host, pid + _AUTOGRAD)}
         drift, start_ns, offset_ns = float(drifts[host]), int(starts_ns[rank]), int(offsets[host])
-        found.append(
+        identities_by_rank.append(
             Identity(
                 rank=rank,
                 local_rank=local,
@@ -103,4 +100,4 @@ def identities(scenario: Scenario) -> list[Identity]:
                 system_clock_ns=int(boots_ns[host]) + start_ns + round(start_ns * drift * 1e-6),
             )
         )
-    return found
+    return identities_by_rank

@@ -12,11 +12,9 @@ _MARGIN_NS = 100
 
 
 def transfer_ns(group: Group, op: Collective | None, layout: Layout, links: Links) -> int:
-    """The time from the last arrival to the end, of a collective or, without `op`, of a barrier of the hosts' threads.
-
-    The volume that crosses the slowest link follows the bus bandwidth factors of nccl-tests (PERFORMANCE.md).
-    `group`: the communicator. `layout`: where the ranks are. `links`: how fast the network is.
-    """
+    """The time from the last arrival to the end, of a collective or, without `op`, of a barrier of the hosts' threads."""
+    # The volume that crosses the slowest link follows the bus bandwidth factors of nccl-tests (PERFORMANCE.md).
+    # `group`: the communicator. `layout`: where the ranks are. `links`: how fast the network is.
     if op is None:
         return links.latency_ns
     members = len(group.ranks)
@@ -34,25 +32,22 @@ def transfer_ns(group: Group, op: Collective | None, layout: Layout, links: Link
 def host_ranges(
     op: Collective, group: Group, rank: int, environment: Environment, begin: int
 ) -> tuple[list[tuple[str, int, int, dict[str, object]]], int]:
-    """The ranges of the calls before the one that launches, and the time after them.
-
-    Sends and receives that belong together are between `ncclGroupStart` and `ncclGroupEnd`, and the latter launches one
-    kernel for all of them.
-    `group`: its communicator. `environment`: determines how all-to-alls are called. `begin`: when the thread
-    begins. Returns name, start, end and payload of each range, and when the launching range begins.
-    """
+    """The ranges of the calls before the one that launches, and the time after them."""
+    # Sends and receives that belong together are between `ncclGroupStart` and `ncclGroupEnd`, and the latter launches
+    # one kernel for all of them. `group`: its communicator. `environment`: determines how all-to-alls are called.
+    # `begin`: when the thread begins. Returns name, start, end and payload of each range, and when the launching range
+    # begins.
     if not is_grouped(op, environment):
         return [], begin
-    found: list[tuple[str, int, int, dict[str, object]]] = []
+    ranges: list[tuple[str, int, int, dict[str, object]]] = []
     at = begin
     for name, payload in [("ncclGroupStart", {}), *_messages(op, group, rank)]:
-        found.append((name, at, at + _STEP_NS, payload))
+        ranges.append((name, at, at + _STEP_NS, payload))
         at += _STEP_NS + _MARGIN_NS
-    return found, at
+    return ranges, at
 
 
 def launching_range(op: Collective, group: Group, rank: int, environment: Environment) -> tuple[str, dict[str, object]]:
-    """Name and payload of the range that encloses the launch."""
     if is_grouped(op, environment):
         return "ncclGroupEnd", {}
     if op.op == "SendRecv":
@@ -64,7 +59,6 @@ def launching_range(op: Collective, group: Group, rank: int, environment: Enviro
 
 
 def is_grouped(op: Collective, environment: Environment) -> bool:
-    """Whether the operation is written as a group of sends and receives."""
     return (op.op == "AlltoAll" and environment.grouped_all_to_all) or (op.op == "SendRecv" and op.sends and op.receives)
 
 

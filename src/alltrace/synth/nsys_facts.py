@@ -26,50 +26,21 @@ _SECRET_NAMES = ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY", "DATABASE
 
 # H100 as nsys describes it; columns that differ between devices are filled in below.
 GPU_FACTS: dict[str, object] = {
-    "name": "NVIDIA H100 80GB HBM3",
-    "isDiscrete": 1,
-    "l2CacheSize": 52_428_800,
-    "totalMemory": 85_045_084_160,
-    "memoryBandwidth": 3_352_320_000_000,
-    "clockRate": 1_980_000_000,
-    "smCount": 132,
-    "luid": 0,
-    "chipName": "GH100",
-    "ctxswDevPath": "",
-    "ctrlDevPath": "",
-    "revision": 161,
-    "nodeMask": 0,
-    "constantMemory": 65_536,
-    "maxIPC": 4,
-    "maxRegistersPerBlock": 65_536,
-    "maxShmemPerBlock": 49_152,
-    "maxShmemPerBlockOptin": 232_448,
-    "maxShmemPerSm": 233_472,
-    "maxRegistersPerSm": 65_536,
-    "threadsPerWarp": 32,
-    "asyncEngines": 3,
-    "maxWarpsPerSm": 64,
-    "maxBlocksPerSm": 32,
-    "maxThreadsPerBlock": 1_024,
-    "maxBlockDimX": 1_024,
-    "maxBlockDimY": 1_024,
-    "maxBlockDimZ": 64,
-    "maxGridDimX": 2_147_483_647,
-    "maxGridDimY": 65_535,
-    "maxGridDimZ": 65_535,
-    "computeMajor": 9,
-    "computeMinor": 0,
-    "smMajor": 9,
-    "smMinor": 0,
-}
+    "name": "NVIDIA H100 80GB HBM3", "isDiscrete": 1, "l2CacheSize": 52_428_800, "totalMemory": 85_045_084_160,
+    "memoryBandwidth": 3_352_320_000_000, "clockRate": 1_980_000_000, "smCount": 132, "luid": 0, "chipName": "GH100",
+    "ctxswDevPath": "", "ctrlDevPath": "", "revision": 161, "nodeMask": 0, "constantMemory": 65_536, "maxIPC": 4,
+    "maxRegistersPerBlock": 65_536, "maxShmemPerBlock": 49_152, "maxShmemPerBlockOptin": 232_448,
+    "maxShmemPerSm": 233_472, "maxRegistersPerSm": 65_536, "threadsPerWarp": 32, "asyncEngines": 3, "maxWarpsPerSm": 64,
+    "maxBlocksPerSm": 32, "maxThreadsPerBlock": 1_024, "maxBlockDimX": 1_024, "maxBlockDimY": 1_024, "maxBlockDimZ": 64,
+    "maxGridDimX": 2_147_483_647, "maxGridDimY": 65_535, "maxGridDimZ": 65_535, "computeMajor": 9, "computeMinor": 0,
+    "smMajor": 9, "smMinor": 0,
+}  # fmt: skip
 
 
+# `identity`: the rank's identity. `file_name`: the report's file or folder name. `recording`: what it has of what
+# happened; everything by default.
 class Report:
-    """One rank of a simulated run as nsys would report it.
-
-    `identity`: the rank's identity. `file_name`: the report's file or folder name. `recording`: what it has of what
-    happened; everything by default.
-    """
+    """One rank of a simulated run as nsys would report it."""
 
     def __init__(self, run: SimulatedRun, identity: Identity, file_name: str, recording: Recording | None = None) -> None:
         self.run = run
@@ -81,33 +52,27 @@ class Report:
 
     @property
     def rank(self) -> int:
-        """The rank."""
         return self.identity.rank
 
     @property
     def scenario(self) -> Scenario:
-        """What was simulated."""
         return self.run.scenario
 
     @property
     def environment(self) -> Environment:
-        """How the report is to look."""
         return self.run.scenario.environment
 
     @property
     def timeline(self) -> Timeline:
-        """The rank's events, as far as they are in the report."""
         recorded = self._recording.timeline if self._recording else None
         return self.run.timelines[self.rank] if recorded is None else recorded
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """What the profiler says about itself."""
         return self._recording.complaints if self._recording else ()
 
     @property
     def newer(self) -> bool:
-        """Whether the schema is the newer one."""
         return self.environment.schema != "3.7.2"
 
     @property
@@ -117,7 +82,6 @@ class Report:
 
     @cached_property
     def global_tids(self) -> NDArray[np.int64]:
-        """The extended numbers of the main and the autograd thread."""
         return np.array([self.global_pid | self.identity.pid & 0xFFFFFF, self.global_pid | self.identity.autograd_tid])
 
     @property
@@ -148,7 +112,6 @@ class Report:
 
 
 def fact_tables(report: Report) -> dict[str, _Facts]:
-    """The tables of facts: for each its column names and its rows."""
     tables: dict[str, _Facts] = {
         "TARGET_INFO_SYSTEM_ENV": _system(report),
         "TARGET_INFO_SESSION_START_TIME": _session(report),

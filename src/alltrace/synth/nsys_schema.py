@@ -101,86 +101,47 @@ _TABLES_3_25 = {
 _ENUM = "id:i64!* name:text label:text"
 
 ENUMS: dict[str, tuple[tuple[int, str, str], ...]] = {
-    "ENUM_NSYS_EVENT_TYPE": (
-        (33, "NvtxCategory", "NvtxCategory"),
-        (34, "NvtxMark", "NvtxMark"),
-        (39, "NvtxThread", "NvtxThread"),
-        (59, "NvtxPushPopRange", "NvtxPushPopRange"),
-        (60, "NvtxStartEndRange", "NvtxStartEndRange"),
-        (70, "NvtxtPushPopRange", "NvtxtPushPopRange"),
-        (71, "NvtxtStartEndRange", "NvtxtStartEndRange"),
-        (75, "NvtxDomainCreate", "NvtxDomainCreate"),
-        (76, "NvtxDomainDestroy", "NvtxDomainDestroy"),
-    ),
-    "ENUM_NSYS_EVENT_CLASS": (
-        (0, "TRACE_PROCESS_EVENT_CUDA_RUNTIME", "CUDA runtime"),
-        (1, "TRACE_PROCESS_EVENT_CUDA_DRIVER", "CUDA driver"),
-        (27, "TRACE_PROCESS_EVENT_OS_RUNTIME", "OSRT runtime"),
-    ),
-    "ENUM_CUDA_MEMCPY_OPER": (
-        (0, "CUDA_MEMCPY_KIND_UNKNOWN", "Unknown"),
-        (1, "CUDA_MEMCPY_KIND_HTOD", "Host-to-Device"),
-        (2, "CUDA_MEMCPY_KIND_DTOH", "Device-to-Host"),
-        (8, "CUDA_MEMCPY_KIND_DTOD", "Device-to-Device"),
-        (9, "CUDA_MEMCPY_KIND_HTOH", "Host-to-Host"),
-        (10, "CUDA_MEMCPY_KIND_PTOP", "Peer-to-Peer"),
-    ),
-    "ENUM_CUDA_MEM_KIND": (
-        (0, "CUDA_MEMOPR_MEMORY_KIND_PAGEABLE", "Pageable"),
-        (1, "CUDA_MEMOPR_MEMORY_KIND_PINNED", "Pinned"),
-        (2, "CUDA_MEMOPR_MEMORY_KIND_DEVICE", "Device"),
-        (4, "CUDA_MEMOPR_MEMORY_KIND_MANAGED", "Managed"),
-        (7, "CUDA_MEMOPR_MEMORY_KIND_UNKNOWN", "Unknown"),
-    ),
-    "ENUM_CUDA_KERNEL_LAUNCH_TYPE": (
-        (0, "CUDA_KERNEL_LAUNCH_TYPE_UNKNOWN", "Unknown"),
-        (1, "CUDA_KERNEL_LAUNCH_TYPE_REGULAR", "Regular"),
-    ),
-    "ENUM_CUDA_SHARED_MEM_LIMIT_CONFIG": (
-        (0, "CUDA_SHARED_MEM_LIMIT_DEFAULT", "Default"),
-        (1, "CUDA_SHARED_MEM_LIMIT_OPTIN", "Opt in"),
-    ),
-    "ENUM_CUDA_FUNC_CACHE_CONFIG": (
-        (0, "CU_FUNC_CACHE_PREFER_NONE", "None"),
-        (1, "CU_FUNC_CACHE_PREFER_SHARED", "Shared"),
-        (2, "CU_FUNC_CACHE_PREFER_L1", "L1"),
-        (3, "CU_FUNC_CACHE_PREFER_EQUAL", "Equal"),
-    ),
-    "ENUM_CUPTI_STREAM_TYPE": (
-        (0, "CUPTI_ACTIVITY_STREAM_CREATE_FLAG_UNKNOWN", "Unknown stream type"),
+    "ENUM_NSYS_EVENT_TYPE": ((33, "NvtxCategory", "NvtxCategory"), (34, "NvtxMark", "NvtxMark"),
+        (39, "NvtxThread", "NvtxThread"), (59, "NvtxPushPopRange", "NvtxPushPopRange"),
+        (60, "NvtxStartEndRange", "NvtxStartEndRange"), (70, "NvtxtPushPopRange", "NvtxtPushPopRange"),
+        (71, "NvtxtStartEndRange", "NvtxtStartEndRange"), (75, "NvtxDomainCreate", "NvtxDomainCreate"),
+        (76, "NvtxDomainDestroy", "NvtxDomainDestroy")),
+    "ENUM_NSYS_EVENT_CLASS": ((0, "TRACE_PROCESS_EVENT_CUDA_RUNTIME", "CUDA runtime"),
+        (1, "TRACE_PROCESS_EVENT_CUDA_DRIVER", "CUDA driver"), (27, "TRACE_PROCESS_EVENT_OS_RUNTIME", "OSRT runtime")),
+    "ENUM_CUDA_MEMCPY_OPER": ((0, "CUDA_MEMCPY_KIND_UNKNOWN", "Unknown"),
+        (1, "CUDA_MEMCPY_KIND_HTOD", "Host-to-Device"), (2, "CUDA_MEMCPY_KIND_DTOH", "Device-to-Host"),
+        (8, "CUDA_MEMCPY_KIND_DTOD", "Device-to-Device"), (9, "CUDA_MEMCPY_KIND_HTOH", "Host-to-Host"),
+        (10, "CUDA_MEMCPY_KIND_PTOP", "Peer-to-Peer")),
+    "ENUM_CUDA_MEM_KIND": ((0, "CUDA_MEMOPR_MEMORY_KIND_PAGEABLE", "Pageable"),
+        (1, "CUDA_MEMOPR_MEMORY_KIND_PINNED", "Pinned"), (2, "CUDA_MEMOPR_MEMORY_KIND_DEVICE", "Device"),
+        (4, "CUDA_MEMOPR_MEMORY_KIND_MANAGED", "Managed"), (7, "CUDA_MEMOPR_MEMORY_KIND_UNKNOWN", "Unknown")),
+    "ENUM_CUDA_KERNEL_LAUNCH_TYPE": ((0, "CUDA_KERNEL_LAUNCH_TYPE_UNKNOWN", "Unknown"),
+        (1, "CUDA_KERNEL_LAUNCH_TYPE_REGULAR", "Regular")),
+    "ENUM_CUDA_SHARED_MEM_LIMIT_CONFIG": ((0, "CUDA_SHARED_MEM_LIMIT_DEFAULT", "Default"),
+        (1, "CUDA_SHARED_MEM_LIMIT_OPTIN", "Opt in")),
+    "ENUM_CUDA_FUNC_CACHE_CONFIG": ((0, "CU_FUNC_CACHE_PREFER_NONE", "None"),
+        (1, "CU_FUNC_CACHE_PREFER_SHARED", "Shared"), (2, "CU_FUNC_CACHE_PREFER_L1", "L1"),
+        (3, "CU_FUNC_CACHE_PREFER_EQUAL", "Equal")),
+    "ENUM_CUPTI_STREAM_TYPE": ((0, "CUPTI_ACTIVITY_STREAM_CREATE_FLAG_UNKNOWN", "Unknown stream type"),
         (1, "CUPTI_ACTIVITY_STREAM_CREATE_FLAG_DEFAULT", "Default stream"),
         (2, "CUPTI_ACTIVITY_STREAM_CREATE_FLAG_NON_BLOCKING", "Non-blocking stream"),
-        (3, "CUPTI_ACTIVITY_STREAM_CREATE_FLAG_NULL", "Null stream"),
-    ),
-    "ENUM_CUPTI_SYNC_TYPE": (
-        (0, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_UNKNOWN", "Unknown"),
+        (3, "CUPTI_ACTIVITY_STREAM_CREATE_FLAG_NULL", "Null stream")),
+    "ENUM_CUPTI_SYNC_TYPE": ((0, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_UNKNOWN", "Unknown"),
         (1, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_EVENT_SYNCHRONIZE", "Event sync"),
         (2, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT", "Stream wait sync"),
         (3, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE", "Stream sync"),
-        (4, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE", "Context sync"),
-    ),
-}
+        (4, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE", "Context sync")),
+}  # fmt: skip
 """The enumerations next to the events, `(id, name, label)`, with the entries that a simulated run needs."""
 
 NEWER_ENUMS: dict[str, tuple[tuple[int, str, str], ...]] = {
-    "ENUM_DIAGNOSTIC_SEVERITY_LEVEL": (
-        (0, "UnknownLevel", "Unknown"),
-        (1, "Info", "Info"),
-        (2, "Warning", "Warning"),
-        (3, "Error", "Error"),
-    ),
-    "ENUM_DIAGNOSTIC_SOURCE_TYPE": (
-        (0, "UnknownSource", "Unknown source"),
-        (1, "Injection", "Injection"),
-        (2, "Daemon", "Daemon"),
-        (3, "Analysis", "Analysis"),
-    ),
-    "ENUM_DIAGNOSTIC_TIMESTAMP_SOURCE": (
-        (0, "UnknownTimestamp", "Unknown timestamp"),
-        (1, "TargetTimestamp", "Target timestamp"),
-        (2, "HostTimestamp", "Host timestamp"),
-    ),
-}
+    "ENUM_DIAGNOSTIC_SEVERITY_LEVEL": ((0, "UnknownLevel", "Unknown"), (1, "Info", "Info"), (2, "Warning", "Warning"),
+        (3, "Error", "Error")),
+    "ENUM_DIAGNOSTIC_SOURCE_TYPE": ((0, "UnknownSource", "Unknown source"), (1, "Injection", "Injection"),
+        (2, "Daemon", "Daemon"), (3, "Analysis", "Analysis")),
+    "ENUM_DIAGNOSTIC_TIMESTAMP_SOURCE": ((0, "UnknownTimestamp", "Unknown timestamp"),
+        (1, "TargetTimestamp", "Target timestamp"), (2, "HostTimestamp", "Host timestamp")),
+}  # fmt: skip
 """Those that only the newer schema has."""
 
 PRODUCTS = {"3.7.2": "2023.4.4.54", "3.25.0": "2026.2.1.210"}
@@ -198,7 +159,6 @@ class Column:
 
     @property
     def declaration(self) -> str:
-        """The column as SQLite declares it."""
         kind = {"text": "TEXT", "f64": "REAL", "f32": "REAL"}.get(self.type, "INTEGER")
         return f"{self.name:<27} {kind}{' NOT NULL' if self.required else ''}{' PRIMARY KEY' if self.key else ''}"
 
@@ -211,7 +171,6 @@ def schema(version: str) -> dict[str, tuple[Column, ...]]:
 
 
 def enums(version: str) -> dict[str, tuple[tuple[int, str, str], ...]]:
-    """The enumerations of a schema version. `version`: a key of `PRODUCTS`."""
     return ENUMS if version == "3.7.2" else {**ENUMS, **NEWER_ENUMS}
 
 

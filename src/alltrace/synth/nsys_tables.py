@@ -22,21 +22,17 @@ _GPU_METRIC_TYPE = (1 << 48) | (1 << 32)
 
 # Metric, the kernels that drive it (all, compute, communication; `constant` for none), value when they are busy all the time.
 _GPU_METRICS = (
-    ("GPC Clock Frequency [MHz]", "constant", 1980),
-    ("SYS Clock Frequency [MHz]", "constant", 1700),
-    ("GR Active [Throughput %]", "all", 100),
-    ("SMs Active [Throughput %]", "all", 92),
-    ("SM Issue [Throughput %]", "compute", 41),
-    ("Tensor Active [Throughput %]", "compute", 47),
+    ("GPC Clock Frequency [MHz]", "constant", 1980), ("SYS Clock Frequency [MHz]", "constant", 1700),
+    ("GR Active [Throughput %]", "all", 100), ("SMs Active [Throughput %]", "all", 92),
+    ("SM Issue [Throughput %]", "compute", 41), ("Tensor Active [Throughput %]", "compute", 47),
     ("Compute Warps in Flight [Throughput %]", "all", 55),
     ("Unallocated Warps in Active SMs [Throughput %]", "all", 30),
-    ("DRAM Read Bandwidth [Throughput %]", "compute", 36),
-    ("DRAM Write Bandwidth [Throughput %]", "compute", 22),
+    ("DRAM Read Bandwidth [Throughput %]", "compute", 36), ("DRAM Write Bandwidth [Throughput %]", "compute", 22),
     ("NVLink RX Requests User Data [Throughput %]", "communication", 61),
     ("NVLink TX Requests User Data [Throughput %]", "communication", 61),
     ("PCIe RX Throughput [Throughput %]", "communication", 9),
     ("PCIe TX Throughput [Throughput %]", "communication", 9),
-)
+)  # fmt: skip
 
 Values: TypeAlias = "NDArray[np.generic] | Sequence[object] | str | int | float | None"
 
@@ -49,7 +45,6 @@ class Table:
     columns: dict[str, Values]
 
     def shuffled(self, rng: np.random.Generator) -> Table:
-        """The same rows in random order."""
         order = rng.permutation(self.rows)
         moved: dict[str, Values] = {}
         for name, values in self.columns.items():
@@ -61,11 +56,9 @@ class Table:
 
 
 def build_tables(report: Report) -> dict[str, Table]:
-    """All tables of one rank's report that have rows, enumerations and metadata included.
-
-    `report`: the rank within its simulated run. Returns tables by name; event tables ordered by start unless the
-    scenario wants them in disorder.
-    """
+    """All tables of one rank's report that have rows, enumerations and metadata included."""
+    # `report`: the rank within its simulated run. Returns tables by name; event tables ordered by start unless the
+    # scenario wants them in disorder.
     events = {
         "CUPTI_ACTIVITY_KIND_KERNEL": _kernels(report),
         "CUPTI_ACTIVITY_KIND_MEMCPY": _copies(report),
@@ -200,8 +193,8 @@ def _ranges(report: Report) -> Table:
     nccl = rows["domain"] == 1
     times = _times(report, rows)
     texts = np.array([*line.names.texts, None], object)
-    told = report.environment.payloads  # nsys exports them only if it is asked to
-    payloads = np.array([*(text if told else None for text in line.payloads.texts), None], object)
+    with_payloads = report.environment.payloads  # nsys exports them only if it is asked to
+    payloads = np.array([*(text if with_payloads else None for text in line.payloads.texts), None], object)
     text_ids = report.text_ids(np.unique(rows["name"][nccl])).astype(object)
     nothing = np.array(None, object)
     domain = report.nccl_domain

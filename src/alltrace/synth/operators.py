@@ -24,8 +24,6 @@ _STEP = re.compile(r"(?:step|iteration) \d+|ProfilerStep#\d+")
 
 @dataclass(frozen=True)
 class Operator:
-    """What a kernel is launched by."""
-
     names: tuple[str, ...]  # the operators around the launch, the outermost first
     shapes: tuple[Sequence[Sequence[int]], ...]  # the inputs of each
     flops: int = 0  # floating-point operations; 0 for what has no formula
@@ -76,7 +74,6 @@ def launches(line: Timeline) -> tuple[Any, Any]:
 
 
 def operator_events(line: Timeline) -> Iterator[Event]:
-    """The operators of a timeline, a module for each layer going forward, and a frame for each step."""
     names = line.names.texts
     ranges = line.ranges
     for row in range(len(ranges)):
@@ -114,14 +111,14 @@ def _room(line: Timeline, rows: Any) -> Any:
 
 def operator_truth(line: Timeline) -> dict[str, dict[str, int]]:
     """By operator its calls, the true time of their kernels on the device, and their floating-point operations."""
-    found: dict[str, dict[str, int]] = {}
+    totals: dict[str, dict[str, int]] = {}
     _, kernels = launches(line)
     for kernel in kernels.tolist():
         operator = OPERATORS[int(line.kernels["kernel"][kernel])]
         length = int(line.kernels["end"][kernel] - line.kernels["start"][kernel])
         for name in operator.names:
-            own = found.setdefault(name, {"calls": 0, "gpu_ns": 0, "flops": 0})
+            own = totals.setdefault(name, {"calls": 0, "gpu_ns": 0, "flops": 0})
             own["calls"] += 1
             own["gpu_ns"] += length
             own["flops"] += operator.flops
-    return found
+    return totals

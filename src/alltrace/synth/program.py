@@ -45,16 +45,12 @@ class Compute:
 
 @dataclass(frozen=True)
 class Push:
-    """Opens a range on a thread."""
-
     text: str
     thread: int = MAIN_THREAD
 
 
 @dataclass(frozen=True)
 class Pop:
-    """Closes the innermost open range of a thread."""
-
     thread: int = MAIN_THREAD
 
 
@@ -110,13 +106,11 @@ class StreamWait:
     thread: int = MAIN_THREAD
 
 
+# `blocking` makes the call return only when the copy is done, as a copy from pageable memory does; `synchronous` makes
+# it `cudaMemcpy`, which blocks as well.
 @dataclass(frozen=True)
 class Copy:
-    """A memory copy; `kind` as CUPTI numbers it (1 to the device, 2 to the host).
-
-    `blocking` makes the call return only when the copy is done, as a copy from pageable memory does; `synchronous` makes it
-    `cudaMemcpy`, which blocks as well.
-    """
+    """A memory copy; `kind` as CUPTI numbers it (1 to the device, 2 to the host)."""
 
     size_bytes: int
     duration_ns: int
@@ -130,8 +124,6 @@ class Copy:
 
 @dataclass(frozen=True)
 class Memset:
-    """A memory set on the device."""
-
     size_bytes: int
     duration_ns: int
     stream: int = COMPUTE_STREAM
@@ -140,8 +132,6 @@ class Memset:
 
 @dataclass(frozen=True)
 class Synchronize:
-    """The thread waits for a stream, or for the whole device."""
-
     stream: int | None = COMPUTE_STREAM
     thread: int = MAIN_THREAD
 

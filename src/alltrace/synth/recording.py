@@ -20,8 +20,6 @@ _SHORTEST_NS = 1_000
 
 @dataclass(frozen=True)
 class Recording:
-    """One rank's report before it is written."""
-
     timeline: Timeline | None  # the events that it has; None if there is no report
     complaints: tuple[str, ...] = ()  # what the profiler says about itself in it
 

@@ -91,7 +91,6 @@ def write_run(
 
 
 def _write_report(report: Report, target: Path, format: str) -> dict[str, int]:  # noqa: A002
-    """Writes one report; returns its rows by table."""
     if format == "kineto":
         return write_kineto(report, target / report.file_name)
     environment = report.environment
@@ -119,8 +118,8 @@ def _remove_former(target: Path) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-    found = [target / "logs" / name for name in logs if _LOG_NAME.fullmatch(name) and (target / "logs" / name).is_file()]
-    for path in [*found, target / "logs" / TRAINING_LOG] if found else ():
+    written_logs = [target / "logs" / name for name in logs if _LOG_NAME.fullmatch(name) and (target / "logs" / name).is_file()]
+    for path in [*written_logs, target / "logs" / TRAINING_LOG] if written_logs else ():
         path.unlink(missing_ok=True)
 
 

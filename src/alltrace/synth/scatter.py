@@ -21,8 +21,6 @@ _LEAST_GROWTH, _MOST_GROWTH = 0.5, 4.0
 
 
 class Mode(NamedTuple):
-    """One way of being late."""
-
     share: float  # of the instances
     systematic_ns: float  # by how much the latest member is always later than the earliest; others are in between
     random_ns: float  # mean of what comes on top, exponential, of each member and instance
@@ -30,30 +28,20 @@ class Mode(NamedTuple):
 
 
 class Law(NamedTuple):
-    """The scatter of an operation on a machine."""
-
     transfer_ns: float  # the transfer at which it was measured
     modes: tuple[Mode, ...]
 
 
 LAWS: dict[str, tuple[Law, ...]] = {
-    "AllGather": (
-        Law(300_000, (Mode(0.5, 2_000, 9_500), Mode(0.5, 8_000, 24_000))),
-        Law(300_000, (Mode(0.6, 3_000, 2_000), Mode(0.4, 19_500, 2_000))),
-    ),
-    "ReduceScatter": (
-        Law(300_000, (Mode(0.55, 500, 2_300), Mode(0.45, 4_000, 15_500))),
-        Law(700_000, (Mode(0.5, 16_000, 1_500), Mode(0.5, 21_500, 3_000))),
-    ),
-    "AllReduce": (
-        Law(20_000, (Mode(0.55, 200, 600), Mode(0.45, 500, 1_700))),
-        Law(20_000, (Mode(0.53, 2_000, 500), Mode(0.34, 6_500, 1_200), Mode(0.13, 207_500, 1_500, grows=False))),
-    ),
-    "AllToAll": (
-        Law(150_000, (Mode(0.5, 22_000, 1_200), Mode(0.5, 22_500, 2_000))),
-        Law(150_000, (Mode(0.5, 8_000, 1_500), Mode(0.5, 12_500, 2_800))),
-    ),
-}
+    "AllGather": (Law(300_000, (Mode(0.5, 2_000, 9_500), Mode(0.5, 8_000, 24_000))),
+        Law(300_000, (Mode(0.6, 3_000, 2_000), Mode(0.4, 19_500, 2_000)))),
+    "ReduceScatter": (Law(300_000, (Mode(0.55, 500, 2_300), Mode(0.45, 4_000, 15_500))),
+        Law(700_000, (Mode(0.5, 16_000, 1_500), Mode(0.5, 21_500, 3_000)))),
+    "AllReduce": (Law(20_000, (Mode(0.55, 200, 600), Mode(0.45, 500, 1_700))),
+        Law(20_000, (Mode(0.53, 2_000, 500), Mode(0.34, 6_500, 1_200), Mode(0.13, 207_500, 1_500, grows=False)))),
+    "AllToAll": (Law(150_000, (Mode(0.5, 22_000, 1_200), Mode(0.5, 22_500, 2_000))),
+        Law(150_000, (Mode(0.5, 8_000, 1_500), Mode(0.5, 12_500, 2_800)))),
+}  # fmt: skip
 """For each operation the scatter on one machine of four A100 and on one of four H100; all-to-alls on two of two H100. The longest
 mode is of one length: all that was measured of it lies within 2 us."""
 
@@ -65,7 +53,6 @@ _LIKE = {
 
 
 def law_of(operation: str, machine: int) -> Law:
-    """The scatter of an operation on one of the machines."""
     laws = LAWS[_LIKE.get(operation, operation)]
     return laws[machine % len(laws)]
 
@@ -80,11 +67,9 @@ class Delays:
         self._drawn: dict[tuple[int, str], tuple[list[list[float]], list[bool]]] = {}
 
     def of(self, communicator: int, number: int, operation: str, transfer_ns: int, members: int, *, across: bool) -> list[int]:
-        """How much later than the transfer each member ends, in ns.
-
-        `communicator`: number of the communicator. `number`: number of the operation in it. `transfer_ns`: how
-        long the transfer takes. `members`: how many there are. `across`: whether they are on several hosts.
-        """
+        """How much later than the transfer each member ends, in ns."""
+        # `communicator`: number of the communicator. `number`: number of the operation in it. `transfer_ns`: how long
+        # the transfer takes. `members`: how many there are. `across`: whether they are on several hosts.
         law = law_of(operation, self._machine)
         drawn = self._drawn.get((communicator, operation))
         if drawn is None:

@@ -47,8 +47,6 @@ STEP_NAMES = {"step": "step {}", "profiler": "ProfilerStep#{}", "iteration": "it
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the ranks are and how they share the work."""
-
     kind: str = "data"  # one of `LAYOUT_KINDS`
     hosts: int = 2  # the number of hosts
     ranks_per_host: int = 8  # ranks of one host; ranks are numbered host by host, and each has its own device
@@ -58,7 +56,6 @@ class Layout:
 
     @property
     def ranks(self) -> int:
-        """The number of ranks of the run."""
         return self.hosts * self.ranks_per_host
 
     def host_of(self, rank: int) -> int:
@@ -72,8 +69,6 @@ class Layout:
 
 @dataclass(frozen=True)
 class Work:
-    """What one rank does in a step, before faults."""
-
     layers: int = 12  # layers of the model
     kernels_per_layer: int = 10  # kernels of a layer's forward pass; the backward pass has twice as many
     optimizer_kernels: int = 8
@@ -103,13 +98,11 @@ class Work:
     nvtx: bool = True  # ranges of the program are recorded
 
 
+# Ends of one collective scatter by `scatter` times what was measured on real machines, or, where that is 0, by up to
+# `end_jitter_ns`.
 @dataclass(frozen=True)
 class Links:
-    """How fast collectives are; bandwidths in bytes per nanosecond, which is GB/s.
-
-    Ends of one collective scatter by `scatter` times what was measured on real machines, or, where that is 0, by up to
-    `end_jitter_ns`.
-    """
+    """How fast collectives are; bandwidths in bytes per nanosecond, which is GB/s."""
 
     within_host_gb_per_s: float = 300.0
     between_hosts_gb_per_s: float = 100.0
@@ -135,8 +128,6 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Environment:
-    """How the reports look for the same run."""
-
     schema: str = "3.25.0"  # version of the export schema, one of `SCHEMAS`
     # the source of the rank: launcher variables in the capture's environment, only the file name, or `MPI_RANKS`
     rank_source: str = "environment"
@@ -176,8 +167,6 @@ AS_RECORDED: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Scenario:
-    """A run to simulate."""
-
     name: str  # short name, also the beginning of the reports' names
     about: str  # one line for a person
     steps: int = 8  # training steps, numbered from 0
@@ -190,14 +179,12 @@ class Scenario:
     faults: tuple[Fault, ...] = ()  # what is wrong with the run
 
     def override(self, **changes: Any) -> Scenario:
-        """This scenario with some values changed, checked.
-
-        `**changes`: a field of the scenario or of one of its parts by its own name (`steps=3`, `hosts=1`,
-        `schema="3.7.2"`), or `ranks`, which keeps the hosts and changes the ranks per host, or `ideal`, which
-        sets the values of `IDEAL` or, if false, of `AS_RECORDED`, unless they are given. Faults move to ranks
-        that exist. New `faults` may be texts, see `alltrace.synth.faults.parse`. Returns a new, valid scenario.
-        Raises `UsageError`: there is no such field, or the values do not fit together.
-        """
+        """This scenario with some values changed, checked."""
+        # `**changes`: a field of the scenario or of one of its parts by its own name (`steps=3`, `hosts=1`,
+        # `schema="3.7.2"`), or `ranks`, which keeps the hosts and changes the ranks per host, or `ideal`, which sets
+        # the values of `IDEAL` or, if false, of `AS_RECORDED`, unless they are given. Faults move to ranks that exist.
+        # New `faults` may be texts, see `alltrace.synth.faults.parse`. Returns a new, valid scenario. Raises
+        # `UsageError`: there is no such field, or the values do not fit together.
         if "ideal" in changes:
             ideal = changes.pop("ideal")
             _check_kind_of("ideal", ideal, "bool")
@@ -240,10 +227,8 @@ class Scenario:
         return changed
 
     def check(self) -> None:
-        """Nothing, if the values fit together.
-
-        Raises `UsageError`: they do not; the message names the value, its bounds and the input.
-        """
+        """Nothing, if the values fit together."""
+        # Raises `UsageError`: they do not; the message names the value, its bounds and the input.
         layout, work, environment = self.layout, self.work, self.environment
         for part in (self, layout, work, self.links, self.clocks, environment):
             _check_kinds(part)
@@ -315,7 +300,6 @@ def _fault(fault: Fault | str) -> Fault:
 
 
 def is_text(name: str) -> bool:
-    """Whether the value of this name, of a scenario or one of its parts, is a text."""
     return any(f.name == name and f.type == "str" for part in _PARTS for f in dataclasses.fields(part))
 
 

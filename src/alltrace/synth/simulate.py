@@ -39,8 +39,6 @@ _STREAM_WAIT, _STREAM_SYNC, _CONTEXT_SYNC = 2, 3, 4
 
 @dataclass
 class Instance:
-    """One collective on all its members."""
-
     group: int  # index of the communicator
     sequence: int  # its number among the communicator's collectives, from 0
     op: str  # name of the operation
@@ -57,8 +55,6 @@ class Instance:
 
 @dataclass
 class SimulatedRun:
-    """What the engine hands on."""
-
     scenario: Scenario  # what was simulated
     groups: tuple[p.Group, ...]  # the communicators; collectives name them by index
     timelines: list[Timeline]  # events by rank
@@ -68,11 +64,9 @@ class SimulatedRun:
 
 
 def simulate(scenario: Scenario) -> SimulatedRun:
-    """The events of every rank of a scenario, in true time.
-
-    `scenario`: the run; the same values give the same events. Returns all events; memory grows with the number of
-    events, about 50 bytes each. Raises `UsageError`: the scenario's values do not fit together.
-    """
+    """The events of every rank of a scenario, in true time."""
+    # `scenario`: the run; the same values give the same events. Returns all events; memory grows with the number of
+    # events, about 50 bytes each. Raises `UsageError`: the scenario's values do not fit together.
     scenario.check()
     meeting = _Meeting(scenario, LAYOUTS[scenario.layout.kind](scenario))
     ranks = [_Rank(rank, meeting) for rank in range(scenario.layout.ranks)]
@@ -138,8 +132,6 @@ class _Meeting:
 
 
 class _Rank:
-    """One rank: its threads, its streams and what it recorded."""
-
     def __init__(self, rank: int, meeting: _Meeting) -> None:
         scenario = meeting.scenario
         self.rank = rank
@@ -403,17 +395,7 @@ class _Rank:
 
     # of functions, not of bound methods, which would keep all that a rank recorded until Python looks for garbage
     _HANDLERS: ClassVar[dict[type, Callable[[_Rank, Any], Generator[None, None, None] | None]]] = {
-        p.Compute: _compute,
-        p.Push: _push,
-        p.Pop: _pop,
-        p.HostWork: _host_work,
-        p.Handover: _handover,
-        p.Collective: _collective,
-        p.HostCollective: _host_collective,
-        p.StreamWait: _stream_wait,
-        p.Copy: _copy,
-        p.Memset: _memset,
-        p.Synchronize: _synchronize,
-        p.Call: _plain_call,
-        p.DeviceGap: _device_gap,
-    }
+        p.Compute: _compute, p.Push: _push, p.Pop: _pop, p.HostWork: _host_work, p.Handover: _handover,
+        p.Collective: _collective, p.HostCollective: _host_collective, p.StreamWait: _stream_wait, p.Copy: _copy,
+        p.Memset: _memset, p.Synchronize: _synchronize, p.Call: _plain_call, p.DeviceGap: _device_gap,
+    }  # fmt: skip

@@ -22,12 +22,10 @@ class Names:
         self._numbers: dict[str, int] = {}
 
     def number(self, text: str) -> int:
-        """The number of `text`, a new one if it is new."""
         return self._numbers.setdefault(text, len(self._numbers))
 
     @property
     def texts(self) -> list[str]:
-        """All texts by number."""
         return list(self._numbers)
 
 
@@ -41,7 +39,6 @@ class Rows:
         self._sorted: NDArray[np.int64] | None = None
 
     def add(self, *values: int) -> None:
-        """One row, its values in the order of the columns."""
         self._singles.append(values)
 
     def add_block(self, *values: NDArray[np.int64] | int) -> None:
@@ -63,19 +60,17 @@ class Rows:
         return self._sorted
 
     def where(self, mask: NDArray[np.bool_]) -> Rows:
-        """The rows that `mask` is true for."""
         return self._made_of(self._table()[mask])
 
     def changed(self, column: str, values: NDArray[np.int64]) -> Rows:
-        """The same rows with other values in a column."""
         table = self._table().copy()
         table[:, self.columns.index(column)] = values
         return self._made_of(table)
 
     def _made_of(self, table: NDArray[np.int64]) -> Rows:
-        made = Rows(*self.columns)
-        made._blocks.append(table)
-        return made
+        rows = Rows(*self.columns)
+        rows._blocks.append(table)
+        return rows
 
     def __getitem__(self, column: str) -> NDArray[np.int64]:
         """A column, in the order of the first column's times."""
@@ -85,14 +80,12 @@ class Rows:
         return len(self._singles) + sum(map(len, self._blocks)) + (0 if self._sorted is None else len(self._sorted))
 
 
+# `name` numbers `names`, `kernel` is an index into `ALL_KERNELS`, `thread` is 0 for the main and 1 for the autograd
+# thread; `correlation` ties API calls to what they started. A range's `domain` is 0 for the program's and 1 for NCCL's;
+# its `payload` numbers `payloads` or is `NO_VALUE`, as a range's `end` is that never ends.
 @dataclass
 class Timeline:
-    """One rank's events, in nanoseconds of true time since the job began.
-
-    `name` numbers `names`, `kernel` is an index into `ALL_KERNELS`, `thread` is 0 for the main and 1 for the autograd thread;
-    `correlation` ties API calls to what they started. A range's `domain` is 0 for the program's and 1 for NCCL's; its `payload`
-    numbers `payloads` or is `NO_VALUE`, as a range's `end` is that never ends.
-    """
+    """One rank's events, in nanoseconds of true time since the job began."""
 
     names: Names = field(default_factory=Names)
     payloads: Names = field(default_factory=Names)
@@ -108,14 +101,11 @@ class Timeline:
 
     @property
     def tables(self) -> dict[str, Rows]:
-        """The tables of events by name."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if isinstance(getattr(self, f.name), Rows)}
 
     def keep(self, chosen: Callable[[str, Rows], NDArray[np.bool_] | None]) -> Timeline:
-        """Another timeline with some of the events.
-
-        `chosen`: says for a table, by name, which rows stay; None for all.
-        """
+        """Another timeline with some of the events."""
+        # `chosen`: says for a table, by name, which rows stay; None for all.
         kept: dict[str, Any] = {}
         for name, rows in self.tables.items():
             mask = chosen(name, rows) if len(rows) else None

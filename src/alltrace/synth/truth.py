@@ -23,12 +23,10 @@ TRUTH_FILE = "truth.json"
 COLLECTIVES_FILE = "truth_collectives.parquet"
 
 
+# True time is in nanoseconds since the job began, which is `job_start_utc_ns` in UTC; the first host's clock shows it.
 @dataclass
 class Truth:
-    """What is true of a simulated run; `truth.json` holds the same values by the same names.
-
-    True time is in nanoseconds since the job began, which is `job_start_utc_ns` in UTC; the first host's clock shows it.
-    """
+    """What is true of a simulated run; `truth.json` holds the same values by the same names."""
 
     scenario: str  # the scenario's name
     seed: int
@@ -64,11 +62,9 @@ class Truth:
         return [self.folder / rank["report"] for rank in self.ranks if rank["report"] is not None]
 
     def collectives(self) -> Any:
-        """Every collective on every member as a `pyarrow.Table`, sorted by group, sequence and rank.
-
-        Columns: `group` (name), `comm_hash`, `op`, `sequence`, `rank`, `bytes`, `launch_ns`, `arrival_ns`, `end_ns`, true time,
-        `step`, and `recorded`, whether the rank's report has the kernel.
-        """
+        """Every collective on every member as a `pyarrow.Table`, sorted by group, sequence and rank."""
+        # Columns: `group` (name), `comm_hash`, `op`, `sequence`, `rank`, `bytes`, `launch_ns`, `arrival_ns`, `end_ns`,
+        # true time, `step`, and `recorded`, whether the rank's report has the kernel.
         import pyarrow.parquet as pq
 
         if self.folder is None:
@@ -76,13 +72,11 @@ class Truth:
         return pq.read_table(self.folder / COLLECTIVES_FILE)
 
     def write(self, folder: Path) -> None:
-        """Writes `truth.json` into `folder`."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "folder"}
         (folder / TRUTH_FILE).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> Truth:
-        """The truth of a run written before."""
         return cls(**json.loads((folder / TRUTH_FILE).read_text(encoding="utf-8")), folder=folder)
 
 
@@ -161,7 +155,6 @@ def _device_times(line: Timeline) -> dict[str, int]:
 
 
 def write_collectives(run: SimulatedRun, recordings: Sequence[Recording], folder: Path) -> None:
-    """Writes `truth_collectives.parquet` into `folder`; see `Truth.collectives` for the columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -25,19 +25,12 @@ _CALLS = {
 _DIRECTIONS = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}
 _MEMORY = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed"}
 _PROPERTIES = {
-    "name": "name",
-    "totalGlobalMem": "totalMemory",
-    "computeMajor": "computeMajor",
-    "computeMinor": "computeMinor",
-    "maxThreadsPerBlock": "maxThreadsPerBlock",
-    "regsPerBlock": "maxRegistersPerBlock",
-    "regsPerMultiprocessor": "maxRegistersPerSm",
-    "warpSize": "threadsPerWarp",
-    "sharedMemPerBlock": "maxShmemPerBlock",
-    "sharedMemPerMultiprocessor": "maxShmemPerSm",
-    "numSms": "smCount",
+    "name": "name", "totalGlobalMem": "totalMemory", "computeMajor": "computeMajor", "computeMinor": "computeMinor",
+    "maxThreadsPerBlock": "maxThreadsPerBlock", "regsPerBlock": "maxRegistersPerBlock",
+    "regsPerMultiprocessor": "maxRegistersPerSm", "warpSize": "threadsPerWarp", "sharedMemPerBlock": "maxShmemPerBlock",
+    "sharedMemPerMultiprocessor": "maxShmemPerSm", "numSms": "smCount",
     "sharedMemPerBlockOptin": "maxShmemPerBlockOptin",
-}
+}  # fmt: skip
 _WAITS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 
 
@@ -48,12 +41,10 @@ def file_name(report: Report) -> str:
 
 
 def write_kineto(report: Report, path: Path) -> dict[str, int]:
-    """Writes `path`, completely or not at all.
-
-    What the profiler does not see is left out: MPI, calls of the operating system, metrics of the GPU.
-    `report`: the rank within its simulated run. `path`: the file; one that is there is replaced. Returns the number
-    of events by category.
-    """
+    """Writes `path`, completely or not at all."""
+    # What the profiler does not see is left out: MPI, calls of the operating system, metrics of the GPU. `report`: the
+    # rank within its simulated run. `path`: the file; one that is there is replaced. Returns the number of events by
+    # category.
     partial = path.with_name(path.name + ".partial")
     counts: dict[str, int] = {}
     layout = report.scenario.layout
@@ -87,7 +78,6 @@ def write_kineto(report: Report, path: Path) -> dict[str, int]:
 
 
 def _device_properties() -> dict[str, object]:
-    """What the profiler says about the device, by its own names."""
     warps, warp = GPU_FACTS["maxWarpsPerSm"], GPU_FACTS["threadsPerWarp"]
     threads = int(str(warps)) * int(str(warp))
     return {name: GPU_FACTS[fact] for name, fact in _PROPERTIES.items()} | {"maxThreadsPerMultiprocessor": threads}
@@ -98,7 +88,6 @@ def _base_ns(report: Report) -> int:
 
 
 def _events(report: Report) -> Iterator[tuple[str, str]]:
-    """Category and JSON text of each event."""
     line, identity = report.timeline, report.identity
     for tid, name in ((identity.pid, "python3"), (identity.autograd_tid, "pt_autograd_0")):
         named = {"name": f"thread {tid} ({name})"}
@@ -121,7 +110,6 @@ def _events(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _operators(report: Report) -> Iterator[tuple[str, str]]:
-    """Operators, modules and frames."""
     shift = report.identity.utc_stamp_ns - _base_ns(report)
     for number, event in enumerate(operator_events(report.timeline)):
         start, end = (report.identity.stamps(np.array([event.start, event.end])) + shift).tolist()
@@ -186,8 +174,8 @@ def _all_to_all(messages: list[dict[str, Any]]) -> dict[str, Any] | None:
         return None
     first = messages[0]
     total = sum(m["In msg nelems"] for m in messages) // 2
-    kept = {k: v for k, v in first.items() if k not in ("Src Rank", "Dst Rank")}
-    return {**kept, "Collective name": "all_to_all", "In msg nelems": total, "Out msg nelems": total}
+    shared = {k: v for k, v in first.items() if k not in ("Src Rank", "Dst Rank")}
+    return {**shared, "Collective name": "all_to_all", "In msg nelems": total, "Out msg nelems": total}
 
 
 def _call(report: Report, name: str, payload: dict[str, Any], sequence: int | None) -> dict[str, Any]:
@@ -226,17 +214,16 @@ def _numbers(report: Report) -> dict[tuple[int, str], int]:
     line = report.run.timelines[report.rank]
     rows = line.ranges.where(line.ranges["domain"] == 1)
     names, payloads = line.names.texts, line.payloads.texts
-    found: dict[tuple[int, str], int] = {}
+    numbers: dict[tuple[int, str], int] = {}
     last: dict[int, int] = {}
     for start, name, payload in zip(rows["start"].tolist(), rows["name"].tolist(), rows["payload"].tolist(), strict=True):
         communicator = json.loads(payloads[payload]).get("NCCL communicator ID") if payload >= 0 else None
         if communicator is not None and names[name] not in ("ncclSend", "ncclRecv"):
-            last[communicator] = found[start, names[name]] = last.get(communicator, -1) + 1
-    return found
+            last[communicator] = numbers[start, names[name]] = last.get(communicator, -1) + 1
+    return numbers
 
 
 def _order(report: Report, count: int) -> NDArray[np.int64]:
-    """The order in which this number of events of a kind is written."""
     if report.environment.unordered:
         return np.random.default_rng((report.scenario.seed, 7, report.rank)).permutation(count)
     return np.arange(count)

@@ -20,8 +20,6 @@ _BFLOAT16, _INT8 = 9, 0
 
 @dataclass(frozen=True)
 class LogForm:
-    """How the logs are written."""
-
     stamped: bool = True  # whether lines have a time, as NCCL 2.26 writes it
     zone_hours: int = 0  # the zone of these local times
     together: bool = False  # all ranks into one file, `job.log`, by time, as a job's standard output is
@@ -33,11 +31,9 @@ class LogForm:
 
 
 def write_logs(run: SimulatedRun, people: Sequence[Identity], folder: Path, form: LogForm | None = None) -> list[Path]:
-    """Write the logs of a job into `folder`.
-
-    `people`: the identities of its ranks. `folder`: where to; made if missing. `form`: how. Returns NCCL's logs;
-    the training's is `train.log` next to them.
-    """
+    """Write the logs of a job into `folder`."""
+    # `people`: the identities of its ranks. `folder`: where to; made if missing. `form`: how. Returns NCCL's logs; the
+    # training's is `train.log` next to them.
     form = form or LogForm()
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng((form.seed, 12))
@@ -76,7 +72,6 @@ def _mixed(lines: Sequence[str], form: LogForm, rng: np.random.Generator) -> Ite
 
 
 def _clock(at: int, who: Identity, form: LogForm) -> datetime:
-    """A host's local time at a true time."""
     utc_us = (JOB_START_UTC_NS + who.host_clock_ns(at)) // 1_000
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=utc_us, hours=form.zone_hours)
 
@@ -87,7 +82,6 @@ def _line(at: int, who: Identity, text: str, form: LogForm) -> str:
 
 
 def _records(run: SimulatedRun, who: Identity, form: LogForm) -> Iterator[tuple[int, str]]:
-    """True time and text of each record of a rank."""
     started = min((i.launches[who.rank] for i in run.collectives if who.rank in i.launches), default=0)
     for number, group in enumerate(run.groups):
         if who.rank in group.ranks and len(group.ranks) > 1:

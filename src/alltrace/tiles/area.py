@@ -31,8 +31,6 @@ _THREADS = 4
 
 
 class Area(NamedTuple):
-    """Some tracks in a range of time."""
-
     # the keys of the tracks of each rank; the key of the summary selects what the rank's devices did
     tracks: Mapping[int, Sequence[str]]
     start_ns: int  # from, ns from the run's start
@@ -58,7 +56,6 @@ class _Sums:
         self._parts.append((code[first], name[first], counts, *reduced))
 
     def join(self, other: _Sums) -> None:
-        """Add the counts of another rank."""
         self._parts += other._parts
 
     def rows(self) -> tuple[NDArray[np.int64], ...]:
@@ -76,8 +73,6 @@ class _Sums:
 
 
 class _Durations:
-    """The histogram of durations, and the longest events."""
-
     def __init__(self) -> None:
         self._count = np.zeros(_OCTAVES * BINS_PER_OCTAVE, np.int64)
         self._total = np.zeros(_OCTAVES * BINS_PER_OCTAVE, np.int64)
@@ -93,7 +88,6 @@ class _Durations:
         self._longest += [(less, rank, events.table, row, name, start) for less, row, name, start in zip(*columns, strict=True)]
 
     def join(self, other: _Durations) -> None:
-        """Add the counts of another rank."""
         self._count += other._count
         self._total += other._total
         self._longest = sorted(self._longest + other._longest)[:LONGEST]
@@ -117,8 +111,6 @@ class _Durations:
 
 
 class _OfRank(NamedTuple):
-    """What one rank has in an area."""
-
     sums: _Sums
     durations: _Durations
     breakdown: list[dict[str, Any]]
@@ -128,18 +120,16 @@ class _OfRank(NamedTuple):
 def area_facts(
     reader: EventReader, area: Area, token: Token = WANTED, *, gpus: Callable[[int], Sequence[int]] = lambda _: ()
 ) -> dict[str, Any]:
-    """What happened in an area.
-
-    `gpus`: the devices of a rank that have a row in the breakdown even where they did nothing. Returns `breakdown`
-    (for ranks with a selected summary, a row per device as in `window.summary`), `totals` (rows of `kind`, `name`,
-    `count`, `total_ns`, `mean_ns`, `min_ns`, `max_ns`, each event counted by its part within the time, the largest
-    first, `area.names` at most), `names` (how many there are), `histogram` (lists by bin of the events' whole
-    durations: `from_ns`, `to_ns`, `count`, `total_ns`), `longest` (the 30 longest events: `rank`, `table`, `row`,
-    `name`, `start`, `duration_ns`), `flame` (see `Flame.nodes`, names as text), and `ranks_asked` and `ranks_done`:
-    after 5 s the answer is what was read so far. Raises `UsageError`: the time is empty, the rank, track or kind of
-    flame graph does not exist, or `pattern` is not a valid regular expression. Raises `CancelledError`: the answer
-    is no longer wanted.
-    """
+    """What happened in an area."""
+    # `gpus`: the devices of a rank that have a row in the breakdown even where they did nothing. Returns `breakdown`
+    # (for ranks with a selected summary, a row per device as in `window.summary`), `totals` (rows of `kind`, `name`,
+    # `count`, `total_ns`, `mean_ns`, `min_ns`, `max_ns`, each event counted by its part within the time, the largest
+    # first, `area.names` at most), `names` (how many there are), `histogram` (lists by bin of the events' whole
+    # durations: `from_ns`, `to_ns`, `count`, `total_ns`), `longest` (the 30 longest events: `rank`, `table`, `row`,
+    # `name`, `start`, `duration_ns`), `flame` (see `Flame.nodes`, names as text), and `ranks_asked` and `ranks_done`:
+    # after 5 s the answer is what was read so far. Raises `UsageError`: the time is empty, the rank, track or kind of
+    # flame graph does not exist, or `pattern` is not a valid regular expression. Raises `CancelledError`: the answer is
+    # no longer wanted.
     if area.end_ns <= area.start_ns:
         raise UsageError(f"the range from {area.start_ns} to {area.end_ns} ns is empty")
     if area.flame not in KINDS:
@@ -226,12 +216,10 @@ def _of_rank(
 
 
 def _threads(keys: Iterable[str]) -> set[int]:
-    """The threads with selected tracks of ranges."""
     return {parse_key(k)[1][0] for k in keys if k.startswith("ranges/")}
 
 
 def _chosen(reader: EventReader, rank: int, keys: Sequence[str], start: int, end: int, token: Token) -> Iterable[Events]:
-    """The events of the chosen tracks of a rank."""
     tables = dict.fromkeys(_FOLDED if SUMMARY in keys else ())
     own = {k for k in keys if k != SUMMARY}
     for key in own:

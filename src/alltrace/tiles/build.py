@@ -58,8 +58,6 @@ _HEAT_PREFIX = "heat/"
 
 @dataclass(frozen=True)
 class Pyramid:
-    """A pyramid that is there."""
-
     folder: Path  # where it is kept
     grid: Grid
     broken: Mapping[int, str]  # for each rank that could not be read, why
@@ -72,11 +70,9 @@ def pyramid(
     jobs: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Pyramid:
-    """The pyramid of `run`, which should be aligned before: the one that is kept, or a new one.
-
-    `folder`: where to keep it; None for `RUN/tiles`, or the cache where that cannot be written. Raises
-    `InputError`: no rank can be read, or the pyramid cannot be written.
-    """
+    """The pyramid of `run`, which should be aligned before: the one that is kept, or a new one."""
+    # `folder`: where to keep it; None for `RUN/tiles`, or the cache where that cannot be written. Raises `InputError`:
+    # no rank can be read, or the pyramid cannot be written.
 
     def make(place: Path, made_from: str) -> Pyramid:
         (place / "ranks").mkdir(parents=True, exist_ok=True)

@@ -34,7 +34,6 @@ class Run:
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory."""
         shared = 0 if self.reach is self.end else self.reach.nbytes
         return self.start.nbytes + self.end.nbytes + self.code.nbytes + shared + _RUN_BYTES
 
@@ -46,10 +45,8 @@ class Run:
 
 
 def runs_of(stored: Rank, table: str, group: int) -> Iterator[Run]:
-    """The work in one piece of a table of the group `gpu`.
-
-    A table is sorted by track and start, so a track is an ascending run, or a part of one if the next begins later.
-    """
+    """The work in one piece of a table of the group `gpu`."""
+    # A table is sorted by track and start, so a track is an ascending run, or a part of one if the next begins later.
     alone = stored.constant(table, group, "device")
     columns = ["start", "end", *(["device"] if alone is None else []), *(["kind"] if table == "kernels" else [])]
     rows = stored.file_piece(table, group, columns)
@@ -68,13 +65,10 @@ def runs_of(stored: Rank, table: str, group: int) -> Iterator[Run]:
 
 
 def binned_parts(parts: Sequence[Work], start: int, level: int, bins: int) -> NDArray[Any]:
-    """What a device did in each bin: compute, communication that no compute covers, copies that nothing else covers.
-
-    The same as `rank_tiles.parts_of` and `bin_coverage_ns`, for the few events of a window and in one pass.
-    `parts`: starts, ends and codes of the device's work, each part in any order. `start`: where the first bin
-    begins, aligned ns. `level`: bins are two to this power of ns wide. `bins`: how many. Returns int64 array (3,
-    bins), ns.
-    """
+    """What a device did in each bin: compute, communication that no compute covers, copies that nothing else covers."""
+    # The same as `rank_tiles.parts_of` and `bin_coverage_ns`, for the few events of a window and in one pass. `parts`:
+    # starts, ends and codes of the device's work, each part in any order. `start`: where the first bin begins, aligned
+    # ns. `level`: bins are two to this power of ns wide. `bins`: how many. Returns int64 array (3, bins), ns.
     starts, ends, codes = (np.concatenate([part[i] for part in parts]) for i in range(3))
     if (starts[1:] < starts[:-1]).any():
         order = np.argsort(starts, kind="stable")

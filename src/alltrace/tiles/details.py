@@ -24,14 +24,12 @@ _GPU_TABLES = ("kernels", "copies", "graphs", "syncs")
 
 
 def event_details(reader: EventReader, rank: int, table: str, row: int) -> dict[str, Any]:
-    """What is known of one event.
-
-    `table`: a table with intervals. `row`: the row of the rank's table, 0-based. Returns `columns` (the event's
-    values by column, names as text, times in ns from the run's first event), `track`, and where there are such:
-    `call` (the API call that launched it), `ranges` (those open around it on the calling thread, outermost first),
-    `collective` (its row in `collectives`), and of API calls `launched` (the work), `awaits` and `waited_by` (waits for
-    CUDA events). Raises `UsageError`: the rank, table or row does not exist.
-    """
+    """What is known of one event."""
+    # `table`: a table with intervals. `row`: the row of the rank's table, 0-based. Returns `columns` (the event's
+    # values by column, names as text, times in ns from the run's first event), `track`, and where there are such:
+    # `call` (the API call that launched it), `ranges` (those open around it on the calling thread, outermost first),
+    # `collective` (its row in `collectives`), and of API calls `launched` (the work), `awaits` and `waited_by` (waits
+    # for CUDA events). Raises `UsageError`: the rank, table or row does not exist.
     stored = reader.rank(rank)
     zero = reader.run.span_ns[0]
     values = row_of(stored, table, row)
@@ -143,16 +141,14 @@ def _operation_of(stored: Rank, table: str, values: dict[str, Any]) -> int | Non
 
 
 def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | None:
-    """The instance that a rank's operation belongs to: every member's arrival, wait and end.
-
-    `row`: the row of its `collectives`. Returns `instance`, `communicator`, `last_rank` (the lowest of those that
-    arrived last), `last_arrival`, `end`, and `members`: `rank`, `row`, `start`, `end`, `wait_ns`, in ns from the
-    run's first event; None if the operation was not matched. A member waits from its arrival to the last, or to its
-    own end where that is earlier. In an operation with a root only those wait that need others, and `last_rank` is
-    whom they need. A wait is `certain` from its `least_ns` on, which is what the clocks may be off, None if that is
-    not known. `perhaps_last` are the ranks with an arrival that the clocks cannot distinguish from the last one,
-    including the last rank; all if no order is known.
-    """
+    """The instance that a rank's operation belongs to: every member's arrival, wait and end."""
+    # `row`: the row of its `collectives`. Returns `instance`, `communicator`, `last_rank` (the lowest of those that
+    # arrived last), `last_arrival`, `end`, and `members`: `rank`, `row`, `start`, `end`, `wait_ns`, in ns from the
+    # run's first event; None if the operation was not matched. A member waits from its arrival to the last, or to its
+    # own end where that is earlier. In an operation with a root only those wait that need others, and `last_rank` is
+    # whom they need. A wait is `certain` from its `least_ns` on, which is what the clocks may be off, None if that is
+    # not known. `perhaps_last` are the ranks with an arrival that the clocks cannot distinguish from the last one,
+    # including the last rank; all if no order is known.
     overlay = reader.run.overlay
     if overlay is None:
         return None
@@ -218,10 +214,8 @@ def _needs(run: Run, instance: int) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def neighbour(reader: EventReader, rank: int, table: str, row: int, *, forward: bool) -> dict[str, Any] | None:
-    """The next or previous event of the same name on the same track: its row, start and end; None if there is none.
-
-    Raises `UsageError`: the rank, table or row does not exist.
-    """
+    """The next or previous event of the same name on the same track: its row, start and end; None if there is none."""
+    # Raises `UsageError`: the rank, table or row does not exist.
     if table not in SOURCES:
         raise UsageError.unknown("table with events", table, SOURCES)
     stored = reader.rank(rank)
@@ -255,15 +249,13 @@ def neighbour(reader: EventReader, rank: int, table: str, row: int, *, forward: 
 
 
 def _event_waits(stored: Rank, values: dict[str, Any], zero: int) -> dict[str, Any]:
-    """How an API call relates to waits for CUDA events, if the profiler states which call recorded the event.
-
-    `values`: the row of `api`, as `row_of` returns it. `zero`: when the run starts, aligned ns. Returns of a call
-    that waits, `awaits`: `event` (id), `stream` (that the event was recorded on), `record` (the call), and of a
-    process with one device `before` (the last work of that stream that was launched before the record) and `behind`
-    (the first work of the waiting stream that was launched after the wait), each None if there is none. Of a call
-    that recorded an event, `waited_by`: the calls that wait for it, the first 64. A call is `rank`, `table`, `row`,
-    `track`, `columns`, work is `table`, `row`, `track`, `name`, `start`, `end`.
-    """
+    """How an API call relates to waits for CUDA events, if the profiler states which call recorded the event."""
+    # `values`: the row of `api`, as `row_of` returns it. `zero`: when the run starts, aligned ns. Returns of a call
+    # that waits, `awaits`: `event` (id), `stream` (that the event was recorded on), `record` (the call), and of a
+    # process with one device `before` (the last work of that stream that was launched before the record) and `behind`
+    # (the first work of the waiting stream that was launched after the wait), each None if there is none. Of a call
+    # that recorded an event, `waited_by`: the calls that wait for it, the first 64. A call is `rank`, `table`, `row`,
+    # `track`, `columns`, work is `table`, `row`, `track`, `name`, `start`, `end`.
     own, process = values.get("correlation"), values.get("process")
     facts: dict[str, Any] = {}
     if not own or not stored.has("syncs"):

@@ -12,12 +12,11 @@ from alltrace.tiles.rank_tiles import TrackTiles
 from alltrace.tiles.view import View
 
 
+# The grid has one bin, so everything narrower is computed from events: the heat map of the ranks in view
+# (`fine.fine_heat`), and the tiles of tracks. The bin itself has no data. Without an alignment, times are on each
+# host's own clock.
 class EarlyView(View):
-    """A run that is read on demand, a rank at a time.
-
-    The grid has one bin, so everything narrower is computed from events: the heat map of the ranks in view (`fine.fine_heat`), and
-    the tiles of tracks. The bin itself has no data. Without an alignment, times are on each host's own clock.
-    """
+    """A run that is read on demand, a rank at a time."""
 
     def __init__(self, run: Run) -> None:
         whole = grid_of(run.span_ns, len(run.ranks), 0)
@@ -26,7 +25,6 @@ class EarlyView(View):
         self._show(run, grid, {}, {n: np.full((len(run.ranks), 1), NO_DATA, np.uint16) for n in names}, {})
 
     def devices(self, rank: int) -> int:
-        """How many devices of a rank did anything."""
         return len(self.events.busy(rank, self.grid.start_ns, self.grid.start_ns + self.grid.span_ns))
 
     def _read_tracks(self, rank: int) -> dict[str, TrackTiles]:

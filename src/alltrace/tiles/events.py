@@ -57,7 +57,6 @@ class Events:
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory."""
         return _EVENTS_BYTES + sum(a.nbytes for a in (self.start, self.end, self.name, self.code, self.lane, self.row))
 
     def within(self, start: int, end: int) -> Events:
@@ -66,7 +65,6 @@ class Events:
         return self if inside.all() else self.take(inside)
 
     def take(self, rows: NDArray[Any]) -> Events:
-        """The chosen rows."""
         arrays = (a[rows] for a in (self.start, self.end, self.name, self.code, self.lane, self.row))
         return Events(self.table, self.key, *arrays)
 
@@ -99,8 +97,6 @@ class Bounded:
 
 
 class EventReader:
-    """Reads the events of a run."""
-
     def __init__(self, run: Run) -> None:
         self.run = run
         self._cache = Bounded(CACHE_BYTES)
@@ -111,10 +107,8 @@ class EventReader:
         self._open_end = run.span_ns[1]
 
     def rank(self, rank: int) -> Rank:
-        """The tables of one rank; the metadata of their files is kept.
-
-        Raises `UsageError`: the run has no such rank.
-        """
+        """The tables of one rank; the metadata of their files is kept."""
+        # Raises `UsageError`: the run has no such rank.
         return self._stored.get(rank, partial(self.run.rank, rank), lambda _: 1)
 
     def cached(self, key: Any, make: Callable[[], _Kept], nbytes: Callable[[_Kept], int]) -> _Kept:
@@ -135,11 +129,9 @@ class EventReader:
     def named(
         self, rank: int, table: str, wanted: Callable[[], NDArray[Any]], token: Token = WANTED
     ) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]]:
-        """Starts, ends, ids of names and rows of the events of one table that have one of the names, piece by piece.
-
-        `wanted` returns the ids once the names of a piece are known; tracks and lanes are not made, so this reads less than
-        `window`.
-        """
+        """Starts, ends, ids of names and rows of the events of one table that have one of the names, piece by piece."""
+        # `wanted` returns the ids once the names of a piece are known; tracks and lanes are not made, so this reads
+        # less than `window`.
         stored, source = self.rank(rank), SOURCES[table]
         columns = [c for c in columns_for(source, names=True) if source.moments or c not in source.track or c == source.name]
         for piece in stored.pieces(table):
@@ -237,11 +229,8 @@ class EventReader:
 
 
 def lanes_of(starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[Any]:
-    """The line of its track that each interval is drawn on, the first that is free, so that none covers another: int8 array.
-
-    So nested intervals are below those that enclose them.
-    `starts`: int64 array of n ascending starts.
-    """
+    """The line of its track that each interval is drawn on, the first that is free, so that none covers another: int8 array."""
+    # So nested intervals are below those that enclose them. `starts`: int64 array of n ascending starts.
     lanes = np.empty(len(starts), np.int8)
     core.assign_lanes(starts, ends, np.full(MOST_LANES, np.iinfo(np.int64).min, np.int64), lanes)
     return lanes
@@ -272,7 +261,6 @@ def _sampled(stored: Rank, table: str, piece: Piece, places: Mapping[int, int] |
 
 
 def _following(stored: Rank, source: Source, piece: Piece) -> Any:
-    """The row after a piece; None for the last piece."""
     behind = next((p for p in stored.pieces(source.table) if p.first_row == piece.first_row + piece.rows), None)
     return None if behind is None else stored.piece(source.table, behind.group, ["time", "thread"]).slice(0, 1)
 

@@ -39,12 +39,10 @@ _RANK_SCHEMA = pa.schema(
 
 
 def rank_file(rank: int) -> str:
-    """The file of one rank, relative to the pyramid's folder."""
     return f"ranks/rank={rank}.arrow"
 
 
 def write_rank(path: Path, tracks: Iterable[TrackTiles], signature: str) -> None:
-    """Write the tracks of a rank, completely or not at all."""
     rows = []
     for track in tracks:
         row: dict[str, Any] = {n: getattr(track, n) for n in _FACTS}
@@ -55,7 +53,6 @@ def write_rank(path: Path, tracks: Iterable[TrackTiles], signature: str) -> None
 
 
 def read_rank(path: Path) -> dict[str, TrackTiles]:
-    """The tracks of a rank by key."""
     table = read_table(path)
     lists = zip(*(_lists(table.column(n)) for n in (*_BUSY, *_SAMPLED)), strict=True)
     facts = table.select(_FACTS).to_pylist()
@@ -63,7 +60,6 @@ def read_rank(path: Path) -> dict[str, TrackTiles]:
 
 
 def _lists(column: Any) -> list[NDArray[Any] | None]:
-    """The lists of a column as views of its numbers, None for null."""
     lists: list[NDArray[Any] | None] = []
     for chunk in column.chunks:
         flat, bounds = chunk.values.to_numpy(zero_copy_only=False), chunk.offsets.to_numpy()

@@ -22,14 +22,12 @@ MOST_RANKS = 64
 
 
 def fine_heat(view: View, metric: str, level: int, index: int, ranks: Sequence[int], token: Token = WANTED) -> NDArray[np.uint16]:
-    """One tile of the heat map at a level finer than the grid's.
-
-    `view`: the run. `metric`: one of `view.metrics`, but no GPU metric: its samples are on the timeline. `level`: a
-    level below the grid's. `index`: number of the tile. `ranks`: the ranks, a row each. `token`: checked before
-    each rank: whether the answer is still needed. Returns uint16 array (ranks, bins) as from `View.heat`; bins
-    after the run's end are left out. Raises `UsageError`: the metric, level, tile or rank does not exist, or too
-    many ranks are selected. Raises `CancelledError`: the answer is no longer needed.
-    """
+    """One tile of the heat map at a level finer than the grid's."""
+    # `view`: the run. `metric`: one of `view.metrics`, but no GPU metric: its samples are on the timeline. `level`: a
+    # level below the grid's. `index`: number of the tile. `ranks`: the ranks, a row each. `token`: checked before each
+    # rank: whether the answer is still needed. Returns uint16 array (ranks, bins) as from `View.heat`; bins after the
+    # run's end are left out. Raises `UsageError`: the metric, level, tile or rank does not exist, or too many ranks are
+    # selected. Raises `CancelledError`: the answer is no longer needed.
     if metric not in view.metrics or metric in view.scales:
         raise UsageError.unknown("metric with finer bins", metric, [m for m in view.metrics if m not in view.scales])
     bins = min(view.grid.bins(level) - index * TILE_BINS, TILE_BINS) if 0 <= level < view.grid.level and index >= 0 else 0

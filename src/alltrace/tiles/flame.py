@@ -34,11 +34,9 @@ class Nested(NamedTuple):
     depth: NDArray[np.int64]  # int64, 0 for those without a parent
 
 
+# `start`: from, aligned ns; time outside is not counted.
 class Flame:
-    """Sums by chain of names, over as many ranks as are added.
-
-    `start`: from, aligned ns; time outside is not counted.
-    """
+    """Sums by chain of names, over as many ranks as are added."""
 
     def __init__(self, start: int, end: int) -> None:
         self._start, self._end = start, end
@@ -67,12 +65,10 @@ class Flame:
         self._parts.append((keys, above[at], nested.name[at], *sums))
 
     def nodes(self) -> dict[str, Any]:
-        """The sums as a tree.
-
-        Returns lists by node, a parent before its children and the longest child first: `name` (ids), `parent`
-        (number of the node, -1 for none), `total_ns`, `self_ns`, `count`; and `left_out`, how many of the
-        shortest are omitted.
-        """
+        """The sums as a tree."""
+        # Returns lists by node, a parent before its children and the longest child first: `name` (ids), `parent`
+        # (number of the node, -1 for none), `total_ns`, `self_ns`, `count`; and `left_out`, how many of the shortest
+        # are omitted.
         if not self._parts:
             return {"name": [], "parent": [], "total_ns": [], "self_ns": [], "count": [], "left_out": 0}
         path, above, name, *values = (np.concatenate([p[i] for p in self._parts]) for i in range(6))
@@ -125,10 +121,8 @@ def _mixed(above: NDArray[np.uint64], names: NDArray[np.int64]) -> NDArray[np.ui
 
 
 def nested_in(reader: EventReader, rank: int, kind: str, start: int, end: int, token: Token = WANTED) -> Nested | None:
-    """The nested intervals of a rank that overlap [start, end), aligned ns; None if it has none.
-
-    `kind`: one of `KINDS`.
-    """
+    """The nested intervals of a rank that overlap [start, end), aligned ns; None if it has none."""
+    # `kind`: one of `KINDS`.
     stored = reader.rank(rank)
     if kind == "stacks":
         parts = _decoded(reader, stored, "frames", start, end, token)

@@ -24,8 +24,6 @@ MOST_SPAN_NS = (1 << 62) - 1
 
 @dataclass(frozen=True)
 class Grid:
-    """The time of a run, parted."""
-
     start_ns: int  # the run's first event, aligned ns; bin 0 of every level starts here
     span_ns: int  # from there to the end of its last event
     level: int  # the level of the finest bins that are kept for all ranks
@@ -49,7 +47,6 @@ class Grid:
 
 
 def level_for(span_ns: int, bins: int) -> int:
-    """The finest level at which a span has no more than `bins` bins."""
     return min(((max(span_ns, 1) - 1) // bins).bit_length(), MOST_LEVEL)
 
 
@@ -59,11 +56,9 @@ def power_of_two(number: float, least: int, most: int) -> int:
 
 
 def grid_of(span_ns: tuple[int, int], ranks: int, rows: int) -> Grid:
-    """The grid of a run.
-
-    A rank gets about one bin for 16 of its rows, 4,096 at most, and all ranks together no more than 8 million.
-    `span_ns`: first start and last end of any event, aligned. `rows`: rows of all their tables.
-    """
+    """The grid of a run."""
+    # A rank gets about one bin for 16 of its rows, 4,096 at most, and all ranks together no more than 8 million.
+    # `span_ns`: first start and last end of any event, aligned. `rows`: rows of all their tables.
     start, end = span_ns
     span = min(max(end - start, 1), MOST_SPAN_NS)
     share = rows / max(ranks, 1) / 16

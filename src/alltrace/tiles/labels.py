@@ -8,32 +8,17 @@ from alltrace.tiles.tracks import SUMMARY, parse_key
 from alltrace.tiles.view import View
 
 _GROUPS = {
-    "gpu": "GPU {0} stream {1}",
-    "collectives": "collectives {0}",
-    "ranges": "ranges, {0}",
-    "api": "CUDA API, {0}",
-    "mpi": "MPI, {0}",
-    "ucx": "UCX, {0}",
-    "osrt": "OS runtime, {0}",
-    "syscalls": "system calls, {0}",
-    "openacc": "OpenACC, {0}",
-    "openmp": "OpenMP, {0}",
-    "samples": "CPU samples, {0}",
-    "sched": "scheduling, {0}",
-    "allocations": "allocated memory, {0}",
-    "memory": "CUDA memory, {0}",
-    "metric": "GPU {0}: {1}",
-    "nic": "NIC {0}: {1}",
-    "switch": "switch {0}: {1}",
-    "generic": "{0}: {1}",
-}
+    "gpu": "GPU {0} stream {1}", "collectives": "collectives {0}", "ranges": "ranges, {0}", "api": "CUDA API, {0}",
+    "mpi": "MPI, {0}", "ucx": "UCX, {0}", "osrt": "OS runtime, {0}", "syscalls": "system calls, {0}",
+    "openacc": "OpenACC, {0}", "openmp": "OpenMP, {0}", "samples": "CPU samples, {0}", "sched": "scheduling, {0}",
+    "allocations": "allocated memory, {0}", "memory": "CUDA memory, {0}", "metric": "GPU {0}: {1}",
+    "nic": "NIC {0}: {1}", "switch": "switch {0}: {1}", "generic": "{0}: {1}",
+}  # fmt: skip
 
 
 def labelled(view: View, rank: int) -> list[dict[str, Any]]:
-    """The tracks of a rank: `key`, `group`, `label`, `rows`, `first`, `last` (ns from the run's first event).
-
-    Raises `UsageError`: the run has no such rank.
-    """
+    """The tracks of a rank: `key`, `group`, `label`, `rows`, `first`, `last` (ns from the run's first event)."""
+    # Raises `UsageError`: the run has no such rank.
     import pyarrow as pa
 
     stored = view.events.rank(rank)

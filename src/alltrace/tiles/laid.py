@@ -22,15 +22,13 @@ _NO_RANK = -1
 
 
 def laid(table: pa.Table) -> dict[str, Any]:
-    """The rows of a table by rank, as slices that can be drawn.
-
-    The start is the first column called as in `STARTS`, the end one of `ENDS`, or the start and one of `LENGTHS` after it; a row
-    without either is a moment. The name is one of `NAMES`, or the first column of text. Without `rank` rows are of no rank.
-    `table`: a `pyarrow.Table`; times are ns from the run's start. Returns `tracks`, one per rank: `rank` (None for
-    none), and of n rows ascending by start `start`, `length` (ns), `name`, `lane` and `row` (of the table);
-    `left_out`, the number of rows without a start. Raises `UsageError`: no column has starts, or it holds something
-    else than whole numbers.
-    """
+    """The rows of a table by rank, as slices that can be drawn."""
+    # The start is the first column called as in `STARTS`, the end one of `ENDS`, or the start and one of `LENGTHS`
+    # after it; a row without either is a moment. The name is one of `NAMES`, or the first column of text. Without
+    # `rank` rows are of no rank. `table`: a `pyarrow.Table`; times are ns from the run's start. Returns `tracks`, one
+    # per rank: `rank` (None for none), and of n rows ascending by start `start`, `length` (ns), `name`, `lane` and
+    # `row` (of the table); `left_out`, the number of rows without a start. Raises `UsageError`: no column has starts,
+    # or it holds something else than whole numbers.
     columns = {name.lower(): name for name in reversed(table.column_names)}
     start_of = _first(columns, STARTS)
     if start_of is None:

@@ -23,14 +23,12 @@ MOST_RANKS = 2048
 PAIRS = 200
 
 
+# `wait_ns` in row i and column j is how long i waited for j, the last to arrive of those it needs, in matched
+# operations; a wait below what the clocks can resolve is not counted. `message_bytes` is what i sent to j.
+# `collective_bytes` is what i put into collectives in which j took part: the traffic between two of them depends on the
+# algorithm, which a trace does not contain. `aligned`: the alignment of the run.
 class Matrices:
-    """The matrices of a run.
-
-    `wait_ns` in row i and column j is how long i waited for j, the last to arrive of those it needs, in matched operations; a
-    wait below what the clocks can resolve is not counted. `message_bytes` is what i sent to j. `collective_bytes` is what i put
-    into collectives in which j took part: the traffic between two of them depends on the algorithm, which a trace does not contain.
-    `aligned`: the alignment of the run.
-    """
+    """The matrices of a run."""
 
     def __init__(self, aligned: Aligned) -> None:
         run, members = aligned.run, aligned.members
@@ -51,10 +49,8 @@ class Matrices:
         return np.searchsorted(np.array(self.ranks, np.int64), ranks).astype(np.int64)
 
     def of(self, measure: str, by: str) -> NDArray[np.int64]:
-        """A matrix: int64 array (n, n), of ranks or hosts.
-
-        Raises `UsageError`: the measure does not exist, or it is not available by that.
-        """
+        """A matrix: int64 array (n, n), of ranks or hosts."""
+        # Raises `UsageError`: the measure does not exist, or it is not available by that.
         if measure not in MEASURES:
             raise UsageError.unknown("measure", measure, MEASURES)
         if by not in BY:
@@ -87,7 +83,6 @@ class Matrices:
             np.add.at(matrix, (rows[others], columns[others]), np.broadcast_to(put[:, None], rows.shape)[others])
 
     def labels(self, by: str) -> Sequence[int | str]:
-        """The meaning of the rows and columns of a matrix."""
         return self.hosts if by == "host" else self.ranks
 
     def facts(self, measure: str, by: str) -> dict[str, Any]:

@@ -19,12 +19,10 @@ MOST_TEXT = 2000
 _MOST_RANKS = 64
 
 
+# Each is an object of `id` (a number), `text`, `start` and `end` (ns from the run's start; equal for a moment) and
+# `ranks` (those it is about; empty for all).
 class Notes:
-    """The notes of a run.
-
-    Each is an object of `id` (a number), `text`, `start` and `end` (ns from the run's start; equal for a moment) and `ranks` (those
-    it is about; empty for all).
-    """
+    """The notes of a run."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -54,11 +52,9 @@ class Notes:
         return sorted(filter(None, map(_valid, notes)), key=lambda n: (n["start"], n["id"]))
 
     def add(self, note: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Add a note with an `id`; returns the notes afterwards.
-
-        Raises `UsageError`: it is not a note, or there are 1,000. Raises `AlltraceError`: the file is damaged
-        or cannot be written.
-        """
+        """Add a note with an `id`; returns the notes afterwards."""
+        # Raises `UsageError`: it is not a note, or there are 1,000. Raises `AlltraceError`: the file is damaged or
+        # cannot be written.
         notes, new = self.all(), _checked(note)
         unknown = sorted(set(new["ranks"]) - {r.rank for r in self._run.ranks})
         if unknown:
@@ -68,11 +64,9 @@ class Notes:
         return self._keep([*notes, {"id": 1 + max((n["id"] for n in notes), default=0), **new}])
 
     def remove(self, number: int) -> list[dict[str, Any]]:
-        """Remove the note with a number; the notes then.
-
-        Raises `UsageError`: the note does not exist. Raises `AlltraceError`: the file is damaged or cannot be
-        written.
-        """
+        """Remove the note with a number; the notes then."""
+        # Raises `UsageError`: the note does not exist. Raises `AlltraceError`: the file is damaged or cannot be
+        # written.
         notes = self.all()
         if all(n["id"] != number for n in notes):
             raise UsageError(f"unknown note {number}")

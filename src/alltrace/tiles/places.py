@@ -23,8 +23,6 @@ _WAITED_FOR = frozenset(
 
 
 class Place(NamedTuple):
-    """Where to look."""
-
     # the culprit, a typical peer, then members of the worst instance, those that waited longest first, or others; 16 at most
     ranks: tuple[int, ...]
     culprit: int  # the culprit with tracks to open, or the first rank of the run if no rank is responsible
@@ -46,11 +44,9 @@ class Places:
         self._steps = UsualSteps(self._run)
 
     def of(self, kind: str, culprits: Sequence[int], where: str | None) -> Place | None:
-        """The place of a finding; None of a run without ranks.
-
-        `culprits`: its ranks; all ranks for a finding without culprits. `where`: its kernel, range,
-        communicator or call. Raises `InputError`: a file of the run is damaged.
-        """
+        """The place of a finding; None of a run without ranks."""
+        # `culprits`: its ranks; all ranks for a finding without culprits. `where`: its kernel, range, communicator or
+        # call. Raises `InputError`: a file of the run is damaged.
         if not self._known:
             return None
         there = set(self._known)
@@ -116,7 +112,6 @@ class Places:
 
 
 def _with_room(start: int, end: int) -> tuple[int, int]:
-    """A range of time with room around it."""
     room = max((end - start) // 2, _LEAST_ROOM_NS)
     return max(start - room, 0), end + room
 

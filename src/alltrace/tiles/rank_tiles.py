@@ -40,8 +40,6 @@ FEW_ROWS = 1024
 
 @dataclass(frozen=True)
 class TrackTiles:
-    """One track: its position, and its finest level."""
-
     key: str
     rows: int  # events or samples on it
     first_ns: int  # first start, ns from the run's first event

@@ -49,7 +49,6 @@ def plain_row(stored: Rank, table: str, values: dict[str, Any], zero: int) -> di
 
 
 def called(table: str, plain: dict[str, Any]) -> str:
-    """The name of a row, from its values as `plain_row` returns them."""
     if table == "kernels":
         return str(plain.get("short_name") or plain.get("name") or "kernel")
     if table == "sched":

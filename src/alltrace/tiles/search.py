@@ -24,15 +24,13 @@ MARKS = 512
 def search(
     reader: EventReader, pattern: str, ranks: Sequence[int], *, most: int = MOST_FOUND, token: Token = WANTED
 ) -> dict[str, Any]:
-    """Where names that a regular expression finds occur.
-
-    `pattern`: the expression (RE2). `ranks`: the ranks; the search takes at most 5 s in all. `most`: the most
-    events to report. Returns `names` (the texts), `total` (events with such a name), `by_rank` and `marks` (by rank
-    as text: how many, and ascending starts of some of them, ns from the run's start), `events` (lists of `rank`,
-    `table`, `row`, `name`, `start`, `duration_ns`, ascending by start), `complete` (whether all events are among
-    them), `ranks_asked`, `ranks_done`. Raises `UsageError`: `pattern` is not a valid regular expression, or the
-    rank does not exist. Raises `CancelledError`: the answer is no longer needed.
-    """
+    """Where names that a regular expression finds occur."""
+    # `pattern`: the expression (RE2). `ranks`: the ranks; the search takes at most 5 s in all. `most`: the most events
+    # to report. Returns `names` (the texts), `total` (events with such a name), `by_rank` and `marks` (by rank as text:
+    # how many, and ascending starts of some of them, ns from the run's start), `events` (lists of `rank`, `table`,
+    # `row`, `name`, `start`, `duration_ns`, ascending by start), `complete` (whether all events are among them),
+    # `ranks_asked`, `ranks_done`. Raises `UsageError`: `pattern` is not a valid regular expression, or the rank does
+    # not exist. Raises `CancelledError`: the answer is no longer needed.
     wanted = NamesLike(reader, pattern)
     zero, last = reader.run.span_ns
     width = max((last - zero) // MARKS, 1)

@@ -26,8 +26,6 @@ COMPUTE, COMMUNICATION_CODE, COPY, API, RANGE, MPI, HOST, COLLECTIVE = range(len
 
 @dataclass(frozen=True)
 class Source:
-    """A table with intervals, as the timeline sees it."""
-
     table: str
     group: str  # first part of its tracks' keys; tables with the same group share tracks
     track: tuple[str, ...]  # the columns that identify the track of a row
@@ -63,8 +61,6 @@ SOURCES: dict[str, Source] = {
 
 @dataclass(frozen=True)
 class Samples:
-    """A table of samples: time, what is sampled, value."""
-
     table: str
     group: str  # first part of its tracks' keys
     track: tuple[str, ...]  # the columns that identify the track of a row
@@ -97,7 +93,6 @@ class Samples:
 
     @property
     def reads(self) -> list[str]:
-        """The columns that are read."""
         more = ["kind", "memory", "bytes"] if self.holds else []
         return list(dict.fromkeys([self.time, *self.track, self.value, *more]))
 
@@ -134,7 +129,6 @@ GROUPS = frozenset(s.group for s in _ALL)
 
 
 def tables_of(group: str) -> list[str]:
-    """The tables with rows on the tracks of a group."""
     return [s.table for s in _ALL if s.group == group]
 
 
@@ -181,14 +175,11 @@ def intervals(table: Any, open_end: int | None = None) -> tuple[NDArray[Any], ND
 def spans(
     source: Source, table: Any, open_end: int | None = None, following: Any = None
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_] | None]:
-    """When rows start and end, and which of them are shown, None for all: int64 arrays and a bool array of n.
-
-    A CPU sample lasts until the next one of its thread, twice the median of that at most. A thread that was scheduled runs until
-    its next event; what took it from its CPU is not shown.
-    `source`: what the table is. `table`: a `pyarrow.Table` of n rows; moments are sorted by track and time.
-    `open_end`: when intervals without an end end. `following`: for moments, the row after the table's last one, if
-    there is one.
-    """
+    """When rows start and end, and which of them are shown, None for all: int64 arrays and a bool array of n."""
+    # A CPU sample lasts until the next one of its thread, twice the median of that at most. A thread that was scheduled
+    # runs until its next event; what took it from its CPU is not shown. `source`: what the table is. `table`: a
+    # `pyarrow.Table` of n rows; moments are sorted by track and time. `open_end`: when intervals without an end end.
+    # `following`: for moments, the row after the table's last one, if there is one.
     if not source.moments:
         return *intervals(table, open_end), None
     times, threads = integers(table, "time"), integers(table, "thread")
@@ -217,7 +208,6 @@ def codes_of(source: Source, table: Any) -> NDArray[Any]:
 
 
 def columns_for(source: Source, *, names: bool) -> list[str]:
-    """The columns with the track, time and name of the rows of a table."""
     if source.moments:
         more = ["scheduled_in"] if source.table == "sched" else []
         return list(dict.fromkeys(["time", *source.track, *more, *([source.name] if names else [])]))

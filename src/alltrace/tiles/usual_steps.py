@@ -38,7 +38,6 @@ class UsualSteps:
         return np.where((at >= 0) & (times < own[f"{side}end"][at]), own["step"][at], _NONE)
 
     def of(self, rank: int, time: int, *, device: bool) -> int | None:
-        """The step of a rank at an aligned time."""
         step = int(self.of_each(rank, np.array([time]), device=device)[0])
         return None if step == _NONE else step
 
@@ -54,10 +53,8 @@ class UsualSteps:
         return int(steps[at]), int(starts[at]), int(ends[at])
 
     def usual(self, steps: Int64, costs: Int64) -> Int64:
-        """The places of the events of one step, the one at which half of the cost in judged steps is reached, by cost of a step.
-
-        `steps`: the step of each event. Without an event in a judged step all places.
-        """
+        """The places of the events of one step, the one at which half of the cost in judged steps is reached, by cost of a step."""
+        # `steps`: the step of each event. Without an event in a judged step all places.
         numbers, which = np.unique(steps, return_inverse=True)
         sums = np.bincount(which, weights=costs, minlength=len(numbers))
         sums[~np.isin(numbers, list(self._judged))] = 0

@@ -41,8 +41,6 @@ _GPU_CLASSES = ("compute", "communication", "copy")
 
 @dataclass(frozen=True)
 class Tile:
-    """One tile of one track."""
-
     track: str  # the rank's number, a slash, and the track's key
     index: int  # number of the tile at its level
     # `bins` (share of each bin by class), `items` (events, those narrower than a bin put together) or `samples`
@@ -64,8 +62,6 @@ class _Request:
 
 
 class View:
-    """A run with its pyramid, for use from many threads."""
-
     def __init__(self, run: Run, pyramid: Pyramid) -> None:
         self._folder = pyramid.folder
         self._show(run, pyramid.grid, pyramid.broken, *heat_arrays(read_table(pyramid.folder / HEAT)))
@@ -92,16 +88,13 @@ class View:
 
     @property
     def metrics(self) -> list[str]:
-        """What the heat map can show."""
         busy, *others = self._heat
         return [busy, IDLE, *others]
 
     def heat(self, metric: str, level: int, index: int) -> NDArray[np.uint16]:
-        """One tile of the heat map: uint16 array (ranks, bins), the share of each bin in 65,534ths, 65,535 for no data.
-
-        `metric`: one of `metrics`. `level`: the grid's level or a coarser one. `index`: number of the tile.
-        Raises `UsageError`: the metric or level does not exist.
-        """
+        """One tile of the heat map: uint16 array (ranks, bins), the share of each bin in 65,534ths, 65,535 for no data."""
+        # `metric`: one of `metrics`. `level`: the grid's level or a coarser one. `index`: number of the tile. Raises
+        # `UsageError`: the metric or level does not exist.
         if metric not in self.metrics:
             raise UsageError.unknown("metric", metric, self.metrics)
         if not self.grid.level <= level <= MOST_LEVEL or index < 0:
@@ -152,13 +145,10 @@ class View:
     def tiles(
         self, tracks: Sequence[tuple[int, str]], level: int, first: int, count: int, token: Token = WANTED
     ) -> tuple[list[Tile], dict[int, str]]:
-        """The tiles `first` to `first + count - 1` of tracks, at one level, and the text of the names on them.
-
-        `tracks`: ranks and keys of tracks. `level`: the level, 0 for bins of 1 ns. `first`: number of the first
-        tile. `token`: checked before each track: whether the answer is still needed. Raises `UsageError`: the
-        rank, level or track does not exist, or the request is too large. Raises `CancelledError`: the answer is
-        no longer needed.
-        """
+        """The tiles `first` to `first + count - 1` of tracks, at one level, and the text of the names on them."""
+        # `tracks`: ranks and keys of tracks. `level`: the level, 0 for bins of 1 ns. `first`: number of the first tile.
+        # `token`: checked before each track: whether the answer is still needed. Raises `UsageError`: the rank, level
+        # or track does not exist, or the request is too large. Raises `CancelledError`: the answer is no longer needed.
         if not 0 <= level <= MOST_LEVEL or first < 0 or count < 1 or count * max(len(tracks), 1) > MOST_TILES:
             raise UsageError(
                 f"{count} tiles of level {level} from {first} on were requested; expected {MOST_TILES} of level 0 to {MOST_LEVEL}"
@@ -176,7 +166,6 @@ class View:
         return tiles, self.events.texts(ids)
 
     def _read_ahead(self, rank: int, group: str, start: int, end: int) -> None:
-        """Bring the events of a window into the cache."""
         if group == SUMMARY:
             self.events.busy(rank, start, end)
             return
@@ -253,7 +242,6 @@ class View:
         ]
 
     def _with_last_values(self, request: _Request, rank: int, track: TrackTiles, arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
-        """The same, with the last value in bins without their own sample."""
         (table,) = tables_of(parse_key(track.key)[0])
         samples = [(t, v) for key, t, v in self.events.samples(rank, table, -(1 << 62), request.end) if key == track.key]
         times, values = (
@@ -277,7 +265,6 @@ def _tracks_nbytes(tracks: Mapping[str, TrackTiles]) -> int:
 
 
 def _part(values: NDArray[Any], n: int) -> NDArray[Any]:
-    """What tile `n` has of values by bin, the last axis."""
     return np.ascontiguousarray(values[..., n * TILE_BINS : (n + 1) * TILE_BINS])
 
 
@@ -322,7 +309,6 @@ def _samples_at_level(track: TrackTiles, values: NDArray[Any], request: _Request
 
 
 def _own_range(track: TrackTiles, bins: int, request: _Request) -> slice:
-    """Which of a track's own bins are in the request."""
     shift = request.level - track.level
     low = min(request.first * TILE_BINS << shift, 1 << 62)
     high = min((request.first + request.count) * TILE_BINS << shift, 1 << 62)
@@ -420,12 +406,10 @@ def _narrow_merged(events: Events, level: int, zero: int) -> dict[str, NDArray[A
 
 
 def pack(tiles: Sequence[Tile], names: Mapping[int, str], facts: Mapping[str, Any], most_text: int = 200) -> bytes:
-    """Tiles as bytes: `ATB1`, the length of a JSON header (uint32, little-endian), the header, its arrays at multiples of 8.
-
-    The header has `facts`, `names` (a list of texts, to which `name` of items refers, -1 for none) and `tiles`: `track`, `index`,
-    `kind`, `classes` and `arrays`, for each array its name, type, offset after the header and length in numbers. A tile of `items`
-    without arrays has no items.
-    """
+    """Tiles as bytes: `ATB1`, the length of a JSON header (uint32, little-endian), the header, its arrays at multiples of 8."""
+    # The header has `facts`, `names` (a list of texts, to which `name` of items refers, -1 for none) and `tiles`:
+    # `track`, `index`, `kind`, `classes` and `arrays`, for each array its name, type, offset after the header and
+    # length in numbers. A tile of `items` without arrays has no items.
     import json
 
     numbers = {i: n for n, i in enumerate(names)}

@@ -17,10 +17,8 @@ _CLOCK_FACTS = ("errors_ns", "components", "shared")
 
 
 def waited_and_caused(run: Run) -> dict[int, tuple[int, int]]:
-    """For each rank the ns that it waited in matched operations, and those that others waited for it; empty without an alignment.
-
-    Raises `InputError`: the alignment is damaged.
-    """
+    """For each rank its ns of waiting in matched operations, and those that others waited for it; empty without an alignment."""
+    # Raises `InputError`: the alignment is damaged.
     members = matched(run)
     if members is None:
         return {}
@@ -43,8 +41,6 @@ def waits_of(run: Run) -> dict[int, Merged]:
 
 
 class Instance(NamedTuple):
-    """A matched operation."""
-
     start: int  # its first arrival, ns from the run's first event
     end: int  # its last end, likewise
     ranks: tuple[int, ...]  # its members, those that waited longest first; ranks that did not wait come last
@@ -55,12 +51,10 @@ class Instance(NamedTuple):
 def worst_instance(
     run: Run, members: Mapping[str, Any] | None, ranks: Sequence[int], steps: UsualSteps, *, transfer: bool = False
 ) -> Instance | None:
-    """The instance of a usual step at which others waited longest for one of `ranks`, or with `transfer` their longest transfer.
-
-    `members`: the result of `matched` for it. `transfer`: whether the time from the last arrival to the end decides,
-    and not the waiting. Returns the instance; None if no operation is matched, or with `ranks` no rank waited for
-    them.
-    """
+    """The instance of a usual step at which others waited longest for one of `ranks`, or with `transfer` their longest transfer."""
+    # `members`: the result of `matched` for it. `transfer`: whether the time from the last arrival to the end decides,
+    # and not the waiting. Returns the instance; None if no operation is matched, or with `ranks` no rank waited for
+    # them.
     if members is None or not len(members["instance"]):
         return None
     instance = members["instance"]
@@ -94,8 +88,6 @@ def worst_instance(
 
 
 class Certainty:
-    """What the clocks of an alignment can resolve."""
-
     def __init__(self, overlay: Overlay) -> None:
         self._facts = [{int(r): n for r, n in overlay.facts.get(name, {}).items()} for name in _CLOCK_FACTS]
 
@@ -110,10 +102,9 @@ class Certainty:
 
 
 def matched(run: Run) -> dict[str, Any] | None:
-    """All members of matched instances: arrays of n, `instance`, `rank`, `row`, `start`, `end` (aligned), `last_rank`, `wait_ns`.
-
-    A wait that the clocks' error could explain is 0; it is from `wait_start` on. `last_rank` is the rank that the member waits for.
-    """
+    """Members of matched instances, arrays of n, `instance`, `rank`, `row`, `start`, `end` (aligned), `last_rank`, `wait_ns`."""
+    # A wait that the clocks' error could explain is 0; it is from `wait_start` on. `last_rank` is the rank that the
+    # member waits for.
     if run.overlay is None:
         return None
     if run.overlay.facts.get("rooted"):  # who waits for whom depends on what the operations are

@@ -52,7 +52,6 @@ class Totals:
             row[3] = max(row[3], int(most[n]))
 
     def table(self, texts: dict[int, str]) -> list[dict[str, Any]]:
-        """Rows by name, the largest sum first."""
         sums = sorted(self.rows.items(), key=lambda r: -r[1][1])[:MOST_NAMES]
         return [
             {"name": texts.get(n, "?"), "count": c, "total_ns": s, "mean_ns": s // c, "min_ns": low, "max_ns": high}
@@ -69,14 +68,12 @@ def summary(
     *,
     gpus: Callable[[int], Sequence[int]] = lambda _: (),
 ) -> dict[str, Any]:
-    """The breakdown, kernels and operations in [start_ns, end_ns), ns from the run's first event.
-
-    `gpus`: the devices of a rank that have a row even where they did nothing. Returns `breakdown` (a row per rank
-    and device: the exact ns of compute, exposed communication, exposed copies and idle, which sum to the range),
-    `kernels` and `collectives` (by name, each counted by its part within the range), `ranks_asked` and
-    `ranks_done`. Raises `UsageError`: the range is empty, or the rank does not exist. Raises `CancelledError`: the
-    answer is no longer needed.
-    """
+    """The breakdown, kernels and operations in [start_ns, end_ns), ns from the run's first event."""
+    # `gpus`: the devices of a rank that have a row even where they did nothing. Returns `breakdown` (a row per rank and
+    # device: the exact ns of compute, exposed communication, exposed copies and idle, which sum to the range),
+    # `kernels` and `collectives` (by name, each counted by its part within the range), `ranks_asked` and `ranks_done`.
+    # Raises `UsageError`: the range is empty, or the rank does not exist. Raises `CancelledError`: the answer is no
+    # longer needed.
     if end_ns <= start_ns:
         raise UsageError(f"the range from {start_ns} to {end_ns} ns is empty")
     zero = reader.run.span_ns[0]
@@ -140,14 +137,12 @@ def events_between(
     least_ns: int = 0,
     token: Token = WANTED,
 ) -> dict[str, Any]:
-    """The events of some ranks and tables that overlap [start_ns, end_ns), as columns, ordered by start.
-
-    `start_ns`: from, ns from the run's first event. `track`: only those on this track. `pattern`: only events with
-    a name that this regular expression (RE2) matches. `least_ns`: only those that last as long as this. Returns
-    `rank`, `table`, `row`, `track`, `name`, `start`, `duration_ns` as lists of equal length, and `complete`: False
-    if there are more than 200,000, of which the first found are returned, or more ranks than were read. Raises
-    `UsageError`: the table or rank does not exist, or the expression is invalid.
-    """
+    """The events of some ranks and tables that overlap [start_ns, end_ns), as columns, ordered by start."""
+    # `start_ns`: from, ns from the run's first event. `track`: only those on this track. `pattern`: only events with a
+    # name that this regular expression (RE2) matches. `least_ns`: only those that last as long as this. Returns `rank`,
+    # `table`, `row`, `track`, `name`, `start`, `duration_ns` as lists of equal length, and `complete`: False if there
+    # are more than 200,000, of which the first found are returned, or more ranks than were read. Raises `UsageError`:
+    # the table or rank does not exist, or the expression is invalid.
     zero = reader.run.span_ns[0]
     wanted = None if not pattern else NamesLike(reader, pattern)
     parts: list[tuple[int, str, Events]] = []
@@ -196,12 +191,10 @@ def _as_columns(reader: EventReader, parts: list[tuple[int, str, Events]], zero:
     }
 
 
+# The expressions are RE2's, with time linear in the text, so that none can block the server. Raises `UsageError`: it is
+# not a valid regular expression.
 class NamesLike:
-    """The names that a regular expression finds, while events are read: of `EventReader.words` those that were met.
-
-    The expressions are RE2's, with time linear in the text, so that none can block the server.
-    Raises `UsageError`: it is not a valid regular expression.
-    """
+    """The names that a regular expression finds, while events are read: of `EventReader.words` those that were met."""
 
     def __init__(self, reader: EventReader, pattern: str) -> None:
         if len(pattern) > 1000:
@@ -221,7 +214,6 @@ class NamesLike:
             raise UsageError(f"{self._pattern!r} is not a valid regular expression: {why}") from error
 
     def ids(self) -> Any:
-        """Their ids by now: int64 array."""
         import pyarrow as pa
 
         if len(self._reader.words) != self._met:
@@ -246,15 +238,15 @@ def longest_named(reader: EventReader, rank: int, name: str, steps: UsualSteps) 
     names = reader.run.name_table()
     ids = names.column("id").filter(pc.equal(names.column("value"), name)).to_numpy()
     ids = np.concatenate([ids, np.array([i for i, text in dict(reader.words).items() if text == name], np.int64)])
-    found = [
+    rows = [
         (table, events.take(np.flatnonzero(np.isin(events.name, ids))))
         for table in (SOURCES if len(ids) else ())
         for events in reader.window(rank, table, -(1 << 62), 1 << 62)
     ]
-    if not any(len(events) for _, events in found):
+    if not any(len(events) for _, events in rows):
         return None
-    start, end, row = (np.concatenate([getattr(events, c) for _, events in found]) for c in ("start", "end", "row"))
-    tables = np.repeat([table for table, _ in found], [len(events) for _, events in found])
+    start, end, row = (np.concatenate([getattr(events, c) for _, events in rows]) for c in ("start", "end", "row"))
+    tables = np.repeat([table for table, _ in rows], [len(events) for _, events in rows])
     device = np.isin(tables, ("kernels", "copies", "graphs", "collectives"))
     step = np.where(device, steps.of_each(rank, start, device=True), steps.of_each(rank, start, device=False))
     usual = steps.usual(step, end - start)

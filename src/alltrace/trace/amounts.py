@@ -27,10 +27,8 @@ _TAILS = (1 / 3, 1 / 2, 2 / 3, 1 / 6, 5 / 6, 0.0)
 
 
 def scale(unit: str | None, values: Iterable[float]) -> tuple[float, str]:
-    """By what numbers are divided so that they can be read, and the unit they are in then.
-
-    `unit`: the unit they are in, or None. `values`: the numbers; the largest decides.
-    """
+    """By what numbers are divided so that they can be read, and the unit they are in then."""
+    # `unit`: the unit they are in, or None. `values`: the numbers; the largest decides.
     steps = _SCALES.get(unit or "")
     if steps is None:
         return 1.0, unit or ""
@@ -42,10 +40,8 @@ def scale(unit: str | None, values: Iterable[float]) -> tuple[float, str]:
 
 
 def column_scale(unit: str | None, values: Iterable[float]) -> tuple[float, str, int]:
-    """How the numbers of a column are written alike: by what they are divided, the unit they are in then, and the decimals.
-
-    The largest number has four digits that count, and the smallest one if three decimals or a smaller unit allow it.
-    """
+    """How the numbers of a column are written alike: by what they are divided, the unit they are in then, and the decimals."""
+    # The largest number has four digits that count, and the smallest one if three decimals or a smaller unit allow it.
     sizes = [abs(v) for v in values if v and math.isfinite(v)]
     most, least = max(sizes, default=0.0), min(sizes, default=0.0)
     divisor, name = scale(unit, [float(f"{most:.4g}")])
@@ -75,12 +71,10 @@ def shortened(shown: str, longest: int) -> str:
 
 
 def told_apart(names: Sequence[str], longest: int) -> list[str]:
-    """Names of limited length, with the middle left out where most of them still differ.
-
-    Names that are equal at all these places keep the part after their common beginning instead.
-    `names`: the names, n; equal ones stay equal. `longest`: characters of the longest name that comes back, 4 or
-    more. Returns the names, n.
-    """
+    """Names of limited length, with the middle left out where most of them still differ."""
+    # Names that are equal at all these places keep the part after their common beginning instead. `names`: the names,
+    # n; equal ones stay equal. `longest`: characters of the longest name that comes back, 4 or more. Returns the names,
+    # n.
     long = sorted({name for name in names if len(name) > longest})
     if not long:
         return list(names)
@@ -111,11 +105,9 @@ def _without_middle(name: str, longest: int, tail_share: float) -> str:
 
 
 def amount(value: object, unit: str | None, digits: int = 4) -> str:
-    """A value with its unit, short, for reading: `1.892 ms`, `99.10 GB/s`, `1,024`; nothing for None.
-
-    `value`: the value; what is not a number is shown as text. `unit`: its unit, or None. `digits`: how many digits
-    of a number with fractions are shown.
-    """
+    """A value with its unit, short, for reading: `1.892 ms`, `99.10 GB/s`, `1,024`; nothing for None."""
+    # `value`: the value; what is not a number is shown as text. `unit`: its unit, or None. `digits`: how many digits of
+    # a number with fractions are shown.
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -55,10 +55,8 @@ def blocks(rows: int) -> Iterator[slice]:
 
 
 def extremes(column: Any) -> tuple[int | None, int | None]:
-    """The smallest and the largest of an Arrow array of whole numbers, nulls left out; None if it has nothing else.
-
-    Of arrays without nulls NumPy finds them in a tenth of the time that Arrow takes.
-    """
+    """The smallest and the largest of an Arrow array of whole numbers, nulls left out; None if it has nothing else."""
+    # Of arrays without nulls NumPy finds them in a tenth of the time that Arrow takes.
     if column.null_count or not len(column):
         both = pc.min_max(column)
         return both["min"].as_py(), both["max"].as_py()
@@ -80,11 +78,9 @@ def unpacked(values: Any) -> tuple[Any, Any]:
 
 
 def exact_sums(values: Int64, group: Int64, groups: int) -> NDArray[Any]:
-    """The sum of each group's values.
-
-    `values`: n whole numbers. `group`: the group of each, from 0. `groups`: how many groups there are. Returns an
-    int64 array; one of Python's own whole numbers where 64 bits may not hold the sums.
-    """
+    """The sum of each group's values."""
+    # `values`: n whole numbers. `group`: the group of each, from 0. `groups`: how many groups there are. Returns an
+    # int64 array; one of Python's own whole numbers where 64 bits may not hold the sums.
 
     def summed(numbers: Int64) -> Int64:
         sums = np.zeros(groups, np.int64)

@@ -19,10 +19,8 @@ _ELSEWHERE = f"give another folder with --cache-dir or {_VARIABLE}"
 
 
 def default_folder() -> Path:
-    """The user's cache folder: `ALLTRACE_CACHE_DIR`, or the system's place for caches.
-
-    Raises `UsageError`: neither the environment nor the password database has the user's home.
-    """
+    """The user's cache folder: `ALLTRACE_CACHE_DIR`, or the system's place for caches."""
+    # Raises `UsageError`: neither the environment nor the password database has the user's home.
     named = os.environ.get(_VARIABLE)
     if named:
         return Path(named)
@@ -36,11 +34,9 @@ def default_folder() -> Path:
 
 
 def own_folder(folder: Path) -> Path:
-    """Make `folder`, for this user alone, unless it exists; and return it if it can be used as a cache.
-
-    A folder that somebody else filled and that this user cannot write to may be used for reading if it was requested.
-    Raises `InputError`: it cannot be made, or another user can write to it.
-    """
+    """Make `folder`, for this user alone, unless it exists; and return it if it can be used as a cache."""
+    # A folder that somebody else filled and that this user cannot write to may be used for reading if it was requested.
+    # Raises `InputError`: it cannot be made, or another user can write to it.
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         facts = folder.stat()
@@ -71,7 +67,6 @@ def existing_folder() -> Path | None:
 
 
 def unwritable(folder: Path, error: OSError) -> InputError:
-    """The error of a cache that cannot be written."""
     return InputError(
         folder,
         found=f"the cache cannot be written ({printable(error.strerror or str(error))})",

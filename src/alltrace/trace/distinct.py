@@ -15,11 +15,9 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def distinct(values: Int64) -> tuple[Int64, Int64]:
-    """The result of `np.unique(values, return_inverse=True)` for integers, several times faster if few are distinct.
-
-    `values`: int64 array of n. Returns the distinct values, ascending, and the place of each row's among them:
-    int64 arrays of d and n.
-    """
+    """The result of `np.unique(values, return_inverse=True)` for integers, several times faster if few are distinct."""
+    # `values`: int64 array of n. Returns the distinct values, ascending, and the place of each row's among them: int64
+    # arrays of d and n.
     values = np.asarray(values, np.int64)
     if not len(values):
         return values, np.empty(0, np.int64)
@@ -46,11 +44,9 @@ def distinct(values: Int64) -> tuple[Int64, Int64]:
 
 
 def distinct_rows(*columns: Int64) -> tuple[Int64, Int64]:
-    """The result of `np.unique(np.stack(columns), axis=1, return_inverse=True)` for integers, many times faster.
-
-    `columns`: int64 arrays of n, one at least. Returns the distinct rows, ascending, and the place of each row
-    among them: int64 arrays of (columns, d) and n.
-    """
+    """The result of `np.unique(np.stack(columns), axis=1, return_inverse=True)` for integers, many times faster."""
+    # `columns`: int64 arrays of n, one at least. Returns the distinct rows, ascending, and the place of each row among
+    # them: int64 arrays of (columns, d) and n.
     whole = [np.asarray(column, np.int64) for column in columns]
     varying = [column for column in whole if len(column) and (column != column[0]).any()]
     code = _mixed(varying) if len(varying) > 1 else None
@@ -94,10 +90,8 @@ def occurrences(*columns: Int64) -> Int64:
 
 
 def rows_by(values: NDArray[np.integer[Any]]) -> dict[int, NDArray[np.intp]]:
-    """The rows of each value, ascending: the result of `np.flatnonzero(values == value)`, by one sort for all values.
-
-    `values`: integer array of n. Returns the rows of each distinct value, values ascending.
-    """
+    """The rows of each value, ascending: the result of `np.flatnonzero(values == value)`, by one sort for all values."""
+    # `values`: integer array of n. Returns the rows of each distinct value, values ascending.
     if not len(values):
         return {}
     order = np.argsort(values, kind="stable")

@@ -16,16 +16,10 @@ OFFSET_SUFFIX = ".utc-offset"
 
 IDLE = 0x1
 REASONS: dict[int, str] = {
-    IDLE: "idle",
-    0x2: "application clocks setting",
-    0x4: "power cap",
-    0x8: "hardware slowdown",
-    0x10: "sync boost",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "power brake",
+    IDLE: "idle", 0x2: "application clocks setting", 0x4: "power cap", 0x8: "hardware slowdown", 0x10: "sync boost",
+    0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown", 0x80: "power brake",
     0x100: "display clock setting",
-}
+}  # fmt: skip
 """The name of each bit; `hardware slowdown` is set together with the thermal or the power-brake bit, the reason."""
 
 

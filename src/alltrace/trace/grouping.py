@@ -14,11 +14,9 @@ _INT64_MAX = 2**63 - 1
 
 
 def group(columns: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Number the distinct rows of some columns.
-
-    `columns`: one or more Arrow arrays of n rows; null is a value like any other. Returns the group of each row (n,
-    int64, 0-based), and one row number for each group (g, int64).
-    """
+    """Number the distinct rows of some columns."""
+    # `columns`: one or more Arrow arrays of n rows; null is a value like any other. Returns the group of each row (n,
+    # int64, 0-based), and one row number for each group (g, int64).
     codes: NDArray[np.int64] | None = None
     size = 1
     for column in columns:

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 
 class Pattern(NamedTuple):
-    """One entry: what a name matches, and where the name comes from."""
-
     regex: str
     source: str
 

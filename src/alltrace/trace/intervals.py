@@ -45,10 +45,8 @@ NOTHING = Merged(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def merge(starts: Int64, ends: Int64) -> Merged:
-    """The union of intervals; touching ones become one.
-
-    `starts`: int64 array of n starts, ns; in any order, fastest when ascending.
-    """
+    """The union of intervals; touching ones become one."""
+    # `starts`: int64 array of n starts, ns; in any order, fastest when ascending.
     starts, ends = _int64(starts), _int64(ends)
     out_starts, out_ends = np.empty_like(starts), np.empty_like(ends)
     count = core.merge_sorted(starts, ends, out_starts, out_ends)
@@ -61,7 +59,6 @@ def merge(starts: Int64, ends: Int64) -> Merged:
 
 
 def union(sets: Iterable[Merged]) -> Merged:
-    """What at least one of the sets covers."""
     filled = [s for s in sets if len(s.starts)]
     if not filled:
         return NOTHING
@@ -79,7 +76,6 @@ def closed(merged: Merged, pause_ns: int) -> Merged:
 
 
 def intersection(a: Merged, b: Merged) -> Merged:
-    """What both sets cover."""
     if not len(a.starts) or not len(b.starts):
         return NOTHING
     total = len(a.starts) + len(b.starts)
@@ -89,12 +85,10 @@ def intersection(a: Merged, b: Merged) -> Merged:
 
 
 def difference(a: Merged, b: Merged) -> Merged:
-    """What `a` covers and `b` does not."""
     return intersection(a, _complement(b, INT64_MIN, INT64_MAX)) if len(a.starts) and len(b.starts) else a
 
 
 def clip(merged: Merged, start: int, end: int) -> Merged:
-    """The part of a set within `[start, end)`."""
     if end <= start:
         return NOTHING
     first = int(np.searchsorted(merged.ends, start, "right"))
@@ -105,11 +99,9 @@ def clip(merged: Merged, start: int, end: int) -> Merged:
 
 
 def gaps(merged: Merged, start: int | None = None, end: int | None = None) -> Merged:
-    """What a set leaves open between its intervals.
-
-    `start`: also count the time from here to the first interval; None for the first interval's start. `end`: also
-    count the time from the last interval to here; None for the last interval's end.
-    """
+    """What a set leaves open between its intervals."""
+    # `start`: also count the time from here to the first interval; None for the first interval's start. `end`: also
+    # count the time from the last interval to here; None for the last interval's end.
     if (start is None and end is None) or (not len(merged.starts) and (start is None or end is None)):
         return Merged(merged.ends[:-1].copy(), merged.starts[1:].copy())
     low = int(merged.starts[0]) if start is None else start
@@ -118,10 +110,8 @@ def gaps(merged: Merged, start: int | None = None, end: int | None = None) -> Me
 
 
 def overlap_ns(starts: Int64, ends: Int64, merged: Merged) -> Int64:
-    """How much of each interval a set covers.
-
-    `starts`: int64 array of n starts, ns; in any order, fastest when ascending. Returns int64 array of n, ns.
-    """
+    """How much of each interval a set covers."""
+    # `starts`: int64 array of n starts, ns; in any order, fastest when ascending. Returns int64 array of n, ns.
     starts, ends = _int64(starts), _int64(ends)
     out = np.empty(len(starts), np.int64)
     before = np.empty(len(merged.starts) + 1, np.uint64)
@@ -134,10 +124,8 @@ def overlap_ns(starts: Int64, ends: Int64, merged: Merged) -> Int64:
 
 
 def bin_edges(start: int, end: int, bins: int) -> Int64:
-    """The edges of `bins` equal parts of `[start, end)`: int64 array of bins + 1, ns; parts differ by 1 ns at most.
-
-    Raises `ValueError`: there is no bin, or the span has no length or does not fit into int64.
-    """
+    """The edges of `bins` equal parts of `[start, end)`: int64 array of bins + 1, ns; parts differ by 1 ns at most."""
+    # Raises `ValueError`: there is no bin, or the span has no length or does not fit into int64.
     if bins < 1 or not 0 < end - start <= INT64_MAX:
         raise ValueError(f"cannot part [{start}, {end}) into {bins} bins")
     whole, rest = divmod(end - start, bins)
@@ -146,20 +134,16 @@ def bin_edges(start: int, end: int, bins: int) -> Int64:
 
 
 def bin_coverage_ns(merged: Merged, edges: Int64) -> Int64:
-    """How much of each bin a set covers.
-
-    `edges`: int64 array of b + 1 ascending edges, ns, such as from `bin_edges`. Returns int64 array of b, ns; at
-    most the bins' lengths.
-    """
+    """How much of each bin a set covers."""
+    # `edges`: int64 array of b + 1 ascending edges, ns, such as from `bin_edges`. Returns int64 array of b, ns; at most
+    # the bins' lengths.
     return _as_int64(np.diff(_covered_before(merged, _int64(edges))))
 
 
 def bin_load_ns(starts: Int64, ends: Int64, edges: Int64) -> Int64:
-    """The summed time that intervals spend in each bin; two that overlap count twice.
-
-    `starts`: int64 array of n starts, ns, in any order. `edges`: int64 array of b + 1 ascending edges, ns. Returns
-    int64 array of b, ns. A sum that does not fit into int64 is cut to its largest value.
-    """
+    """The summed time that intervals spend in each bin; two that overlap count twice."""
+    # `starts`: int64 array of n starts, ns, in any order. `edges`: int64 array of b + 1 ascending edges, ns. Returns
+    # int64 array of b, ns. A sum that does not fit into int64 is cut to its largest value.
     starts, ends = _int64(starts), _int64(ends)
     long = ends > starts
     points = _int64(edges)
@@ -170,11 +154,9 @@ def bin_load_ns(starts: Int64, ends: Int64, edges: Int64) -> Int64:
 
 
 def classify_ns(classes: Sequence[Merged], start: int, end: int) -> list[int]:
-    """How the time of `[start, end)` divides into classes, the earlier class first where they overlap.
-
-    `classes`: n sets, by priority. `start`: start of the span, ns. `end`: end of the span, ns. Returns n + 1 exact
-    times in ns: of each class what no earlier one covers, and what none covers. They sum to the span.
-    """
+    """How the time of `[start, end)` divides into classes, the earlier class first where they overlap."""
+    # `classes`: n sets, by priority. `start`: start of the span, ns. `end`: end of the span, ns. Returns n + 1 exact
+    # times in ns: of each class what no earlier one covers, and what none covers. They sum to the span.
     times: list[int] = []
     covered = NOTHING
     before = 0
@@ -198,8 +180,6 @@ def exclusive(classes: Sequence[Merged]) -> list[Merged]:
 
 
 class Concurrency(NamedTuple):
-    """How many intervals are open over time."""
-
     times: Int64  # int64 array of m ascending distinct times, ns, at which the number changes
     counts: Int64  # int64 array of m: open from `times[i]` to `times[i + 1]`; the last is 0
 
@@ -220,10 +200,8 @@ def concurrency(starts: Int64, ends: Int64) -> Concurrency:
 
 
 def containing(merged: Merged, points: Int64) -> Int64:
-    """Which interval of a set holds each point: int64 array of p indices, -1 for none.
-
-    `points`: int64 array of p times, ns.
-    """
+    """Which interval of a set holds each point: int64 array of p indices, -1 for none."""
+    # `points`: int64 array of p times, ns.
     points = _int64(points)
     index = np.searchsorted(merged.starts, points, "right").astype(np.int64) - 1
     if len(merged.starts):
@@ -232,11 +210,9 @@ def containing(merged: Merged, points: Int64) -> Int64:
 
 
 def nearest(merged: Merged, points: Int64) -> Int64:
-    """Which interval of a set is nearest to each point: int64 array of p indices, -1 when the set is empty.
-
-    The distance to an interval is 0 inside it; of equally near ones the earlier is taken.
-    `points`: int64 array of p times, ns.
-    """
+    """Which interval of a set is nearest to each point: int64 array of p indices, -1 when the set is empty."""
+    # The distance to an interval is 0 inside it; of equally near ones the earlier is taken. `points`: int64 array of p
+    # times, ns.
     points = _int64(points)
     count = len(merged.starts)
     if not count:
@@ -255,12 +231,9 @@ def nearest(merged: Merged, points: Int64) -> Int64:
 
 
 def by_track(*tracks: NDArray[Any]) -> Iterator[tuple[tuple[int, ...], NDArray[np.intp] | slice]]:
-    """The rows of each track, in ascending order of the tracks.
-
-    `tracks`: one or more integer arrays of n that together identify the track of a row. Yields the track's values
-    and its rows: a slice if every track's rows are adjacent, as in a run's files, otherwise the ascending row
-    numbers.
-    """
+    """The rows of each track, in ascending order of the tracks."""
+    # `tracks`: one or more integer arrays of n that together identify the track of a row. Yields the track's values and
+    # its rows: a slice if every track's rows are adjacent, as in a run's files, otherwise the ascending row numbers.
     if not tracks or not len(tracks[0]):
         return
     order: NDArray[np.intp] | None = None

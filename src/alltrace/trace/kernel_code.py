@@ -9,24 +9,18 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Code:
-    """The code of kernels, as a report keeps it."""
-
     binary: bytes  # an ELF file for the device (cubin); empty if the report has none
     files: Mapping[str, str]  # source files by path, of a report that was made with `--import-source`
     functions: Mapping[str, int]  # address of each function on the device, by its mangled name
 
 
 class Place(NamedTuple):
-    """A line of a file."""
-
     file: str
     line: int
 
 
 @dataclass
 class Instruction:
-    """An instruction."""
-
     function: str  # mangled name of its function
     offset: int  # its place in the function; in the address space where the function is not known
     address: int | None  # its address on the device; None if the report does not say where the function lay
@@ -38,8 +32,6 @@ class Instruction:
 
 @dataclass
 class Listing:
-    """The instructions of a launch."""
-
     instructions: list[Instruction]  # by function, the kernel's own first, then by offset
     sources: Mapping[str, list[str]]  # lines of the source files that the report holds, by path
     ptx: Mapping[str, list[str]]  # lines of the PTX, by the name that line tables call it

@@ -72,10 +72,8 @@ class KernelRules:
         return blake2b(text.encode(), digest_size=8).hexdigest()
 
     def kind(self, name: str | None) -> str | None:
-        """The class of a kernel called `name`: that of the first rule that matches, else `unclassified`; None without one.
-
-        Only the first `LONGEST_NAME` characters of a name are read.
-        """
+        """The class of a kernel called `name`: that of the first rule that matches, else `unclassified`; None without one."""
+        # Only the first `LONGEST_NAME` characters of a name are read.
         if not name:
             return None
         result = self._known.get(name)
@@ -91,16 +89,13 @@ class KernelRules:
 
 @lru_cache(maxsize=1)
 def built_in_rules() -> KernelRules:
-    """The built-in rules alone."""
     return KernelRules()
 
 
 def read_rules(path: Path) -> KernelRules:
-    """Rules from a text file, before the built-in ones: on each line a class, white space, and a regular expression.
-
-    Empty lines and lines that start with `#` are passed over.
-    Raises `InputError`: the file cannot be read, or a line is not a class and a valid expression.
-    """
+    """Rules from a text file, before the built-in ones: on each line a class, white space, and a regular expression."""
+    # Empty lines and lines that start with `#` are passed over. Raises `InputError`: the file cannot be read, or a line
+    # is not a class and a valid expression.
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -24,10 +24,8 @@ _DROPPED = re.compile(r"\bconst\b|\bvoid\b(?!\s*\*)|\s+")
 
 
 def kernel_spelling(name: str) -> str:
-    """A kernel's name without what demanglers differ in: parameters, casts of template arguments, `const`, spaces.
-
-    It distinguishes fewer kernels than the name: use it for names without a partner of the same spelling.
-    """
+    """A kernel's name without what demanglers differ in: parameters, casts of template arguments, `const`, spaces."""
+    # It distinguishes fewer kernels than the name: use it for names without a partner of the same spelling.
     for pattern, rest in _REWRITTEN:
         name = pattern.sub(rest, name)
     letters, depth = [], 0

@@ -10,24 +10,15 @@ import re
 from functools import cache
 
 _OF_NAME = {
-    "launch__registers_per_thread": "register/thread",
-    "launch__registers_per_thread_allocated": "register/thread",
-    "launch__shared_mem_config_size": "byte",
-    "launch__sm_count": "SM",
-    "launch__stack_size": "byte",
-    "launch__thread_count": "thread",
-    "launch__cluster_max_active": "cluster",
-    "launch__cluster_max_potential_size": "block",
-    "derived__pct_occupancy_per_block_size": "%",
-    "derived__pct_occupancy_per_register_count": "%/register",
-    "derived__pct_occupancy_per_shared_mem_size": "%/byte",
-    "derived__avg_thread_executed": "thread",
-    "derived__avg_thread_executed_true": "thread",
-    "smsp__pcsamp_interval_cycles": "cycle",
-    "smsp__average_warp_latency_per_inst_issued": "cycle",
-    "smsp__average_warps_active_per_inst_executed": "cycle",
-    "nvlink__bandwidth": "byte/s",
-}
+    "launch__registers_per_thread": "register/thread", "launch__registers_per_thread_allocated": "register/thread",
+    "launch__shared_mem_config_size": "byte", "launch__sm_count": "SM", "launch__stack_size": "byte",
+    "launch__thread_count": "thread", "launch__cluster_max_active": "cluster",
+    "launch__cluster_max_potential_size": "block", "derived__pct_occupancy_per_block_size": "%",
+    "derived__pct_occupancy_per_register_count": "%/register", "derived__pct_occupancy_per_shared_mem_size": "%/byte",
+    "derived__avg_thread_executed": "thread", "derived__avg_thread_executed_true": "thread",
+    "smsp__pcsamp_interval_cycles": "cycle", "smsp__average_warp_latency_per_inst_issued": "cycle",
+    "smsp__average_warps_active_per_inst_executed": "cycle", "nvlink__bandwidth": "byte/s",
+}  # fmt: skip
 _PATTERNS = (
     (re.compile(r"launch__block_dim_[xyz]|launch__occupancy_limit_(?:blocks|registers|shared_mem|warps)"), "block"),
     (re.compile(r"launch__shared_mem_per_block.*"), "byte/block"),
@@ -67,7 +58,6 @@ def unit_of(metric: str) -> str | None:
 
 
 def _quantity(base: str) -> str | None:
-    """What is counted."""
     if (quantity := _OF_NAME.get(base)) is not None:
         return quantity
     for pattern, unit in _PATTERNS:

@@ -15,8 +15,6 @@ Instance = tuple[Metric | None, Metric | None]
 
 @dataclass(frozen=True)
 class RuleMessage:
-    """The result of a rule of Nsight Compute, as in the report."""
-
     kind: str  # `none`, `ok`, `warning`, `error` or `optimization`
     title: str  # its title; empty if it has none
     text: str
@@ -27,8 +25,6 @@ class RuleMessage:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of Nsight Compute that was applied to a launch."""
-
     identifier: str  # its name in Nsight Compute, such as `SOLBottleneck`
     name: str  # the name that is shown
     section: str  # identifier of the section that it belongs to
@@ -37,8 +33,6 @@ class Rule:
 
 @dataclass(frozen=True)
 class SectionMetric:
-    """A metric that a section shows."""
-
     name: str
     label: str  # how the section calls it; empty if it does not
     part: str  # `header`, the table that a section shows first, or `body`
@@ -47,8 +41,6 @@ class SectionMetric:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page of details."""
-
     identifier: str  # its name in Nsight Compute, such as `SpeedOfLight`
     name: str  # the name that is shown
     order: int  # sections are shown from the lowest to the highest
@@ -57,8 +49,6 @@ class Section:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch."""
-
     number: int  # its number in the report, from 0
     name: str  # the demangled name
     function: str  # the name without template arguments and parameters
@@ -92,8 +82,6 @@ class Launch:
 
 @dataclass(frozen=True)
 class NcuReport:
-    """A report."""
-
     version: int  # version of the file's format; 0 for text
     launches: tuple[Launch, ...]  # the kernel launches
     warnings: tuple[str, ...] = ()  # what a reader should know, each one sentence

@@ -22,7 +22,6 @@ _NAMES = {kind: np.array([name_id(f"MPI_{call}") for call in calls.split()], np.
 
 
 def is_call(calls: pa.Table, kind: str) -> NDArray[np.bool_]:
-    """Which rows of `mpi` are calls of a kind, by their `kind` or their `name`."""
     return is_one_of(calls.column("kind"), (kind,)) | np.isin(integers(calls.column("name")), _NAMES[kind])
 
 

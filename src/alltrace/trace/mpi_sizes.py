@@ -62,14 +62,12 @@ def message_bytes(
     ranks: NDArray[np.int64],
     place: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """The sizes of the messages of collectives, in bytes.
-
-    `name`: ids of the functions' names, n values. `sent`: bytes that the profiler counts as sent, n values, -1 if
-    there are none. `received`: bytes that it counts as received, likewise. `ranks`: sizes of the communicators, n
-    values, -1 if unknown. `place`: the rank's number in the communicator, n values, -1 if unknown. Returns n sizes,
-    -1 if the size is not known. Nothing shows that an all-reduce or all-gather is in place but a count that is no
-    multiple of the ranks. One in place with such a count is taken for one that is not, and its size is too low.
-    """
+    """The sizes of the messages of collectives, in bytes."""
+    # `name`: ids of the functions' names, n values. `sent`: bytes that the profiler counts as sent, n values, -1 if
+    # there are none. `received`: bytes that it counts as received, likewise. `ranks`: sizes of the communicators, n
+    # values, -1 if unknown. `place`: the rank's number in the communicator, n values, -1 if unknown. Returns n sizes,
+    # -1 if the size is not known. Nothing shows that an all-reduce or all-gather is in place but a count that is no
+    # multiple of the ranks. One in place with such a count is taken for one that is not, and its size is too low.
     result = np.full(len(name), _NONE, np.int64)
     for identity in np.unique(name).tolist():
         plain = _PLAIN.get(identity)
@@ -88,11 +86,9 @@ def message_bytes(
 def buffer_bytes(
     name: NDArray[np.int64], message: NDArray[np.int64], sent: NDArray[np.int64], received: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """What a rank passes to a collective to be sent and what it gets from it, as tools that trace MPI's arguments count it.
-
-    `name`: as for `message_bytes`. `message`: its result. `sent`: as for `message_bytes`. `received`: likewise.
-    Returns bytes sent and bytes received, n values each, 0 where there are none or the size is not known.
-    """
+    """What a rank passes to a collective to be sent and what it gets from it, as tools that trace MPI's arguments count it."""
+    # `name`: as for `message_bytes`. `message`: its result. `sent`: as for `message_bytes`. `received`: likewise.
+    # Returns bytes sent and bytes received, n values each, 0 where there are none or the size is not known.
     plain = [_PLAIN.get(n, "") for n in name.tolist()]
     whole_sent, whole_received, broadcast = (
         np.array([p in group for p in plain], np.bool_) for group in (_SENT_AS_COUNTED, _RECEIVED_AS_COUNTED, ("bcast",))

@@ -26,12 +26,10 @@ def text_of_bytes(raw: bytes) -> str:
 
 
 def intern(texts: Any) -> tuple[Any, Any]:
-    """Intern the strings of an Arrow array.
-
-    `texts`: a `pyarrow.StringArray` (or chunked, or dictionary-encoded) of n strings, with nulls. Returns two Arrow
-    objects: an int64 array of n ids, null if the text is; and a table `names` (`id`, `value`) of the distinct
-    strings among them.
-    """
+    """Intern the strings of an Arrow array."""
+    # `texts`: a `pyarrow.StringArray` (or chunked, or dictionary-encoded) of n strings, with nulls. Returns two Arrow
+    # objects: an int64 array of n ids, null if the text is; and a table `names` (`id`, `value`) of the distinct strings
+    # among them.
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
         if isinstance(texts, pa.ChunkedArray):  # zero chunks

@@ -8,23 +8,9 @@ from __future__ import annotations
 import re
 
 OPERATIONS = (
-    "AllReduce",
-    "AllGather",
-    "ReduceScatter",
-    "Broadcast",
-    "Reduce",
-    "Send",
-    "Recv",
-    "AlltoAll",
-    "Gather",
-    "Scatter",
-    "AllGatherV",
-    "PutSignal",
-    "Signal",
-    "WaitSignal",
-    "AllToAll",
-    "AllToAllv",
-)
+    "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "Send", "Recv", "AlltoAll", "Gather", "Scatter",
+    "AllGatherV", "PutSignal", "Signal", "WaitSignal", "AllToAll", "AllToAllv",
+)  # fmt: skip
 """Words that may precede `: opCount`; the last two are RCCL's."""
 
 POINT_TO_POINT = frozenset({"Send", "Recv", "PutSignal", "Signal", "WaitSignal"})
@@ -32,19 +18,9 @@ PER_RANK_SHARE = frozenset({"AllGather", "ReduceScatter", "AlltoAll", "AllToAll"
 """Operations with one rank's share as count; their payload is count times the number of ranks."""
 
 DATATYPES = (
-    ("int8", 1),
-    ("uint8", 1),
-    ("int32", 4),
-    ("uint32", 4),
-    ("int64", 8),
-    ("uint64", 8),
-    ("float16", 2),
-    ("float32", 4),
-    ("float64", 8),
-    ("bfloat16", 2),
-    ("float8_e4m3", 1),
-    ("float8_e5m2", 1),
-)
+    ("int8", 1), ("uint8", 1), ("int32", 4), ("uint32", 4), ("int64", 8), ("uint64", 8), ("float16", 2), ("float32", 4),
+    ("float64", 8), ("bfloat16", 2), ("float8_e4m3", 1), ("float8_e5m2", 1),
+)  # fmt: skip
 """Name and bytes by NCCL's number of the type."""
 
 _NOT_LETTERS = re.compile(r"[^a-z0-9]")

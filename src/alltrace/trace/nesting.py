@@ -32,13 +32,11 @@ class NestingSweep:
         self.crosses = np.zeros(0, np.bool_)  # whether each of the last ranges begins in an earlier one and ends after it
 
     def step(self, wanted: NDArray[np.bool_], tracks: Int64, starts: Int64, ends: Int64) -> tuple[Int64, Int64]:
-        """The next n ranges.
-
-        `wanted`: bool array of n: which rows take part; the others only count as rows. `ends`: int64 array of n
-        ends, ns; one before its start counts as the start. Returns two int64 arrays of n. The depth is the
-        length of the chain of parents: 0 for a range without one. The parent is a row number, counted from the
-        first row of the first block. Both are -1 if a row does not take part, the parent also if there is none.
-        """
+        """The next n ranges."""
+        # `wanted`: bool array of n: which rows take part; the others only count as rows. `ends`: int64 array of n ends,
+        # ns; one before its start counts as the start. Returns two int64 arrays of n. The depth is the length of the
+        # chain of parents: 0 for a range without one. The parent is a row number, counted from the first row of the
+        # first block. Both are -1 if a row does not take part, the parent also if there is none.
         count = len(starts)
         starts, ends = _clipped(starts, ends)
         size = int(self._state[0])
@@ -56,10 +54,8 @@ class NestingSweep:
 
 
 def nest(tracks: Int64, starts: Int64, ends: Int64) -> tuple[Int64, Int64]:
-    """Depth and parent of n ranges in any order; of equal ones the earlier row is the outer one.
-
-    Arguments and results are the same as for `NestingSweep.step`.
-    """
+    """Depth and parent of n ranges in any order; of equal ones the earlier row is the outer one."""
+    # Arguments and results are the same as for `NestingSweep.step`.
     (tracks, starts, ends), order = _sorted(tracks, starts, ends, longest_first=True)
     depths, parents = NestingSweep().step(np.ones(len(starts), np.bool_), tracks, starts, ends)
     return _unsorted(depths, None, order), _unsorted(parents, order, order)
@@ -68,12 +64,10 @@ def nest(tracks: Int64, starts: Int64, ends: Int64) -> tuple[Int64, Int64]:
 def innermost(
     range_tracks: Int64, range_starts: Int64, range_ends: Int64, tracks: Int64, starts: Int64, ends: Int64 | None = None
 ) -> Int64:
-    """The innermost range that encloses each call.
-
-    `range_tracks`: int64 array of r track codes. `range_starts`: int64 array of r starts, ns. `range_ends`: int64
-    array of r ends, ns. `ends`: int64 array of n ends, ns; None to look up the points `starts`. Returns int64 array
-    of n: rows of the ranges, -1 for none. Inputs may have any order; they are fastest in that of a run's files.
-    """
+    """The innermost range that encloses each call."""
+    # `range_tracks`: int64 array of r track codes. `range_starts`: int64 array of r starts, ns. `range_ends`: int64
+    # array of r ends, ns. `ends`: int64 array of n ends, ns; None to look up the points `starts`. Returns int64 array
+    # of n: rows of the ranges, -1 for none. Inputs may have any order; they are fastest in that of a run's files.
     ranges, range_order = _sorted(range_tracks, range_starts, range_ends, longest_first=True)
     calls, call_order = _sorted(tracks, starts, starts if ends is None else ends, longest_first=False)
     count = len(calls[0])
@@ -90,14 +84,12 @@ def innermost(
 def enclosing(
     range_tracks: Int64, range_starts: Int64, range_ends: Int64, tracks: Int64, starts: Int64, ends: Int64 | None = None
 ) -> tuple[Int64, Int64]:
-    """Every range that encloses each call, for what counts a call under all of them.
-
-    `range_tracks`: int64 array of r track codes. `range_starts`: int64 array of r starts, ns. `range_ends`: int64
-    array of r ends, ns. `ends`: int64 array of n ends, ns; None to look up the points `starts`. Returns two int64
-    arrays of one length: row of the call, row of the range. There are as many pairs as calls times enclosing
-    ranges: a caller with very many of both should pass the calls in portions. In order of the calls by (track,
-    start), outer ranges first.
-    """
+    """Every range that encloses each call, for what counts a call under all of them."""
+    # `range_tracks`: int64 array of r track codes. `range_starts`: int64 array of r starts, ns. `range_ends`: int64
+    # array of r ends, ns. `ends`: int64 array of n ends, ns; None to look up the points `starts`. Returns two int64
+    # arrays of one length: row of the call, row of the range. There are as many pairs as calls times enclosing ranges:
+    # a caller with very many of both should pass the calls in portions. In order of the calls by (track, start), outer
+    # ranges first.
     ranges, range_order = _sorted(range_tracks, range_starts, range_ends, longest_first=True)
     calls, call_order = _sorted(tracks, starts, starts if ends is None else ends, longest_first=False)
     count = len(calls[0])

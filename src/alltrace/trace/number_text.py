@@ -7,10 +7,8 @@ from typing import Any
 
 
 def counted(number: int, thing: str, things: str | None = None) -> str:
-    """A number of things as text: `1 rank`, `1,024 ranks`.
-
-    `number`: how many. `thing`: the name of one. `things`: the name of several; None for `thing` with an s.
-    """
+    """A number of things as text: `1 rank`, `1,024 ranks`."""
+    # `number`: how many. `thing`: the name of one. `things`: the name of several; None for `thing` with an s.
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"
 
 

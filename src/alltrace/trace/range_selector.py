@@ -10,8 +10,6 @@ from alltrace.trace.errors import UsageError
 
 @dataclass(frozen=True)
 class RangeName:
-    """Which ranges a filter names."""
-
     name: str  # their text
     domain: str | None  # their domain; None for the default one, `*` for any
     index: int | None  # which of them, in the order of their starts; None for all
@@ -22,10 +20,8 @@ class RangeName:
 
 
 def parse_range(flag: str, text: str) -> RangeName:
-    """`RANGE[@DOMAIN][/INDEX]`, where a backslash takes the next character as it is.
-
-    Raises `UsageError`: the text names no range.
-    """
+    """`RANGE[@DOMAIN][/INDEX]`, where a backslash takes the next character as it is."""
+    # Raises `UsageError`: the text names no range.
     parts, marks = [""], [""]
     escaped = False
     for letter in text:

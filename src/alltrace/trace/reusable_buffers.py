@@ -65,5 +65,4 @@ class Block:
         return pa.foreign_buffer(self._address + begin, size, self)
 
     def __del__(self) -> None:
-        """Give the memory back."""
         self._owner._take_back(self.bytes)  # noqa: SLF001

@@ -24,8 +24,6 @@ FORMAT_VERSION = 9
 
 
 class Table(NamedTuple):
-    """One canonical table."""
-
     name: str  # the table's name, which is also its file's
     doc: str  # what a row is
     columns: tuple[Column, ...]  # the columns, in order
@@ -35,31 +33,25 @@ class Table(NamedTuple):
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """The names of the columns, in order."""
         return tuple(c.name for c in self.columns)
 
     @property
     def sort_keys(self) -> tuple[str, ...]:
-        """The columns a file of this table is sorted by."""
         return (*self.track, *([self.order] if self.order else []))
 
     def column(self, name: str) -> Column:
-        """The column called `name`; KeyError if there is none."""
         for column in self.columns:
             if column.name == name:
                 return column
         raise KeyError(f"{self.name}.{name}")
 
     def time_columns(self) -> tuple[str, ...]:
-        """The columns that hold points in time, which the clock correction applies to."""
         return tuple(c.name for c in self.columns if c.type == "time")
 
     def name_columns(self) -> tuple[str, ...]:
-        """The columns that hold ids of interned strings."""
         return tuple(c.name for c in self.columns if c.type == "name")
 
     def arrow_schema(self, columns: Iterable[str] | None = None) -> Any:
-        """The `pyarrow.Schema` of the table, or of the given columns of it."""
         return schema_of(self.columns if columns is None else tuple(self.column(c) for c in columns))
 
 

@@ -34,7 +34,6 @@ class _Folder(tempfile.TemporaryDirectory[str]):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def cleanup(self) -> None:
-        """Remove the folder."""
         super().cleanup()
         if hasattr(self, "_lock"):
             self._lock.close()
@@ -55,11 +54,9 @@ def _swept(place: Path) -> None:
 
 
 def scratch_folder(prefix: str, place: Path | None = None) -> tempfile.TemporaryDirectory[str]:
-    """A new folder for temporary files, of this user alone; it goes with `cleanup`, a `with` block or the object.
-
-    `prefix`: what its name begins with. `place`: the folder for it; None for the user's. Raises `InputError`: None
-    can be made.
-    """
+    """A new folder for temporary files, of this user alone; it goes with `cleanup`, a `with` block or the object."""
+    # `prefix`: what its name begins with. `place`: the folder for it; None for the user's. Raises `InputError`: None
+    # can be made.
     try:
         _swept(Path(tempfile.gettempdir() if place is None else place))
         return _Folder(prefix, place)
@@ -78,11 +75,9 @@ def use_scratch(folder: str) -> None:
 
 @contextmanager
 def writing_scratch(folder: Path, what: str) -> Iterator[None]:
-    """A block that writes temporary files.
-
-    `what`: what they hold, as the subject of a sentence in the plural: `the rows of the answer`. Raises
-    `InputError`: the system refuses to write them.
-    """
+    """A block that writes temporary files."""
+    # `what`: what they hold, as the subject of a sentence in the plural: `the rows of the answer`. Raises `InputError`:
+    # the system refuses to write them.
     try:
         yield
     except OSError as error:

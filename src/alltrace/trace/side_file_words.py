@@ -3,8 +3,6 @@
 `{"alltrace_capture": 1, "rank": 3, "host": "n1", "role": "actor", "left_out": [{"option": "--gpu-metrics", "reason": "..."}]}`
 """
 
-from __future__ import annotations
-
 import re
 
 SIDE_FILE = ".capture.json"

@@ -54,11 +54,9 @@ def parse_window(text: str | None) -> Span | None:
 
 
 def rank_spans(text: str, others: str = "") -> list[Span]:
-    """The spans of a list such as `0-7,64`, in the order of the text, none of them open.
-
-    `text`: what `--ranks` names. `others`: what else the option takes, for the message. Raises `UsageError`: it is
-    not a list of ranks.
-    """
+    """The spans of a list such as `0-7,64`, in the order of the text, none of them open."""
+    # `text`: what `--ranks` names. `others`: what else the option takes, for the message. Raises `UsageError`: it is
+    # not a list of ranks.
     parsed = [_span(part) if ":" not in part else None for part in text.split(",")]
     spans = [s for s in parsed if s is not None and s.first is not None and s.end is not None and s.end <= 1_000_000_000]
     if len(spans) < len(parsed):
@@ -67,10 +65,8 @@ def rank_spans(text: str, others: str = "") -> list[Span]:
 
 
 def parse_ranks(text: str | None) -> list[int] | None:
-    """The ranks of a list such as `0-7,64`, in order and each once; None for None.
-
-    Raises `UsageError`: the text is not a list of ranks, or names more than a million.
-    """
+    """The ranks of a list such as `0-7,64`, in order and each once; None for None."""
+    # Raises `UsageError`: the text is not a list of ranks, or names more than a million.
     if text is None:
         return None
     ranks: set[int] = set()
@@ -82,7 +78,6 @@ def parse_ranks(text: str | None) -> list[int] | None:
 
 
 def _span(text: str) -> Span | None:
-    """The span of a text; None if it is not a span, or an empty one."""
     match = _SPAN.fullmatch(text)
     if match is None:
         return None

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from alltrace.core import steps as written
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 SUFFIX = ".steps"
 MAGIC = b"ALTSTEP1"
@@ -40,8 +38,6 @@ _MOST_NUMBER = (1 << 31) - 1
 
 
 class Step(NamedTuple):
-    """A step that has ended."""
-
     step: int  # its number in the training
     begin_ns: int  # when it began, ns since 1970 by the host's clock
     total_us: int  # how long it took, us
@@ -55,8 +51,6 @@ class Step(NamedTuple):
 
 
 class RankSteps(NamedTuple):
-    """What a file says of a rank."""
-
     rank: int
     world: int  # ranks of the job
     host: str
@@ -73,14 +67,12 @@ class RankSteps(NamedTuple):
 
 
 def new_page(rank: int, world: int, host: str, job: str) -> bytearray:
-    """A page of a rank that has no steps."""
     page = bytearray(PAGE_BYTES)
     _HEAD.pack_into(page, 0, MAGIC, rank, world, 0, 0, 0, 0, 0, host.encode()[:63], job.encode()[:63])
     return page
 
 
 def name_phases(page: bytearray, names: Sequence[str], waits: frozenset[str]) -> None:
-    """Write the names of phases into a page, and which are waits."""
     names = names[:PHASES]
     for number, name in enumerate(names):
         at = _AT_NAMES + number * _NAME_BYTES
@@ -89,10 +81,8 @@ def name_phases(page: bytearray, names: Sequence[str], waits: frozenset[str]) ->
 
 
 def read_ranks(path: Path, most_steps: int = RING_RECORDS) -> list[RankSteps]:
-    """What a file says of each of its ranks, with at most `most_steps` of the last steps; regions that are damaged are left out.
-
-    Raises `OSError`: the file cannot be read.
-    """
+    """What a file says of each of its ranks, with at most `most_steps` of the last steps; regions that are damaged are left out."""
+    # Raises `OSError`: the file cannot be read.
     ranks = []
     with path.open("rb") as file:
         for at in range(0, path.stat().st_size, REGION_BYTES):

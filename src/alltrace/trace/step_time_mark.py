@@ -10,15 +10,12 @@ _MARK = re.compile(r"alltrace: ([0-9]{1,9}) steps before the window took ([0-9]{
 
 
 class StepTimeMark(NamedTuple):
-    """How long steps took before they were captured."""
-
     steps: int  # how many
     each_ns: int
     error_ns: int  # the standard error of that
 
     @property
     def text(self) -> str:
-        """The name of the range."""
         return f"{PREFIX}{self.steps} steps before the window took {self.each_ns} ns each, within {self.error_ns} ns"
 
 

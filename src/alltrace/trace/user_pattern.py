@@ -13,11 +13,9 @@ from alltrace.trace.errors import UsageError, encodable
 LONGEST = 1000
 
 
+# `option` is what the user calls it, for errors. Raises `UsageError`: it is not a valid expression of RE2.
 class UserPattern:
-    """A regular expression.
-
-    `option` is what the user calls it, for errors. Raises `UsageError`: it is not a valid expression of RE2.
-    """
+    """A regular expression."""
 
     def __init__(self, option: str, text: str) -> None:
         import pyarrow as pa
@@ -33,17 +31,14 @@ class UserPattern:
             raise UsageError(f"{option} is {text!r}, which is not a valid regular expression: {why}")
 
     def matches(self, texts: Iterable[str]) -> list[bool]:
-        """Whether it occurs in each text."""
         import pyarrow.compute as pc
 
         matches: list[bool] = pc.match_substring_regex(_array(texts), self._text).to_pylist()
         return matches
 
     def groups(self, texts: Sequence[str]) -> list[dict[str, str] | None]:
-        """The texts of its groups with a name where it first occurs in each text; None if it does not.
-
-        Raises `UsageError`: no group has a name, or two have one.
-        """
+        """The texts of its groups with a name where it first occurs in each text; None if it does not."""
+        # Raises `UsageError`: no group has a name, or two have one.
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -55,7 +50,6 @@ class UserPattern:
 
     @property
     def names(self) -> set[str]:
-        """The names of its groups that have one."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -21,10 +21,10 @@ from alltrace.ui import facts
 from alltrace.ui.json_values import plain, plain_answer
 from alltrace.ui.kernels import KernelReports
 from alltrace.ui.recipe_process import Question, answer, comparison, kept
-from alltrace.ui.request_values import Asked
+from alltrace.ui.request_values import RequestValues
 from alltrace.ui.session import GoneError, NotReadyError, Session, alone, understandable
 
-Handler = Callable[[Session, Asked, Token], Any]  # a response, or what is sent as JSON
+Handler = Callable[[Session, RequestValues, Token], Any]  # a response, or what is sent as JSON
 
 SQL_SECONDS = 10.0
 SQL_MEMORY_BYTES = 512 << 20
@@ -39,7 +39,6 @@ _one_note = threading.Lock()
 
 
 def routes(session: Session, other: Session | None = None) -> list[Route]:
-    """The paths of one run, and what compares it with another."""
     compared: dict[str, Handler] = {} if other is None else {"diff": partial(_diff, other)}
     return [
         Route(f"/{name}", _endpoint(session, handler), methods=[method])
@@ -51,12 +50,12 @@ def routes(session: Session, other: Session | None = None) -> list[Route]:
 def _endpoint(session: Session, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
     async def respond(request: Request) -> Response:
         try:
-            asked = await Asked.of(request)
-            return await _in_thread(request, partial(handler, session, asked))
+            values = await RequestValues.of(request)
+            return await _in_thread(request, partial(handler, session, values))
         except CancelledError:
             return Response(status_code=_NOBODY_WAITS)
-        except (AlltraceError, OSError) as found:
-            error = understandable(session, found)
+        except (AlltraceError, OSError) as raised:
+            error = understandable(session, raised)
             return JSONResponse({"error": printable(str(error))}, _status(error))
 
     return respond
@@ -79,10 +78,10 @@ async def _in_thread(request: Request, work: Callable[[Token], Any]) -> Response
 
     token = Token()
 
-    def outcome(asked: Token) -> Response | AlltraceError | OSError:
+    def outcome(token: Token) -> Response | AlltraceError | OSError:
         wall, cpu = time.perf_counter(), time.thread_time()
         try:
-            made = work(asked)
+            made = work(token)
             response = made if isinstance(made, Response) else JSONResponse(made)
             took = 1000 * (time.perf_counter() - wall), 1000 * (time.thread_time() - cpu)
             response.headers["server-timing"] = f"wall;dur={took[0]:.1f}, cpu;dur={took[1]:.1f}"
@@ -97,50 +96,50 @@ async def _in_thread(request: Request, work: Callable[[Token], Any]) -> Response
 
     async with anyio.create_task_group() as group:
         group.start_soon(watch)
-        found = await anyio.to_thread.run_sync(outcome, token)
+        outcome_or_error = await anyio.to_thread.run_sync(outcome, token)
         group.cancel_scope.cancel()
-    if isinstance(found, Exception):
-        raise found
-    return found
+    if isinstance(outcome_or_error, Exception):
+        raise outcome_or_error
+    return outcome_or_error
 
 
-def _run(session: Session, asked: Asked, token: Token) -> Response:  # noqa: ARG001  all handlers have the same signature
+def _run(session: Session, values: RequestValues, token: Token) -> Response:  # noqa: ARG001  all handlers have the same signature
     session.check_there()
     session.reopen()
     return Response(facts.facts_as_json(session), media_type="application/json")
 
 
-def _heat(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
-    found = session.view.heat(asked.text("metric"), asked.number("level"), asked.number("index", least=0))
-    header = {"x-alltrace-rows": str(found.shape[0]), "x-alltrace-bins": str(found.shape[1])}
-    return Response(found.astype("<u2").tobytes(), media_type=_BINARY, headers=header)
+def _heat(session: Session, values: RequestValues, token: Token) -> Any:  # noqa: ARG001
+    heat = session.view.heat(values.text("metric"), values.number("level"), values.number("index", least=0))
+    header = {"x-alltrace-rows": str(heat.shape[0]), "x-alltrace-bins": str(heat.shape[1])}
+    return Response(heat.astype("<u2").tobytes(), media_type=_BINARY, headers=header)
 
 
-def _fine(session: Session, asked: Asked, token: Token) -> Any:
+def _fine(session: Session, values: RequestValues, token: Token) -> Any:
     from alltrace.tiles.fine import fine_heat
 
-    view, ranks = session.view, asked.ranks() or []
+    view, ranks = session.view, values.ranks() or []
     with view.prefetcher.paused():
-        found = fine_heat(view, asked.text("metric"), asked.number("level"), asked.number("index", least=0), ranks, token)
-    return Response(found.astype("<u2").tobytes(), media_type=_BINARY, headers={"x-alltrace-bins": str(found.shape[1])})
+        heat = fine_heat(view, values.text("metric"), values.number("level"), values.number("index", least=0), ranks, token)
+    return Response(heat.astype("<u2").tobytes(), media_type=_BINARY, headers={"x-alltrace-bins": str(heat.shape[1])})
 
 
-def _tracks(session: Session, asked: Asked, token: Token) -> Any:
+def _tracks(session: Session, values: RequestValues, token: Token) -> Any:
     from alltrace.tiles.labels import labelled
 
-    ranks = asked.ranks() or []
-    found = {}
+    ranks = values.ranks() or []
+    tracks = {}
     for rank in ranks[:256]:
         token.check()
-        found[str(rank)] = labelled(session.view, rank)
-    return {"tracks": found}
+        tracks[str(rank)] = labelled(session.view, rank)
+    return {"tracks": tracks}
 
 
-def _tiles(session: Session, asked: Asked, token: Token) -> Any:
+def _tiles(session: Session, values: RequestValues, token: Token) -> Any:
     from alltrace.tiles.view import pack
 
-    tracks = _tracks_named(asked.texts("tracks"))
-    level, first, count = (asked.number(n, least=0) for n in ("level", "first", "count"))
+    tracks = _tracks_named(values.texts("tracks"))
+    level, first, count = (values.number(n, least=0) for n in ("level", "first", "count"))
     tiles, names = session.view.tiles(tracks, level, first, count, token)
     return Response(pack(tiles, names, {"level": level}), media_type=_BINARY)
 
@@ -156,84 +155,84 @@ def _tracks_named(texts: Sequence[str]) -> list[tuple[int, str]]:
     return tracks
 
 
-def _event(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
+def _event(session: Session, values: RequestValues, token: Token) -> Any:  # noqa: ARG001
     from alltrace.tiles.details import event_details, instance_of
 
-    reader, rank = session.view.events, asked.number("rank", least=0)
-    found = event_details(reader, rank, asked.text("table"), asked.number("row", least=0))
-    if "collective" in found:
-        found["instance"] = instance_of(reader, rank, found["collective"])
-    return plain(found)
+    reader, rank = session.view.events, values.number("rank", least=0)
+    details = event_details(reader, rank, values.text("table"), values.number("row", least=0))
+    if "collective" in details:
+        details["instance"] = instance_of(reader, rank, details["collective"])
+    return plain(details)
 
 
-def _neighbour(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
+def _neighbour(session: Session, values: RequestValues, token: Token) -> Any:  # noqa: ARG001
     from alltrace.tiles.details import neighbour
 
-    where = asked.number("rank", least=0), asked.text("table"), asked.number("row", least=0)
-    return {"event": plain(neighbour(session.view.events, *where, forward=asked.flag("forward")))}
+    where = values.number("rank", least=0), values.text("table"), values.number("row", least=0)
+    return {"event": plain(neighbour(session.view.events, *where, forward=values.flag("forward")))}
 
 
-def _search(session: Session, asked: Asked, token: Token) -> Any:
+def _search(session: Session, values: RequestValues, token: Token) -> Any:
     from alltrace.tiles.search import search
 
-    found = search(session.view.events, asked.text("pattern", most=1000), _chosen(session, asked), token=token)
-    return plain(found)
+    hits = search(session.view.events, values.text("pattern", most=1000), _chosen(session, values), token=token)
+    return plain(hits)
 
 
-def _window(session: Session, asked: Asked, token: Token) -> Any:
+def _window(session: Session, values: RequestValues, token: Token) -> Any:
     from alltrace.tiles.window import summary
 
     view = session.view
-    found = summary(view.events, _chosen(session, asked), asked.number("start"), asked.number("end"), token, gpus=view.gpus)
-    return plain(found)
+    totals = summary(view.events, _chosen(session, values), values.number("start"), values.number("end"), token, gpus=view.gpus)
+    return plain(totals)
 
 
-def _area(session: Session, asked: Asked, token: Token) -> Any:
+def _area(session: Session, values: RequestValues, token: Token) -> Any:
     from alltrace.tiles.area import Area, area_facts
 
     view = session.view
     tracks: dict[int, list[str]] = {}
-    for rank, key in _tracks_named(asked.texts("tracks")):
+    for rank, key in _tracks_named(values.texts("tracks")):
         if rank not in view.broken:
             tracks.setdefault(rank, []).append(key)
-    start, end, flame = asked.number("start"), asked.number("end"), asked.maybe("flame", 20) or "ranges"
-    area = Area(tracks, start, end, flame, asked.maybe("pattern", 1000))
+    start, end, flame = values.number("start"), values.number("end"), values.maybe("flame", 20) or "ranges"
+    area = Area(tracks, start, end, flame, values.maybe("pattern", 1000))
     with view.prefetcher.paused():
         return plain(area_facts(view.events, area, token, gpus=view.gpus))
 
 
-def _events(session: Session, asked: Asked, token: Token) -> Any:
+def _events(session: Session, values: RequestValues, token: Token) -> Any:
     from alltrace.tiles.window import events_between
 
-    found = events_between(
+    events = events_between(
         session.view.events,
-        _chosen(session, asked),
-        asked.texts("tables"),
-        asked.number("start"),
-        asked.number("end"),
-        track=asked.maybe("track"),
-        pattern=asked.maybe("pattern", 1000),
-        least_ns=asked.number("least_ns", 0),
+        _chosen(session, values),
+        values.texts("tables"),
+        values.number("start"),
+        values.number("end"),
+        track=values.maybe("track"),
+        pattern=values.maybe("pattern", 1000),
+        least_ns=values.number("least_ns", 0),
         token=token,
     )
-    return plain(found)
+    return plain(events)
 
 
-def _chosen(session: Session, asked: Asked) -> list[int]:
+def _chosen(session: Session, values: RequestValues) -> list[int]:
     """The requested ranks, all if none is named; unreadable ranks are left out, unless there is no other."""
-    ranks, broken = asked.ranks(), session.view.broken
+    ranks, broken = values.ranks(), session.view.broken
     wanted = [r.rank for r in session.run.ranks] if ranks is None else ranks
-    found = [r for r in wanted if r not in broken]
-    if wanted and not found:
+    readable = [r for r in wanted if r not in broken]
+    if wanted and not readable:
         raise AlltraceError(f"rank {wanted[0]}: {broken[wanted[0]]}")
-    return found
+    return readable
 
 
-def _recipe(session: Session, asked: Asked, token: Token) -> Any:
+def _recipe(session: Session, values: RequestValues, token: Token) -> Any:
     from alltrace.recipes.registry import find
 
     session.check_ready()
-    ranks, name, options = asked.ranks(), asked.text("name", most=200), asked.options("options")
+    ranks, name, options = values.ranks(), values.text("name", most=200), values.options("options")
     file = next((o for o in find(name).options if o.reads is not None and options.get(o.name) is not None), None)
     if file is not None:
         raise UsageError(f"{file.flag} names files, which the page does not open; ask {name} on the command line")
@@ -241,41 +240,41 @@ def _recipe(session: Session, asked: Asked, token: Token) -> Any:
         name,
         options,
         None if ranks is None else tuple(ranks),
-        asked.maybe("steps", 50),
-        asked.flag("skip_warmup"),
+        values.maybe("steps", 50),
+        values.flag("skip_warmup"),
         session.jobs,
     )
-    found = kept(session, question)
-    if found is None:
+    result = kept(session, question)
+    if result is None:
         with alone(_one_recipe, token):  # each uses all processors
-            found = answer(session, question, token)
-    told = plain_answer(found)
-    if found.chart is not None:
+            result = answer(session, question, token)
+    body = plain_answer(result)
+    if result.chart is not None:
         from alltrace.charts import draw, figure
 
-        told["figure"] = plain(figure(draw(found)))
-    return told
+        body["figure"] = plain(figure(draw(result)))
+    return body
 
 
-def _diff(other: Session, session: Session, asked: Asked, token: Token) -> Any:
+def _diff(other: Session, session: Session, values: RequestValues, token: Token) -> Any:
     from alltrace.recipes.questions.durations import chosen
 
     session.check_ready()
     other.check_ready()
-    what, ranks = asked.maybe("what"), asked.ranks()
+    what, ranks = values.maybe("what"), values.ranks()
     chosen({"what": what})
     known = None if ranks is None else tuple(ranks)
-    question = Question("diff", {"what": what}, known, asked.maybe("steps", 50), asked.flag("skip_warmup"), session.jobs)
+    question = Question("diff", {"what": what}, known, values.maybe("steps", 50), values.flag("skip_warmup"), session.jobs)
     with alone(_one_recipe, token):
-        found = comparison(session, other, question, token)
-    return plain_answer(found)
+        differences = comparison(session, other, question, token)
+    return plain_answer(differences)
 
 
-def _roofline(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
+def _roofline(session: Session, values: RequestValues, token: Token) -> Any:  # noqa: ARG001
     return session.kept("roofline", _kernels(session).roofline)
 
 
-def _weighed(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
+def _weighed(session: Session, values: RequestValues, token: Token) -> Any:  # noqa: ARG001
     kernels = _kernels(session)
     session.check_ready()
     with alone(_one_recipe, token):
@@ -288,17 +287,17 @@ def _kernels(session: Session) -> KernelReports:
     return session.kernels
 
 
-def _history(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
+def _history(session: Session, values: RequestValues, token: Token) -> Any:  # noqa: ARG001
     if session.history is None:
         raise UsageError("there is no history; start `alltrace ui RUN --history HISTORY`")
-    return session.history.told(session.run.manifest, asked.maybe("job", 1000), asked.maybe("tag", 1000))
+    return session.history.told(session.run.manifest, values.maybe("job", 1000), values.maybe("tag", 1000))
 
 
-def _sql(session: Session, asked: Asked, token: Token) -> Any:
-    return plain_answer(_queried(session, asked, token, SQL_ROWS))
+def _sql(session: Session, values: RequestValues, token: Token) -> Any:
+    return plain_answer(_queried(session, values, token, SQL_ROWS))
 
 
-def _queried(session: Session, asked: Asked, token: Token, rows: int) -> Answer:
+def _queried(session: Session, values: RequestValues, token: Token, rows: int) -> Answer:
     """The answer to a query of the user's, in a process with limits, one at a time."""
     from alltrace.recipes.questions.sql import Limits
     from alltrace.recipes.questions.sql_process import limited_query
@@ -306,33 +305,38 @@ def _queried(session: Session, asked: Asked, token: Token, rows: int) -> Answer:
     session.check_ready()
     with alone(_one_query, token):
         limits = Limits(SQL_SECONDS, SQL_MEMORY_BYTES, rows)
-        return limited_query(session.run, asked.text("query", most=100_000), limits, token.check)
+        return limited_query(session.run, values.text("query", most=100_000), limits, token.check)
 
 
 def _when_ready(make: Callable[[Session, Token], Any]) -> Handler:
-    def handler(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
+    def handler(session: Session, values: RequestValues, token: Token) -> Any:  # noqa: ARG001
         session.check_ready()
         return make(session, token)
 
     return handler
 
 
-def _noting(change: Callable[[Notes, Asked], Any]) -> Handler:
-    def handler(session: Session, asked: Asked, token: Token) -> Any:
+def _noting(change: Callable[[Notes, RequestValues], Any]) -> Handler:
+    def handler(session: Session, values: RequestValues, token: Token) -> Any:
         from alltrace.tiles.notes import Notes
 
         session.check_there()
         with alone(_one_note, token):
-            return {"notes": change(Notes(session.run), asked)}
+            return {"notes": change(Notes(session.run), values)}
 
     return handler
 
 
-def _note(asked: Asked) -> dict[str, Any]:
-    return {"text": asked.text("text"), "start": asked.number("start"), "end": asked.number("end"), "ranks": asked.ranks() or []}
+def _note(values: RequestValues) -> dict[str, Any]:
+    return {
+        "text": values.text("text"),
+        "start": values.number("start"),
+        "end": values.number("end"),
+        "ranks": values.ranks() or [],
+    }
 
 
-def _notes(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
+def _notes(session: Session, values: RequestValues, token: Token) -> Any:  # noqa: ARG001
     from alltrace.tiles.notes import Notes
 
     session.check_there()
@@ -346,33 +350,32 @@ def _matrices(session: Session) -> Matrices:
     aligned = session.aligned
     if aligned is None:
         raise UsageError("a run that is still being imported has no matrix; wait until the import has finished")
-    found: Matrices = session.kept("matrices", lambda: Matrices(aligned))
-    return found
+    matrices: Matrices = session.kept("matrices", lambda: Matrices(aligned))
+    return matrices
 
 
-def _matrix(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
-    return plain(_matrices(session).facts(asked.text("measure", 50), asked.text("by", 50)))
+def _matrix(session: Session, values: RequestValues, token: Token) -> Any:  # noqa: ARG001
+    return plain(_matrices(session).facts(values.text("measure", 50), values.text("by", 50)))
 
 
-def _matrix_cells(session: Session, asked: Asked, token: Token) -> Any:  # noqa: ARG001
-    found = _matrices(session).of(asked.text("measure", 50), asked.text("by", 50))
-    return Response(found.astype("<f8").tobytes(), media_type=_BINARY)
+def _matrix_cells(session: Session, values: RequestValues, token: Token) -> Any:  # noqa: ARG001
+    matrix = _matrices(session).of(values.text("measure", 50), values.text("by", 50))
+    return Response(matrix.astype("<f8").tobytes(), media_type=_BINARY)
 
 
-def _two_spans(session: Session, asked: Asked, token: Token) -> Any:
+def _two_spans(session: Session, values: RequestValues, token: Token) -> Any:
     from alltrace.tiles.two_spans import difference
 
     view = session.view
-    first, second = ((asked.number(f"{w}_start"), asked.number(f"{w}_end")) for w in ("first", "second"))
-    return plain(difference(view.events, _chosen(session, asked), first, second, token, gpus=view.gpus))
+    first, second = ((values.number(f"{w}_start"), values.number(f"{w}_end")) for w in ("first", "second"))
+    return plain(difference(view.events, _chosen(session, values), first, second, token, gpus=view.gpus))
 
 
-def _laid(session: Session, asked: Asked, token: Token) -> Any:
-    """What a query found, as tracks of the timeline."""
+def _laid(session: Session, values: RequestValues, token: Token) -> Any:
     from alltrace.tiles.laid import laid
 
-    found = _queried(session, asked, token, LAID_ROWS)
-    return plain({**laid(found.table), "notes": list(found.notes)})
+    answer = _queried(session, values, token, LAID_ROWS)
+    return plain({**laid(answer.table), "notes": list(answer.notes)})
 
 
 _READ: dict[str, Handler] = {
@@ -405,6 +408,6 @@ _POSTED: dict[str, Handler] = {
     "sql": _sql,
     "laid": _laid,
     "two-spans": _two_spans,
-    "note-add": _noting(lambda notes, asked: notes.add(_note(asked))),
-    "note-remove": _noting(lambda notes, asked: notes.remove(asked.number("id"))),
+    "note-add": _noting(lambda notes, values: notes.add(_note(values))),
+    "note-remove": _noting(lambda notes, values: notes.remove(values.number("id"))),
 }

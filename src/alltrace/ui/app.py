@@ -19,11 +19,9 @@ _TYPES = {"js": "text/javascript", "css": "text/css", "html": "text/html", "svg"
 
 
 def make_app(sessions: Sequence[Session], *, token: str, host: str, port: int) -> Guard:
-    """The application.
-
-    `sessions`: one run, or two to compare; the second one's data is under `/api/b/`. `token`: the secret that a
-    request must have. `host`: the address that is listened on.
-    """
+    """The application."""
+    # `sessions`: one run, or two to compare; the second one's data is under `/api/b/`. `token`: the secret that a
+    # request must have. `host`: the address that is listened on.
     pages = _pages()
     content, kind = pages["index.html"]
     pages["index.html"] = (content.replace(b"/static/", static_folder(token).encode()), kind)
@@ -36,10 +34,10 @@ def make_app(sessions: Sequence[Session], *, token: str, host: str, port: int) -
         return Response(content, media_type=kind)
 
     async def library(request: Request) -> Response:  # noqa: ARG001
-        found = _plotly()
-        if found is None:
+        script = _plotly()
+        if script is None:
             return JSONResponse({"error": "pictures need plotly; install alltrace[ui]"}, 404)
-        return Response(found, media_type="text/javascript")
+        return Response(script, media_type="text/javascript")
 
     async def runs(request: Request) -> Response:  # noqa: ARG001
         return JSONResponse({"runs": [{"name": s.name, "state": s.state} for s in sessions]})

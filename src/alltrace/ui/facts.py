@@ -24,7 +24,6 @@ MOST_STEPS = 5000
 
 
 def run_facts(session: Session, shown: Shown) -> dict[str, Any]:
-    """The run's facts, and the known part of the data derived from it."""
     run, view, aligned, number = shown
     facts: dict[str, Any] = {
         "alltrace": 1,
@@ -64,8 +63,8 @@ def run_facts(session: Session, shown: Shown) -> dict[str, Any]:
         grid = grid_of(aligned.groups, [r.rank for r in run.ranks])
         facts["dimensions"] = [] if grid is None else [{"name": name, "size": size} for name, size in grid.dimensions]
         facts["communicators"] = [{"name": g.name, "ranks": list(g.ranks)} for g in aligned.groups]
-    found: dict[str, Any] = plain(facts)
-    return found
+    facts_by_name: dict[str, Any] = plain(facts)
+    return facts_by_name
 
 
 def facts_as_json(session: Session) -> bytes:
@@ -114,41 +113,41 @@ def _steps(aligned: Aligned, zero: int) -> list[dict[str, Any]]:
 
 def findings(session: Session, token: Token = WANTED) -> dict[str, Any]:
     """What `diagnose` found, as rows; with the `verdict` in words, and a card per row with the place to look at."""
-    found: dict[str, Any] = session.made(FINDINGS, partial(_findings, session), token)
-    return found
+    findings: dict[str, Any] = session.made(FINDINGS, partial(_findings, session), token)
+    return findings
 
 
 def _findings(session: Session, advance: Callable[[int], None]) -> dict[str, Any]:
     from alltrace.recipes.questions.diagnose.cards import told
     from alltrace.tiles.places import Places
 
-    found = answer(session, Question("diagnose", jobs=session.jobs), progress=advance)
-    diagnosis, places = told(found, {r.rank: r.host for r in session.run.ranks}), Places(session.view)
+    result = answer(session, Question("diagnose", jobs=session.jobs), progress=advance)
+    diagnosis, places = told(result, {r.rank: r.host for r in session.run.ranks}), Places(session.view)
     cards = []
-    for card, row in zip(diagnosis.cards, found.table.to_pylist(), strict=True):
+    for card, row in zip(diagnosis.cards, result.table.to_pylist(), strict=True):
         place = places.of(card.kind, card.ranks, row["where"])
         if place is not None and place.event is None:  # nothing of it can be pointed at, so the sentence says what to look for
             place = place._replace(says=f"{card.what}: {place.says}")
         parts = {"proof": card.proof, "place": place, "step_times": card.step_times}
         cards.append(card._asdict() | {name: None if part is None else part._asdict() for name, part in parts.items()})
     told_of: dict[str, Any] = plain({"verdict": diagnosis.verdict, "cards": cards})
-    return plain_answer(found) | told_of | {"notes": list(diagnosis.notes)}
+    return plain_answer(result) | told_of | {"notes": list(diagnosis.notes)}
 
 
 def job_time(session: Session, token: Token = WANTED) -> dict[str, Any]:
     """Where the time of all devices went: ns by class, as in the recipe `breakdown` for each device, and its notes."""
-    found: dict[str, Any] = session.made(JOB_TIME, partial(_job_time, session), token)
-    return found
+    times: dict[str, Any] = session.made(JOB_TIME, partial(_job_time, session), token)
+    return times
 
 
 def _job_time(session: Session, advance: Callable[[int], None]) -> dict[str, Any]:
-    found = stage_answer(session, Question("breakdown", jobs=session.jobs), progress=advance)
-    names = [c.name for c in found.columns if c.name.endswith("_ns") and c.name != "span_ns"]
+    answer = stage_answer(session, Question("breakdown", jobs=session.jobs), progress=advance)
+    names = [c.name for c in answer.columns if c.name.endswith("_ns") and c.name != "span_ns"]
     classes = [
-        {"name": name.removesuffix("_ns").replace("_", " "), "ns": pc.sum(found.table.column(name)).as_py() or 0} for name in names
+        {"name": name.removesuffix("_ns").replace("_", " "), "ns": pc.sum(answer.table.column(name)).as_py() or 0} for name in names
     ]
-    made: dict[str, Any] = plain({"classes": classes, "devices": found.table.num_rows, "notes": list(found.notes)})
-    return made
+    times: dict[str, Any] = plain({"classes": classes, "devices": answer.table.num_rows, "notes": list(answer.notes)})
+    return times
 
 
 def by_rank(session: Session) -> dict[str, Any]:
@@ -174,7 +173,6 @@ def by_rank(session: Session) -> dict[str, Any]:
 
 
 def tables() -> dict[str, list[str]]:
-    """The columns of each table in SQL."""
     from alltrace.run.sql_views import with_duration
     from alltrace.trace.schema import TABLES
 
@@ -182,15 +180,14 @@ def tables() -> dict[str, list[str]]:
 
 
 def recipes() -> list[dict[str, Any]]:
-    """The recipes by what they are about, with what each answers and its options."""
     from alltrace.recipes.registry import REPORTS, find, groups
 
-    found = []
+    entries = []
     shelves = {**groups(), "nsys stats": [f"stats:{report}" for report in REPORTS]}
     for group, name in ((group, name) for group, names in shelves.items() for name in names):
         recipe = find(name)
         text = (recipe.doc or "").strip()
-        found.append(
+        entries.append(
             {
                 "name": name,
                 "group": group,
@@ -200,4 +197,4 @@ def recipes() -> list[dict[str, Any]]:
                 "options": [o.facts() for o in recipe.options if o.reads is None],  # the page opens no files
             }
         )
-    return found
+    return entries

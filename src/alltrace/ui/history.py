@@ -10,11 +10,9 @@ from alltrace.run.manifest import Manifest
 from alltrace.ui.json_values import plain, plain_answer
 
 
+# Raises `InputError`: it cannot be read, is not a history, or another process has it open.
 class HistoryFile:
-    """A file that `alltrace history` keeps; it is opened for each question, so that others can bring it up to date meanwhile.
-
-    Raises `InputError`: it cannot be read, is not a history, or another process has it open.
-    """
+    """A file that `alltrace history` keeps; it is opened for each question, so that others can bring it up to date meanwhile."""
 
     def __init__(self, path: Path) -> None:
         from alltrace.history.store import open_history
@@ -25,14 +23,11 @@ class HistoryFile:
             pass
 
     def told(self, manifest: Manifest, job: str | None, tag: str | None) -> dict[str, Any]:
-        """What the history has to say, and the place of a run in it.
-
-        `manifest`: the facts of the run. `job`: only runs of this job; None for all. `tag`: only runs with this
-        tag; None for all. Returns `run`, `host` and `finding`, answers to its questions with their `figure`;
-        `breakdown`, the figure of the runs' time by class; `jobs` and `tags`, those that can be chosen; and
-        `place`, the row of the run in `run`, None without one. Raises `UsageError`: no run has the job or the
-        tag.
-        """
+        """What the history has to say, and the place of a run in it."""
+        # `manifest`: the facts of the run. `job`: only runs of this job; None for all. `tag`: only runs with this tag;
+        # None for all. Returns `run`, `host` and `finding`, answers to its questions with their `figure`; `breakdown`,
+        # the figure of the runs' time by class; `jobs` and `tags`, those that can be chosen; and `place`, the row of
+        # the run in `run`, None without one. Raises `UsageError`: no run has the job or the tag.
         from alltrace.history.questions import BREAKDOWN_CHART, QUESTIONS, ask_history, choices, place_of
         from alltrace.history.run_rows import run_id
         from alltrace.history.store import open_history
@@ -46,7 +41,6 @@ class HistoryFile:
 
 
 def _figure(answer: Answer, chart: Chart | None) -> dict[str, Any]:
-    """The figure of an answer as `figure`; nothing if there is nothing to draw."""
     from alltrace.charts import draw, figure
 
     if chart is None or not answer.table.num_rows:

@@ -10,11 +10,9 @@ from alltrace.recipes.ncu.tables import Profiled
 from alltrace.ui.json_values import plain, plain_answer
 
 
+# `profiled`: the launches, each with the name of its report. `notes`: what a reader must know of the reports.
 class KernelReports:
-    """Launches that were measured.
-
-    `profiled`: the launches, each with the name of its report. `notes`: what a reader must know of the reports.
-    """
+    """Launches that were measured."""
 
     def __init__(self, profiled: Sequence[Profiled], notes: Sequence[str] = ()) -> None:
         self._profiled = list(profiled)
@@ -22,7 +20,6 @@ class KernelReports:
 
     @property
     def names(self) -> list[str]:
-        """The names of the reports."""
         return list(dict.fromkeys(p.report for p in self._profiled))
 
     def roofline(self) -> dict[str, Any]:
@@ -39,17 +36,15 @@ class KernelReports:
         }
 
     def weighed(self, configurations: Answer) -> dict[str, Any]:
-        """What the launches represent in a run.
-
-        `configurations`: the answer of the recipe `launch-configurations`. Returns the answer of `ncu --run`,
-        and `of`: for each launch the number of its row there, None if the run has no such launch.
-        """
+        """What the launches represent in a run."""
+        # `configurations`: the answer of the recipe `launch-configurations`. Returns the answer of `ncu --run`, and
+        # `of`: for each launch the number of its row there, None if the run has no such launch.
         from alltrace.recipes.ncu import weigh
         from alltrace.recipes.ncu.tables import sizes
         from alltrace.trace.launches import plain_name
 
-        found = weigh.answer(self._profiled, configurations.table.to_pylist(), configurations.notes)
-        columns = [found.table.column(c).to_pylist() for c in ("name", "grid", "block")]
+        answer = weigh.answer(self._profiled, configurations.table.to_pylist(), configurations.notes)
+        columns = [answer.table.column(c).to_pylist() for c in ("name", "grid", "block")]
         row_of = {(plain_name(n), g, b): i for i, (n, g, b) in enumerate(zip(*columns, strict=True))}
         keys = [(plain_name(p.launch.name), sizes(p.launch.grid), sizes(p.launch.block)) for p in self._profiled]
-        return plain_answer(found) | {"of": [row_of.get(k) for k in keys]}
+        return plain_answer(answer) | {"of": [row_of.get(k) for k in keys]}

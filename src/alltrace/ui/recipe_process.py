@@ -39,20 +39,17 @@ class Question:
 
     @property
     def about(self) -> dict[str, Any]:
-        """A question to any recipe."""
         return {"ranks": self.ranks, "steps": self.steps, "skip_warmup": self.skip_warmup, "jobs": self.jobs}
 
 
 def answer(session: Session, question: Question, token: Token = WANTED, progress: Callable[[int], None] | None = None) -> Answer:
-    """The answer to a question.
-
-    `session`: the run. `token`: checked while a separate process works: whether the answer is still needed;
-    otherwise the process is ended. Raises `UsageError`: the recipe, option, rank or step does not exist. Raises
-    `AlltraceError`: the run cannot be read, or memory ran out. Raises `CancelledError`: the answer is no longer
-    wanted.
-    """
-    found = kept(session, question)
-    return _asked(_ask, [session], question, token, progress) if found is None else found
+    """The answer to a question."""
+    # `session`: the run. `token`: checked while a separate process works: whether the answer is still needed; otherwise
+    # the process is ended. Raises `UsageError`: the recipe, option, rank or step does not exist. Raises
+    # `AlltraceError`: the run cannot be read, or memory ran out. Raises `CancelledError`: the answer is no longer
+    # wanted.
+    answer = kept(session, question)
+    return _asked(_ask, [session], question, token, progress) if answer is None else answer
 
 
 def stage_answer(session: Session, question: Question, progress: Callable[[int], None]) -> Answer:
@@ -63,11 +60,11 @@ def stage_answer(session: Session, question: Question, progress: Callable[[int],
     asked, run = checked(question.name, question.options), session.run
     if not run.manifest.complete:
         return answer(session, question, progress=progress)
-    found = kept_findings(run, asked.recipe, asked.options)
-    if found is None:
-        found = answer(session, question, progress=progress)
-        keep_findings(run, asked.recipe, asked.options, found)
-    return found
+    findings = kept_findings(run, asked.recipe, asked.options)
+    if findings is None:
+        findings = answer(session, question, progress=progress)
+        keep_findings(run, asked.recipe, asked.options, findings)
+    return findings
 
 
 def kept(session: Session, question: Question) -> Answer | None:
@@ -79,12 +76,9 @@ def kept(session: Session, question: Question) -> Answer | None:
 
 
 def comparison(first: Session, second: Session, question: Question, token: Token = WANTED) -> Answer:
-    """What differs between two runs, see `alltrace.recipes.questions.diff.compare`; the question's name is ignored.
-
-    `second`: the other. `token`: as in `answer`. Raises `UsageError`: the thing, rank or step does not exist.
-    Raises `AlltraceError`: a run cannot be read, or memory ran out. Raises `CancelledError`: the answer is no
-    longer wanted.
-    """
+    """What differs between two runs, see `alltrace.recipes.questions.diff.compare`; the question's name is ignored."""
+    # `second`: the other. `token`: as in `answer`. Raises `UsageError`: the thing, rank or step does not exist. Raises
+    # `AlltraceError`: a run cannot be read, or memory ran out. Raises `CancelledError`: the answer is no longer wanted.
     return _asked(_compare, [first, second], question, token)
 
 
@@ -113,8 +107,8 @@ def _asked(
                 token.check()
                 seen = _told(done, seen, progress)
             _told(done, seen, progress)
-            found: Answer = asked.result()
-            return found
+            answer: Answer = asked.result()
+            return answer
         except (BrokenProcessPool, ShutdownExecutorError) as error:
             why = "the process for this request was killed, most likely because memory ran out"
             raise AlltraceError(f"{why}; select fewer ranks") from error

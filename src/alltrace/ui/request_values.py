@@ -14,14 +14,12 @@ MOST_BODY_BYTES = 1 << 20
 _MOST_NUMBER = 1 << 62
 
 
-class Asked:
-    """The values of a request, from its query or its JSON body."""
-
+class RequestValues:
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
 
     @classmethod
-    async def of(cls, request: Request) -> Asked:
+    async def of(cls, request: Request) -> RequestValues:
         """The values of a request. Raises `UsageError`: its body is too long, or no JSON object."""
         if request.method == "GET":
             return cls({name: value for name, value in request.query_params.items() if encodable(value)})
@@ -63,7 +61,6 @@ class Asked:
         return None if self._values.get(name) in (None, "") else self.text(name, most=most)
 
     def flag(self, name: str) -> bool:
-        """Whether `name` is true."""
         return self._values.get(name) in (True, "true", "1")
 
     def texts(self, name: str) -> list[str]:

@@ -7,6 +7,7 @@ header. The Host header is checked, so that an attacker's name that resolves to 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import ipaddress
@@ -21,8 +22,74 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from alltrace.trace.errors import UsageError
-from alltrace.ui import refused
-from alltrace.ui.request_values import Asked
+from alltrace.ui.request_values import RequestValues
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body {
+  font: 16px/1.5 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif;
+  max-width: 40rem; margin: 12vh auto; padding: 0 1.25rem;
+}
+h1 { font-size: 1.4rem; line-height: 1.3; }
+code, input { font: 1em ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
+input { width: min(100%, 30rem); padding: .4rem .6rem; }
+button { font: inherit; padding: .4rem 1rem; }
+label { display: block; margin-bottom: .3rem; }
+"""
+
+# This tab may have the token, as after a reload, or another tab of this origin, as after a link that opens a new one. A token
+# that was refused is of an earlier start. The part after # is kept, also by the form.
+_SCRIPT = """
+const open = (token) => location.replace(`/?token=${encodeURIComponent(token)}${location.hash}`);
+const kept = sessionStorage.getItem("alltrace-token");
+if (location.search) {
+  sessionStorage.removeItem("alltrace-token");
+} else if (kept) {
+  open(kept);
+} else {
+  const tabs = new BroadcastChannel("alltrace-token");
+  tabs.onmessage = ({ data }) => data && open(data);
+  tabs.postMessage("");
+}
+addEventListener("DOMContentLoaded", () => { document.querySelector("form").action = `/${location.hash}`; });
+"""
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+REFUSED_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{_digest(_STYLE)}'; script-src 'sha256-{_digest(_SCRIPT)}'; base-uri 'none'; "
+    "form-action 'self'; frame-ancestors 'none'"
+)
+"""The content security policy of the page: its own style and script, and a form for this server."""
+
+REFUSED_PAGE = f"""<!doctype html>
+<html lang="en">
+  <head>
+    <meta charset="utf-8">
+    <meta name="viewport" content="width=device-width, initial-scale=1">
+    <title>alltrace: the token is missing</title>
+    <style>{_STYLE}</style>
+    <script>{_SCRIPT}</script>
+  </head>
+  <body>
+    <main>
+      <h1>The token is missing or wrong</h1>
+      <p>This page shows a run to whoever has the token of this server. Open the whole address that <code>alltrace ui</code> printed
+      where it was started, which ends in <code>/?token=...</code>. Each start of the server has another token, so an address of an
+      earlier one is refused.</p>
+      <form method="get" action="/">
+        <label for="token">Or enter the part after <code>token=</code>:</label>
+        <p><input id="token" name="token" type="password" autocomplete="off" required></p>
+        <p><button type="submit">Open the run</button></p>
+      </form>
+    </main>
+  </body>
+</html>
+"""
+
 
 # the library of charts fills an empty style by script, and begins with two of its own, of maps and of its buttons
 _LIBRARY_STYLES = (
@@ -85,14 +152,11 @@ class Tickets:
         return issued_for == path and time.monotonic() < until
 
 
+# A request has the token in its header `Authorization`. `/?token=` opens the page alone. `host`: the address that the
+# server listens on. `page`: whether the server has a page: an address that opens it, its files, and tickets (`POST
+# /ticket`).
 class Guard:
-    """Lets through only requests with the token and a Host of the server; puts the protecting headers on every answer.
-
-    A request has the token in its header `Authorization`. `/?token=` opens the page alone.
-
-    `host`: the address that the server listens on. `page`: whether the server has a page: an address that opens it, its files, and
-    tickets (`POST /ticket`).
-    """
+    """Lets through only requests with the token and a Host of the server; puts the protecting headers on every answer."""
 
     def __init__(self, app: ASGIApp, *, token: str, host: str, port: int, page: bool = True) -> None:
         self._app = app
@@ -104,7 +168,6 @@ class Guard:
         self._tickets = Tickets()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         elif scope["type"] == "lifespan":
@@ -159,12 +222,12 @@ class Guard:
 
     async def _ticket(self, request: Request) -> Response:
         try:
-            return JSONResponse({"ticket": self._tickets.issue((await Asked.of(request)).text("path", 1000))})
+            return JSONResponse({"ticket": self._tickets.issue((await RequestValues.of(request)).text("path", 1000))})
         except UsageError as error:
             return JSONResponse({"error": str(error)}, 400)
 
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
+    def _is_token(self, text: str) -> bool:
+        return hmac.compare_digest(text.encode("utf-8", "replace"), self._token.encode())
 
 
 def _without_token(request: Request) -> Response:
@@ -173,7 +236,7 @@ def _without_token(request: Request) -> Response:
         return JSONResponse({"error": "the token is missing or wrong; open the address that the command printed"}, 403)
     # the tab may have the token, as after each reload
     reopens = not request.url.query and request.headers.get("sec-fetch-dest", "") == "document"
-    return HTMLResponse(refused.PAGE, 200 if reopens else 403, {"content-security-policy": refused.POLICY})
+    return HTMLResponse(REFUSED_PAGE, 200 if reopens else 403, {"content-security-policy": REFUSED_POLICY})
 
 
 def _bearer(request: Request) -> str:
@@ -182,11 +245,9 @@ def _bearer(request: Request) -> str:
 
 
 def host_allowed(header: str, listening: str, port: int) -> bool:
-    """Whether a Host header is the server's printed address.
-
-    `listening`: the address that the server listens on; of one that means all addresses (`0.0.0.0`, `::`) every
-    address of a machine is allowed, but no name besides this machine's own.
-    """
+    """Whether a Host header is the server's printed address."""
+    # `listening`: the address that the server listens on; of one that means all addresses (`0.0.0.0`, `::`) every
+    # address of a machine is allowed, but no name besides this machine's own.
     name, _, number = header.strip().lower().rpartition(":")
     if port == 80 and not header.endswith(":80"):  # browsers leave it out
         name, number = header.strip().lower(), "80"

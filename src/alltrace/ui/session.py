@@ -49,24 +49,20 @@ def alone(lock: threading.Lock, token: Token) -> Iterator[None]:
 
 
 class Shown(NamedTuple):
-    """What can be shown so far."""
-
     run: Run  # the run: as it was imported, then aligned
     view: View | None  # it with its pyramid, or before that without; None before the run is known to be readable
     aligned: Aligned | None  # the alignment; None before it is made, and of a run that is still being imported
     number: int  # how often what is shown was exchanged
 
 
+# It is shown at once, as it was imported; then aligned; then with its pyramid. What is kept of an earlier time is taken
+# at once. `scratch`: a folder for the pyramid of a run that is still being imported. `jobs`: the most processes for
+# what is made on first use. `kernels`: reports of Nsight Compute that are shown with the run. `history`: a history of
+# many runs that is shown with the run. `when_ready`: called in the background once a complete run has its pyramid, for
+# the data that the page needs next. `name`: what the page calls the run; None for its folder. `partial`: whether the
+# import has not finished. `stages`: how far what is made is.
 class Session:
-    """One run.
-
-    It is shown at once, as it was imported; then aligned; then with its pyramid. What is kept of an earlier time is taken at once.
-    `scratch`: a folder for the pyramid of a run that is still being imported. `jobs`: the most processes for what
-    is made on first use. `kernels`: reports of Nsight Compute that are shown with the run. `history`: a history of
-    many runs that is shown with the run. `when_ready`: called in the background once a complete run has its
-    pyramid, for the data that the page needs next. `name`: what the page calls the run; None for its folder.
-    `partial`: whether the import has not finished. `stages`: how far what is made is.
-    """
+    """One run."""
 
     def __init__(
         self,
@@ -97,14 +93,12 @@ class Session:
         return Run(self.path) if read_manifest(self.path).complete else PartialRun(self.path)
 
     def _begin(self, run: Run, number: int) -> None:
-        """Nothing is made yet of a run that was opened."""
         self.partial: bool = isinstance(run, PartialRun)
         self.stages: Stages = Stages([LEVELS] if self.partial else list(DOING), len(run.ranks))
         self._shown = Shown(run, None, None, number)
         self._kept, self._error, self._whole = {}, None, False
 
     def start(self) -> None:
-        """Compute all that is shown of the run, in a separate thread."""
         threading.Thread(target=self._make_all, daemon=True).start()
 
     def _make_all(self) -> None:
@@ -113,14 +107,13 @@ class Session:
             self._when_ready(self)
 
     def prepare(self) -> None:
-        """Align the run and make its pyramid, now."""
         doing = DOING[LEVELS if self.partial else CLOCKS]
         try:
-            run, found = (self.run, None) if self.partial else self._aligned()
+            run, alignment = (self.run, None) if self.partial else self._aligned()
             doing = DOING[LEVELS]
-            view = self._with_levels(run, found)
+            view = self._with_levels(run, alignment)
             view.heat(view.metrics[0], view.grid.level + 1, 0)  # what the page shows first
-            self._show(run, view, found, whole=True)
+            self._show(run, view, alignment, whole=True)
         except (AlltraceError, OSError) as error:
             self._error = str(error)
         except MemoryError:
@@ -138,20 +131,19 @@ class Session:
         with self.stages.doing(CLOCKS) as advance:
             return run, aligned(run, jobs=self.jobs, progress=advance)
 
-    def _with_levels(self, run: Run, found: Aligned | None) -> View:
+    def _with_levels(self, run: Run, alignment: Aligned | None) -> View:
         """The run with its pyramid; shown without it meanwhile, unless that is kept."""
         folder = self._scratch / "tiles" if self.partial else None
         if kept_pyramid(run, folder) is None:
-            self._show(run, EarlyView(run), found)
+            self._show(run, EarlyView(run), alignment)
         with self.stages.doing(LEVELS) as advance:
             return View(run, pyramid(run, folder=folder, jobs=self.jobs, progress=advance))
 
-    def _show(self, run: Run, view: View, found: Aligned | None, *, whole: bool = False) -> None:
-        """From now on this is shown."""
+    def _show(self, run: Run, view: View, alignment: Aligned | None, *, whole: bool = False) -> None:
         with self._lock:
-            if found is not self._shown.aligned:
+            if alignment is not self._shown.aligned:
                 self._kept = {}
-            self._shown = Shown(run, view, found, self._shown.number + 1)
+            self._shown = Shown(run, view, alignment, self._shown.number + 1)
             self._whole = whole
 
     def reopen(self) -> None:
@@ -168,12 +160,10 @@ class Session:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What the page may show by now.
-
-        Returns `shown` (how often the shown data was replaced; None if nothing is shown yet), `aligned`,
-        `ready` (whether clocks and pyramid are made), `partial`, `error` (why they could not be made, or None),
-        and `stages`, see `Stages.told`.
-        """
+        """What the page may show by now."""
+        # Returns `shown` (how often the shown data was replaced; None if nothing is shown yet), `aligned`, `ready`
+        # (whether clocks and pyramid are made), `partial`, `error` (why they could not be made, or None), and `stages`,
+        # see `Stages.told`.
         with self._lock:
             shown, whole, error = self._shown, self._whole, self._error
         return {
@@ -187,26 +177,21 @@ class Session:
 
     @property
     def shown(self) -> Shown:
-        """What can be shown so far, as one consistent snapshot."""
         with self._lock:
             return self._shown
 
     @property
     def run(self) -> Run:
-        """The run as it is shown."""
         return self.shown.run
 
     @property
     def aligned(self) -> Aligned | None:
-        """The alignment of what is shown."""
         return self.shown.aligned
 
     @property
     def view(self) -> View:
-        """What can be shown: perhaps before the clocks are aligned, and without a pyramid.
-
-        Raises `NotReadyError`: it is still being opened. Raises `AlltraceError`: it could not be made.
-        """
+        """What can be shown: perhaps before the clocks are aligned, and without a pyramid."""
+        # Raises `NotReadyError`: it is still being opened. Raises `AlltraceError`: it could not be made.
         view = self.shown.view
         if view is None or self._error is not None:  # a damaged run is not shown: the data could be any part of it
             raise self._not_ready()

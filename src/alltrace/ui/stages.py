@@ -64,12 +64,10 @@ class Stages:
             stage.state = "done"
 
     def told(self) -> list[dict[str, Any]]:
-        """A row for each stage.
-
-        Returns `name`, `doing` (what is done in it), `state` (`waiting`, `doing`, `done` or `failed`), `done`
-        of `ranks` ranks, `rest_s` (how long those left take at the speed of those done; None if it is not
-        known), and `error`.
-        """
+        """A row for each stage."""
+        # Returns `name`, `doing` (what is done in it), `state` (`waiting`, `doing`, `done` or `failed`), `done` of
+        # `ranks` ranks, `rest_s` (how long those left take at the speed of those done; None if it is not known), and
+        # `error`.
         now = time.monotonic()
         with self._lock:
             return [

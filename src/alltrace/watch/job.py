@@ -6,16 +6,14 @@ Times are those at which this process sees a change, because the clocks of hosts
 from __future__ import annotations
 
 from array import array
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from alltrace.capture.gpu_state import GpuState
 from alltrace.capture.step_record import BLOCK_S
 from alltrace.capture.step_verdict import CPU_WAIT, OTHER, Finding, RankTimes, judge, median, times_of
 from alltrace.trace.step_records import PAGE_BYTES, SUFFIX, RankSteps, read_ranks
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _STEPS = 50
 _LEAST_STEPS = 10
@@ -24,8 +22,6 @@ _LEAST_LATE_S, _MOST_LATE_S = 0.1, 1.0
 
 
 class State(NamedTuple):
-    """A job at a moment; times in s."""
-
     job: str
     ranks: int  # that have written
     world: int  # that the job has
@@ -40,8 +36,6 @@ class State(NamedTuple):
 
 
 class Job:
-    """A folder with records of a job, at any depth."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._read: dict[Path, tuple[int, list[RankSteps]]] = {}
@@ -49,10 +43,8 @@ class Job:
         self._progress = (-1, 0.0)  # the steps that ended in all, and when that was seen to change
 
     def look(self) -> State:
-        """The state now.
-
-        Raises `OSError`: the folder or a file in it cannot be read.
-        """
+        """The state now."""
+        # Raises `OSError`: the folder or a file in it cannot be read.
         ranks: dict[int, RankSteps] = {}
         for path in sorted(self.folder.rglob(f"*{SUFFIX}")):
             facts = path.stat()

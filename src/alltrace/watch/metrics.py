@@ -22,8 +22,6 @@ CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 class Sample(NamedTuple):
-    """A number with its labels."""
-
     name: str
     help: str
     labels: dict[str, str]
@@ -54,7 +52,6 @@ def samples_of(state: State) -> Iterator[Sample]:
 
 
 def metrics_text(state: State) -> str:
-    """The samples in the format of OpenMetrics."""
     lines: list[str] = []
     last = ""
     for sample in samples_of(state):
@@ -72,10 +69,8 @@ def _escaped(text: str) -> str:
 
 
 def push(state: State, url: str) -> None:
-    """Send the samples to a collector of OTLP, by HTTP as JSON.
-
-    Raises `OSError`: it cannot be reached, or refuses them.
-    """
+    """Send the samples to a collector of OTLP, by HTTP as JSON."""
+    # Raises `OSError`: it cannot be reached, or refuses them.
     now = str(time.time_ns())
     metrics = [
         {
@@ -99,20 +94,16 @@ def push(state: State, url: str) -> None:
 
 
 def post_json(url: str, body: object) -> None:
-    """Send JSON to an address that the user gave.
-
-    Raises `OSError`: it cannot be reached, or refuses it.
-    """
+    """Send JSON to an address that the user gave."""
+    # Raises `OSError`: it cannot be reached, or refuses it.
     request = urllib.request.Request(check_url(url), json.dumps(body).encode(), {"Content-Type": "application/json"})  # noqa: S310
     with urllib.request.urlopen(request, timeout=_PATIENCE_S):  # noqa: S310  http and https alone, by `check_url`
         pass
 
 
 def check_url(url: str) -> str:
-    """The address, if it is one of HTTP.
-
-    Raises `UsageError`: it is not.
-    """
+    """The address, if it is one of HTTP."""
+    # Raises `UsageError`: it is not.
     if not re.match(r"https?://[^\s/]+", url):
         raise UsageError(f"{url!r} is not an address; expected http://HOST:PORT or https://HOST")
     return url

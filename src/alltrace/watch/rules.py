@@ -32,8 +32,6 @@ _EXPECTED = (
 
 
 class Rule(NamedTuple):
-    """A rule."""
-
     name: str
     what: str  # `step_time`, `stopped`, `slow_rank` or `share`
     phase: str  # of a share
@@ -58,10 +56,8 @@ class Rule(NamedTuple):
 
 
 def read_rules(path: Path) -> tuple[list[Rule], float]:
-    """The rules of a file, and the shortest time between two captures, s.
-
-    Raises `InputError`: the file cannot be read, or says something else.
-    """
+    """The rules of a file, and the shortest time between two captures, s."""
+    # Raises `InputError`: the file cannot be read, or says something else.
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -90,11 +86,9 @@ def _rule(path: Path, number: int, table: Any) -> Rule:
     return Rule(name or words[0].strip(), what, words["phase"] or "", bound, tuple(command), address, capture or 0)
 
 
+# `capture`: asks for a number of steps. `say`: gets a line of each cause, and of what failed.
 class Alerts:
-    """Fires each cause once, as long as it lasts.
-
-    `capture`: asks for a number of steps. `say`: gets a line of each cause, and of what failed.
-    """
+    """Fires each cause once, as long as it lasts."""
 
     def __init__(self, rules: list[Rule], minimum_s: float, capture: Callable[[int], None], say: Callable[[str], None]) -> None:
         self._rules, self._minimum_s, self._capture, self._say = rules, minimum_s, capture, say
@@ -102,7 +96,6 @@ class Alerts:
         self._captured_at: float | None = None
 
     def judge(self, state: State) -> None:
-        """Fire what holds now and did not before."""
         now = monotonic()
         for rule in self._rules:
             for rank, sentence in rule.causes(state):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path
@@ -72,7 +70,7 @@ def test_names_are_those_that_ncu_compares(name, base):
     assert base_name(name) == base
 
 
-def test_the_filter_of_a_run_matches_just_its_kernels_and_never_those_that_wait():
+def test_the_filter_of_a_run_and_the_command_around_it():
     names = ["void a::b<1>(int)", "void a::b<2>(int)", "ncclKernel_X", "nvshmem_wait", "c.d$", "e"]
     assert filter_of(names, 2) == r"^(b|c\.d\$)$"
     assert filter_of(names, 9) == r"^(b|c\.d\$|e)$"
@@ -81,9 +79,6 @@ def test_the_filter_of_a_run_matches_just_its_kernels_and_never_those_that_wait(
     assert check_filter(filter_of(names, 9))
     with pytest.raises(UsageError, match="no compute kernel"):
         filter_of(["ncclKernel_X"], 5)
-
-
-def test_the_command_has_what_is_asked_and_a_percent_sign_stays_one():
     options = NcuOptions("gemm", "full", 5, 3, ("--clock-control=none",))
     assert ncu_command(OLD, Path("/r/50%.ncu-rep"), options, force=True)[1:] == [
         *("--set", "full", "--kernel-name", "regex:gemm", "--launch-skip", "5", "--launch-count", "3"),

@@ -1,7 +1,5 @@
 """What nsys is asked to trace."""
 
-from __future__ import annotations
-
 from importlib import metadata
 from pathlib import Path
 

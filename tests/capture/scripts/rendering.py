@@ -1,7 +1,5 @@
 """Scripts of every target, profiler, workload and wrapper, with words that are hard to quote."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

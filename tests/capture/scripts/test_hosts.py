@@ -1,7 +1,5 @@
 """Scripts for hosts: checked by shellcheck and bash, and run with substitute launchers and a substitute profiler."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat
@@ -206,19 +204,13 @@ def test_the_signal_to_end_comes_well_after_the_start(minutes, seconds):
     assert f"#SBATCH --signal=TERM@{seconds}\n" in render("slurm", Job(settings(job__minutes=minutes)))
 
 
-def test_a_time_limit_that_the_signal_does_not_fit_into_is_refused():
+def test_time_limits_ranks_and_windows_that_programs_begin():
     with pytest.raises(UsageError, match="expected 2 or more"):
         render("slurm", Job(settings(job__minutes=1)))
     assert "TERM@" not in render("slurm", Job(settings(job__minutes=1, slurm__arguments=["--signal=INT@10"])))
-
-
-def test_only_ranks_below_a_number_are_profiled():
     assert "--cutoff 4" in render("slurm", Job(settings(profiler__cutoff=4)))
     assert "--cutoff" not in render("slurm", Job(settings()))
     assert "--profile-ranks 0 1 2 3" in render("slurm", Job(settings(workload="megatron", profiler__cutoff=4)))
-
-
-def test_programs_that_begin_the_window_themselves_get_its_steps_and_the_ranks():
     text = render("slurm", Job(settings(workload="megatron", profiler__ranks="0,8")))
     assert "--capture-range cuda" in text
     assert "--profile-step-start 70\n  --profile-step-end 75\n  --profile-ranks 0 8" in text

@@ -1,7 +1,5 @@
 """Manifests against the schemas of Kubernetes and of the operators; their scripts against shellcheck."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os
@@ -168,7 +166,7 @@ def test_labels_and_rights_and_volumes_are_the_pods():
     assert "securityContext" not in next(templates(documents(render("k8s-jobset", Job(settings())))[0]))["spec"]["containers"][0]
 
 
-def test_an_mpijob_runs_the_wrapper_in_its_workers():
+def test_an_mpijob_its_config_map_and_its_images():
     job = Job(settings(workload="nccl-tests"))
     (document,) = documents(render("k8s-mpijob", job))
     launcher, worker = (document["spec"]["mpiReplicaSpecs"][n] for n in ("Launcher", "Worker"))
@@ -179,9 +177,6 @@ def test_an_mpijob_runs_the_wrapper_in_its_workers():
     assert 'alltrace capture upload "$reports" "s3://bucket/profiles/profiled"' in script
     assert "resources" not in launcher["template"]["spec"]["containers"][0]
     assert worker["template"]["spec"]["containers"][0]["command"] == ["/usr/sbin/sshd", "-De"]
-
-
-def test_the_wrapper_for_containers_without_python_is_a_config_map():
     config, document = documents(render("k8s-jobset", Job(settings(profiler__wrapper="shell"))))
     assert config["kind"] == "ConfigMap"
     assert config["data"]["capture.sh"].startswith("#!/bin/sh\n")
@@ -190,16 +185,10 @@ def test_the_wrapper_for_containers_without_python_is_a_config_map():
     assert {"name": "alltrace", "mountPath": "/etc/alltrace"} in pod["containers"][0]["volumeMounts"]
     assert {"name": "ALLTRACE_OUTPUT", "value": "/reports/profiled"} in pod["containers"][0]["env"]
     assert "sh /etc/alltrace/capture.sh" in next(scripts(document))
-
-
-def test_a_container_without_variables_has_no_list_of_them():
     plain = {"nccl__log": False, "nccl__inspector": "", "environment": {}}
     text = render("k8s-pytorchjob", Job({**settings(**plain), "environment": {}}))
     assert "env:" not in text
     assert "    env:\n" in render("k8s-pytorchjob", Job(settings()))
-
-
-def test_the_image_with_nsys_may_come_from_an_own_registry():
     chosen = settings(injector__image="registry.example/nsight:1", injector__pull_policy="Never")
     (values,) = documents(render("k8s-injector", Job(chosen)))
     assert values["devtoolBinariesImage"] == {"image": "registry.example/nsight:1", "imagePullPolicy": "Never"}

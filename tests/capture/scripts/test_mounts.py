@@ -1,7 +1,5 @@
 """Scripts and manifests for containers, run in a root folder that has an image and what they mount, and nothing else."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import argparse
 
 import pytest
@@ -44,14 +42,11 @@ def test_the_options_of_the_wrapper_and_its_shell_form_ask_for_the_same(changes)
         assert parsed.nsys.steps == wanted.nsys.steps == (3, 5)
 
 
-def test_a_program_that_begins_its_window_needs_no_range_of_pytorch():
+def test_windows_of_programs_and_where_inspector_writes():
     changes = {"workload.kind": "megatron", "profiler.steps": "70:75", "profiler.wrapper": "shell"}
     by_kind = {kind: wrapper_text(Job({**NEEDED, **changes, "profiler.kind": kind})) for kind in ("nsys", "torch")}
     assert "--capture-range=cudaProfilerApi" in by_kind["nsys"]
     assert "--capture-range=" not in by_kind["torch"]
-
-
-def test_inspector_writes_into_the_folder_of_the_job_and_at_intervals():
     job = Job({"nccl.inspector": "/opt/a b/libnccl-profiler-inspector.so", "nccl.inspector_interval_us": 2000})
     assert variables(job, "/reports") == {
         "NCCL_PROFILER_PLUGIN": "/opt/a b/libnccl-profiler-inspector.so",

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import collections
 
 import pytest
@@ -11,11 +9,8 @@ from alltrace.capture.scripts.settings import Job
 from alltrace.trace.errors import UsageError
 
 
-def test_the_targets_are_those_of_the_documentation():
+def test_targets_are_documented_and_make_every_profiler_and_workload():
     assert tuple(all_targets()) == (*HOSTS, "docker", *MANIFESTS, *VALUES)
-
-
-def test_every_target_makes_every_profiler_and_workload_but_what_cannot_be():
     made = collections.Counter(target for _, target, _ in rendered(all_targets()))
     # of 3 profilers x 5 workloads x 2 wrappers: nccl-tests by ncu or torch, and nemo by torch, cannot be
     assert [made[t] for t in ("slurm", "slurm-pyxis", "pbs", "mpi", "k8s-mpijob")] == [24] * 5

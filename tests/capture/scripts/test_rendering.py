@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import jinja2
 import pytest
 from hypothesis import given
@@ -40,7 +38,7 @@ def test_a_value_is_read_back_at_any_depth(first, second):
     assert yaml.safe_load(text) == {"a": {"b": first, "c": [{"d": second}]}}
 
 
-def test_scripts_stay_readable():
+def test_lines_stay_readable_and_dollars_are_doubled():
     assert module.yaml("x: 1\n\n  y\n", 2) == "|\n  x: 1\n\n    y"
     assert module.yaml("x\ny", 2) == "|-\n  x\n  y"
     assert [module.yaml(t) for t in ("plain/word.1", "e f", "no", "", "\U0001f600")] == [
@@ -50,13 +48,7 @@ def test_scripts_stay_readable():
         '""',
         '"\\U0001f600"',
     ]
-
-
-def test_dollars_that_kubernetes_would_fill_in_are_doubled():
     assert module.literal("$(A) $$ $A ${A} $((1)) $$(B)") == "$$(A) $$$$ $A ${A} $$((1)) $$$$(B)"
-
-
-def test_an_option_and_its_value_are_on_one_line_if_they_fit():
     words = ["a", "--x", "b c", "--y=1", "z", "--long", "w" * 120, Expression('"$v"')]
     assert module.array(words, "all").splitlines() == [
         "all=(",
@@ -67,12 +59,6 @@ def test_an_option_and_its_value_are_on_one_line_if_they_fit():
         '  "$v"',
         ")",
     ]
-
-
-def test_a_long_command_is_continued():
     assert module.continued(["srun", "a" * 90, "b" * 10, "c"]) == f"srun {'a' * 90} \\\n  {'b' * 10} c"
-
-
-def test_a_name_without_a_value_is_a_defect():
     with pytest.raises(jinja2.UndefinedError, match="'settings' is undefined"):
         module.fill("exec.sh", {})

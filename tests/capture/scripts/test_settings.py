@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,7 +84,7 @@ def test_a_file_that_cannot_be_read(tmp_path):
         read_job(tmp_path / "b.toml")
 
 
-def test_assignments():
+def test_assignments_windows_and_other_values():
     assert parse_assignment("job.nodes=4") == ("job.nodes", 4)
     assert parse_assignment("slurm.exclusive=false") == ("slurm.exclusive", False)
     assert parse_assignment('workload.arguments=["a", "b c"]') == ("workload.arguments", ["a", "b c"])
@@ -100,14 +98,8 @@ def test_assignments():
     ):
         with pytest.raises(UsageError, match=said):
             parse_assignment(text)
-
-
-def test_a_window_without_a_step():
     with pytest.raises(UsageError, match="contains no step"):
         Job({"profiler.steps": "5:5"})
-
-
-def test_a_job_with_other_values_is_another_one():
     job = Job({"job.nodes": 3})
     assert job.having(job__nodes=5).number("job.nodes") == 5
     assert job.number("job.nodes") == 3

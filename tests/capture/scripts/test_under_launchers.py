@@ -1,7 +1,5 @@
 """Rendered scripts with a real launcher and a real Nsight Systems, to what alltrace says of the reports."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -11,9 +11,10 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from tests.cli.nsys.command_lines import ANALYZE, REFUSED, STATS
@@ -21,9 +22,6 @@ from tests.nsight_run import run_nsys
 from tests.nvidia.test_oracle import complete, nsys_rows
 
 from alltrace.cli.main import main
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.oracle, pytest.mark.corpus]
 

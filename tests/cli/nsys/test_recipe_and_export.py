@@ -1,7 +1,5 @@
 """What `nsys recipe` and `nsys export` leave, with the real nsys and with us."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess
@@ -19,21 +17,12 @@ from alltrace.synth import write_run
 
 # of scripts that profile on a cluster, each for one report, as they stand there
 LINES = (
-    "cuda_api_sum",
-    "cuda_api_sync",
-    "cuda_gpu_kern_pace --name ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
-    "cuda_gpu_kern_sum",
-    "cuda_gpu_mem_size_sum",
-    "cuda_gpu_mem_time_sum",
-    "cuda_gpu_time_util_map",
-    "nccl_sum",
+    "cuda_api_sum", "cuda_api_sync", "cuda_gpu_kern_pace --name ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
+    "cuda_gpu_kern_sum", "cuda_gpu_mem_size_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_time_util_map", "nccl_sum",
     "nccl_gpu_time_util_map",
     # of the guide
-    "nvtx_sum --csv",
-    "gpu_gaps --gap 0 --rows 5",
-    "nvtx_gpu_proj_pace --name forward",
-    "mpi_sum",
-)
+    "nvtx_sum --csv", "gpu_gaps --gap 0 --rows 5", "nvtx_gpu_proj_pace --name forward", "mpi_sum",
+)  # fmt: skip
 # of options that came later, or that change nothing here
 NEWER = (
     "nvtx_sum --mode=concurrent --filter-time 1s/",

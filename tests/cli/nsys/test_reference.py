@@ -1,7 +1,5 @@
 """The help of `nsys stats` and `nsys analyze` on one report, rule or format."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

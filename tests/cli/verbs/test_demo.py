@@ -1,7 +1,5 @@
 """The verb `demo`: its cases, the output for each, and the truth at the end."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import shlex
@@ -10,8 +8,8 @@ import pytest
 from tests.together import together
 
 import alltrace as library
-from alltrace.cli.demo_cases import CASES
 from alltrace.cli.registry import VERBS
+from alltrace.cli.verbs.demo import CASES
 from alltrace.run.store import Run
 from alltrace.synth import SCENARIOS, write_run
 from alltrace.synth.faults import FAULTS

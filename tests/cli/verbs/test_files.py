@@ -1,7 +1,5 @@
 """The verbs that make files: `synth` and `import`; and reports given instead of a run."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -44,18 +42,15 @@ def test_synth_changes_what_it_is_told_to(alltrace, tmp_path):
     assert alltrace("synth", "--ideal", "tiny", "-o", tmp_path / "x", "--set", "steps").code == 2
 
 
-def test_import_makes_a_run_and_says_so(alltrace, reports, tmp_path):
+def test_import_makes_a_run_and_reports_in_its_place_are_imported_once(alltrace, reports, tmp_path):
     done = alltrace("import", reports, "-o", tmp_path / "run", "--only", "kernels,copies")
     assert (done.code, done.out) == (0, "")
     assert f"{tmp_path / 'run'}: 2 ranks on 2 hosts, " in done.err
     run = Run(tmp_path / "run")
     assert set(run.ranks[0].rows) == {"kernels", "copies"}
     assert alltrace("import", reports, "-o", tmp_path / "run", "--only", " , ").code == 2
-
-
-def test_reports_in_place_of_a_run_are_imported_once(alltrace, reports, tmp_path):
     first = alltrace("overlap", reports, "--format", "json")
-    made = sorted((tmp_path / "cache").rglob("manifest.json"))
+    made = sorted((tmp_path / "2" / "cache").rglob("manifest.json"))
     stamps = [p.stat().st_ino for p in made]
     assert alltrace("overlap", reports, "--format", "json").out == first.out
     assert [p.stat().st_ino for p in made] == stamps

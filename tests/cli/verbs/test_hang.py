@@ -1,13 +1,11 @@
 """The verb `hang`: its forms, exit codes and options; `diagnose` of a folder without a profile."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 from tests.hang_writing import HangFault, Job, Layout, write_job
 
-from alltrace.cli.demo_cases import HANG_CASES
+from alltrace.cli.verbs.demo import HANG_CASES
 from alltrace.synth.hanging_jobs import FAULTS
 
 JOB = Job(Layout(), HangFault("killed", (7,), 4, 2))
@@ -19,15 +17,12 @@ def folder(tmp_path):
     return tmp_path / "job"
 
 
-def test_cards_begin_with_the_sentence(alltrace, folder):
+def test_the_verdict_in_cards_and_json(alltrace, folder):
     done = alltrace("hang", folder)
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("Rank 7 died (signal 9 (SIGKILL)); the other 15 wait for it")
     assert "ranks     Rank 7 on node0" in done.out
     assert "note: skipped 1 file without a word of a hang: truth.json" in done.out
-
-
-def test_json_has_the_verdict_beside_the_rows(alltrace, folder):
     answer = json.loads(alltrace("hang", folder, "--format", "json").out)
     assert answer["verb"] == "hang"
     assert answer["verdict"].startswith("Rank 7 died")

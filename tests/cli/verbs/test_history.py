@@ -1,7 +1,5 @@
 """`history` and `check --against`: options, forms of the answer, and what cannot be done."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -73,7 +71,7 @@ def test_what_history_cannot_do_is_told(alltrace, arguments, code, said):
     assert not Path("new.duckdb").exists()
 
 
-def test_the_page_of_a_week_names_hosts_jobs_and_hours(alltrace):
+def test_the_page_of_a_week_and_a_run_that_cannot_be_read(alltrace):
     path = Path("h.duckdb")
     with open_history(path, write=True) as opened:
         for number in range(8):
@@ -97,9 +95,6 @@ def test_the_page_of_a_week_names_hosts_jobs_and_hours(alltrace):
     assert "64" not in page.split("Jobs that became slower</h2>")[1].split("</section>")[0]
     assert "<script" not in page
     assert alltrace("history", "--history", path, "--report", "week.html", "--job", "train").code == 0
-
-
-def test_with_strict_a_run_that_cannot_be_read_is_an_error(alltrace):
     make_run(Path("runs") / "a", {0: {"kernels": [kernel(0, 10)]}})
     (Path("runs") / "a" / "manifest.json").write_text("{}")
     done = alltrace("history", "runs")

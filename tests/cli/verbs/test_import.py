@@ -1,7 +1,5 @@
 """`import` with logs: what is wrong is one sentence, before the work."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

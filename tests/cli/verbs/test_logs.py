@@ -1,7 +1,5 @@
 """The verb `logs`, from arguments to answers and exit codes."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -109,12 +107,9 @@ def test_a_pattern_of_the_users_own(alltrace, tmp_path):
     assert (done.code, "describe its lines with --pattern" in done.err) == (3, True)
 
 
-def test_options_of_a_view(alltrace, log):
+def test_options_of_a_view_and_what_was_not_understood(alltrace, log):
     for options in (["calls", "--time-format", "%H:%M"], ["histogram", "--edges", "1K"], ["histogram", "--preset", "four"]):
         assert alltrace("logs", "nccl", log, "--view", *options).code == 0
-
-
-def test_what_was_not_understood_is_listed(alltrace, log):
     log.write_bytes(log.read_bytes() + b"gpu-node-0:1000:2000 [0] NCCL INFO AllReduce: opCount 5 sendbuff 0x1 recvb\n")
     answer = json.loads(alltrace("logs", "nccl", log, "--format", "json").out)
     assert [(u["file"], u["text"][:20]) for u in answer["not_understood"]] == [(str(log), "AllReduce: opCount 5")]

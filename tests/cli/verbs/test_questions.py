@@ -1,7 +1,5 @@
 """The verbs that ask one recipe: `info`, `overlap`, `breakdown`, `kernels`, `gaps`, and `recipe` for any."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -26,86 +24,47 @@ def test_the_envelope_of_overlap_is_as_promised(alltrace, run):
     times = ["compute_ns", "communication_ns", "overlapped_ns", "exposed_ns", "overlap_percent"]
     names = ["rank", "host", "gpu", *times, "copy_ns", "copy_overlapped_ns", "copy_exposed_ns", "copy_overlap_percent"]
     units = {n: "ns" if n.endswith("_ns") else "%" if n.endswith("_percent") else None for n in names}
+    first = [0, "host0", "GPU-0", 40 * MS, 30 * MS, 10 * MS, 20 * MS, 100 / 3, 10 * MS, 0, 10 * MS, 0.0]
+    second = [1, "host0", "GPU-1", 50 * MS, 25 * MS, 15 * MS, 10 * MS, 60.0, 0, 0, 0, None]
     assert answered(alltrace("overlap", run, "--format", "json")) == {
         "alltrace": 1,
         "verb": "overlap",
         "run": FACTS,
         "columns": [{"name": n, "unit": units[n]} for n in names],
-        "rows": [
-            dict(
-                zip(
-                    names, [0, "host0", "GPU-0", 40 * MS, 30 * MS, 10 * MS, 20 * MS, 100 / 3, 10 * MS, 0, 10 * MS, 0.0], strict=True
-                )
-            ),
-            dict(zip(names, [1, "host0", "GPU-1", 50 * MS, 25 * MS, 15 * MS, 10 * MS, 60.0, 0, 0, 0, None], strict=True)),
-        ],
+        "rows": [dict(zip(names, row, strict=True)) for row in (first, second)],
         "notes": ["rank 2: no report"],
     }
 
 
 def test_the_envelope_of_info_is_as_promised(alltrace, run):
-    names = [
-        "rank",
-        "local_rank",
-        "host",
-        "process",
-        "devices",
-        "rank_source",
-        "reports",
-        "start_ns",
-        "end_ns",
-        "session_ns",
-        "recorded_ns",
-        "kernels",
-        "copies",
-    ]
+    names = "rank local_rank host process devices rank_source reports start_ns end_ns session_ns recorded_ns kernels copies".split()
+    first = [0, 0, "host0", 4000, ["H200 (GPU-0)"], "RANK", ["rank0.sqlite"], 0, 80 * MS, None, 80 * MS, 2, 1]
+    second = [1, 1, "host0", 4001, ["H200 (GPU-1)"], "RANK", ["rank1.sqlite"], 0, 60 * MS, None, 60 * MS, 2, 0]
+    clock = {
+        "host": "host0",
+        "offset_ns": 0,
+        "drift_ppm": 0.0,
+        "error_ns": None,
+        "residual_ns": None,
+        "evidence": 0,
+        "component": 0,
+    }
+    reason = (
+        "100% of the communication is not explained; for 100% the communicator is known neither from the reports nor from the times"
+    )
     assert answered(alltrace("info", run, "--format", "json")) == {
         "alltrace": 1,
         "verb": "info",
         "run": FACTS,
         "columns": [{"name": n, "unit": "ns" if n.endswith("_ns") else None} for n in names],
-        "rows": [
-            dict(
-                zip(
-                    names,
-                    [0, 0, "host0", 4000, ["H200 (GPU-0)"], "RANK", ["rank0.sqlite"], 0, 80 * MS, None, 80 * MS, 2, 1],
-                    strict=True,
-                )
-            ),
-            dict(
-                zip(
-                    names,
-                    [1, 1, "host0", 4001, ["H200 (GPU-1)"], "RANK", ["rank1.sqlite"], 0, 60 * MS, None, 60 * MS, 2, 0],
-                    strict=True,
-                )
-            ),
-        ],
+        "rows": [dict(zip(names, row, strict=True)) for row in (first, second)],
         "notes": ["rank 2: no report", UNALIGNED],
-        "clocks": [
-            {
-                "host": "host0",
-                "offset_ns": 0,
-                "drift_ppm": 0.0,
-                "error_ns": None,
-                "residual_ns": None,
-                "evidence": 0,
-                "component": 0,
-            }
-        ],
-        "communicators": [
-            {
-                "grid": None,
-                "found_by": None,
-                "communicators": 0,
-                "score": 0.0,
-                "reason": "100% of the communication is not explained; for 100% the communicator is known neither from the "
-                "reports nor from the times",
-            }
-        ],
+        "clocks": [clock],
+        "communicators": [{"grid": None, "found_by": None, "communicators": 0, "score": 0.0, "reason": reason}],
     }
 
 
-def test_a_table_for_people_is_the_default(alltrace, run):
+def test_forms_of_an_answer_and_some_of_its_rows(alltrace, run):
     done = alltrace("breakdown", run)
     assert done.code == 0
     head, line, first, *_ = done.out.splitlines()
@@ -119,17 +78,11 @@ def test_a_table_for_people_is_the_default(alltrace, run):
         *"50.0 25.0 0.0 12.5 12.5".split(),
     ]
     assert "note: rank 2: no report" in done.out
-
-
-def test_csv_is_alone_on_standard_output_and_notes_on_the_other(alltrace, run):
     done = alltrace("gaps", run, "--format", "csv", "--min-ns", "1000")
     assert done.out == (
         "rank,gpu,start_ns,duration_ns,before,after\n0,GPU-0,60000000,10000000,ncclDevKernel_AllReduce_Sum_f32_RING_LL,copy HtoD\n"
     )
     assert done.err == "alltrace: rank 2: no report\n"
-
-
-def test_some_ranks_and_some_rows(alltrace, run):
     assert [r["rank"] for r in answered(alltrace("overlap", run, "--ranks", "1", "--format", "json"))["rows"]] == [1]
     assert [r["rank"] for r in answered(alltrace("overlap", run, "--limit", "1", "--format", "json"))["rows"]] == [0]
     assert "... 1 more rows" in alltrace("overlap", run, "--limit", "1").out
@@ -163,7 +116,7 @@ def test_recipe_lists_every_recipe(alltrace):
     assert [line for line in lines if not line.startswith(" ")][:2] == ["time:", "communication:"]
 
 
-def test_stats_lists_every_report_and_gives_one(alltrace, run):
+def test_stats_and_sql_answer(alltrace, run):
     from alltrace.recipes.registry import REPORTS
 
     lines = alltrace("stats", "--list").out.splitlines()
@@ -175,9 +128,6 @@ def test_stats_lists_every_report_and_gives_one(alltrace, run):
     by_rank = alltrace("stats", "cuda_gpu_kern_sum:by-rank", run, "--format", "csv").out
     assert by_rank == alltrace("stats", "cuda_gpu_kern_sum", run, "--by-rank", "--format", "csv").out
     assert by_rank.startswith("Rank,")
-
-
-def test_sql_answers_with_numbers(alltrace, run):
     envelope = answered(
         alltrace(
             "sql", run, 'select rank, sum("end" - start) as busy_ns from kernels group by rank order by rank', "--format", "json"

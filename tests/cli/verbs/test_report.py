@@ -1,7 +1,5 @@
 """The verbs `report` and `notebook`."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

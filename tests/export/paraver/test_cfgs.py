@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -38,14 +36,11 @@ def test_a_folder_beside_the_trace_chooses_by_label(tmp_path):
     assert "evt_type_label 1 \"GPU SM '../x' Active\"" in metric
 
 
-def test_every_view_names_a_label_that_a_trace_can_have():
+def test_every_view_has_labels_and_samples_theirs():
     known = {"CUDA kernel": 1}
     views = [v for v, _ in views_of([ev.EventType({n: label for label, n in known.items()})])]
     assert {v.name for v in views} >= {"states", "launch_latency", "kernels", "useful_device"}
     assert "mpi" not in {v.name for v in views}
-
-
-def test_occupancy_and_use_of_tensor_cores_are_views_where_they_were_sampled():
     sampled = {
         9401: "GPU Compute Warps in Flight [Throughput %]",
         9402: "GPU Tensor Active [Throughput %]",
@@ -107,15 +102,13 @@ def test_each_topic_has_its_views_and_all_their_types_are_in_the_trace(tmp_path,
     assert "{thread, Last Send Dur.}" in latency
 
 
-def test_what_needs_nccl_is_left_out_where_there_is_none(tmp_path):
+def test_views_without_nccl_or_events_are_left_out(tmp_path):
     files = {v.name for v, _ in views_of([ev.EventType({63000006: "CUDA kernel"})])}
     assert "useful_device" in files
     assert not files & {"overlap", "exposed_nccl", "nccl_running"}
 
-
-def test_views_of_types_that_no_event_has_are_left_out(tmp_path):
     def names(rows):
-        folder = tmp_path / f"{len(rows)}"
+        folder = tmp_path / "2" / f"{len(rows)}"
         export_paraver(select(make_run(folder / "run", {0: rows})), folder / "out.prv", cfgs=True)
         return {p.stem for p in (folder / "out-cfgs").rglob("*.cfg")}
 

@@ -3,8 +3,6 @@
 ALLTRACE_PARAMEDIR names `paramedir`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 

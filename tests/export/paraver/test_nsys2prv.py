@@ -4,8 +4,6 @@ types and values, and local memory are equal.
 ALLTRACE_NSYS2PRV names its executable; it calls nsys itself.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import gzip
 import re
 
@@ -70,28 +68,18 @@ def test_every_record_byte_by_byte(tmp_path):
     assert labels(tmp_path)[ev.KERNEL] == {0: "End", 1: "gemm_kernel", 2: "other"}
 
 
-def test_an_interval_without_length_is_begun_and_ended_before_the_next_begins(tmp_path):
+def test_intervals_without_length_and_hosts_with_their_gpus(tmp_path):
     rows = {"kernels": [kernel(0, 100, "a()"), kernel(100, 100, "b()"), kernel(100, 200, "c()")]}
     _, _, records = exported(tmp_path, {0: rows})
-    assert [r[10:] for r in records if r.startswith("2")] == [
-        "0:63000006:1",
-        "100:63000006:0",
-        "100:63000006:2",
-        "100:63000006:0",
-        "100:63000006:3",
-        "200:63000006:0",
-    ]
-
-
-def test_hosts_are_nodes_and_their_gpus_cpus(tmp_path):
+    assert [r[10:] for r in records if r.startswith("2")] == (
+        "0:63000006:1 100:63000006:0 100:63000006:2 100:63000006:0 100:63000006:3 200:63000006:0"
+    ).split()
     ranks = {r: {"kernels": [kernel(0, 10 + r)]} for r in range(3)}
-    _, header, records = exported(tmp_path, ranks, making={"hosts": {0: "a", 1: "b", 2: "b"}})
+    _, header, records = exported(tmp_path / "2", ranks, making={"hosts": {0: "a", 1: "b", 2: "b"}})
     assert header == "#Paraver (D):12_ns:2(1,2):1:3(1:1,1:2,1:2)"
-    assert [r for r in records if ":63000006:1" in r] == [
-        "2:1:1:1:1:0:63000006:1",
-        "2:2:1:2:1:0:63000006:1",
-        "2:3:1:3:1:0:63000006:1",
-    ]
+    assert [r for r in records if ":63000006:1" in r] == (
+        "2:1:1:1:1:0:63000006:1 2:2:1:2:1:0:63000006:1 2:3:1:3:1:0:63000006:1"
+    ).split()
 
 
 def test_ranges_give_the_innermost_name_and_the_depth(tmp_path):
@@ -137,7 +125,7 @@ def test_states_are_complete_and_the_strongest_wins(tmp_path):
     assert "2:0:1:1:1:35:50000002:0:50100001:0:50100002:0" in records
 
 
-def test_messages_go_from_the_kth_send_to_the_kth_receive(tmp_path):
+def test_messages_meet_and_waits_join_their_work(tmp_path):
     def calls(name, peer, times, tag=4):
         return [{"start": t, "end": t + 5, "name": name, "kind": "p2p", "peer": peer, "tag": tag, "bytes": 64 + t} for t in times]
 
@@ -147,15 +135,12 @@ def test_messages_go_from_the_kth_send_to_the_kth_receive(tmp_path):
         "3:0:1:1:1:0:0:0:1:2:1:8:8:64:4",
         "3:0:1:1:1:10:10:0:1:2:1:45:45:74:4",
     ]
-
-
-def test_a_wait_is_joined_to_the_work_it_waited_for(tmp_path):
     rows = {
         "api": [{"start": 50, "end": 210, "name": "cudaStreamSynchronize", "correlation": 9, "kind": "runtime"}],
         "kernels": [kernel(0, 100), kernel(100, 200), kernel(300, 400)],
         "syncs": [{"start": 55, "end": 205, "kind": "stream", "correlation": 9}],
     }
-    _, _, records = exported(tmp_path, {0: rows})
+    _, _, records = exported(tmp_path / "2", {0: rows})
     assert [r for r in records if r.startswith("3")] == ["3:1:1:1:2:200:200:0:1:1:1:210:210:0:55003"]
 
 
@@ -209,11 +194,9 @@ def test_samples_hold_over_the_period_before_them(tmp_path):
         ],
     }
     _, _, records = exported(tmp_path, {0: rows})
-    assert [r for r in records if ":66800000:" in r] == [
-        "2:1:1:1:2:0:66800000:8000",
-        "2:1:1:1:2:100:66800000:1234",
-        "2:1:1:1:2:300:66800000:-100",
-    ]
+    assert [r for r in records if ":66800000:" in r] == (
+        "2:1:1:1:2:0:66800000:8000 2:1:1:1:2:100:66800000:1234 2:1:1:1:2:300:66800000:-100"
+    ).split()
     assert "PRECISION 2" in (tmp_path / "out.pcf").read_text()
     assert "Metrics GPU0" in (tmp_path / "out.row").read_text()
 
@@ -234,15 +217,12 @@ def test_hostile_names_are_one_line_each(tmp_path, names):
     assert "" not in found.values()
 
 
-def test_values_past_32_bits_and_times_past_them(tmp_path):
+def test_values_past_32_bits_and_times_before_zero(tmp_path):
     rows = {"kernels": [kernel(2**52, 2**52 + 2**40)], "copies": [copy(0, 2**33, bytes=2**60)]}
     _, header, records = exported(tmp_path, {0: rows})
     assert f":{2**52 + 2**40}_ns:" in header
     assert f"2:1:1:1:2:0:63000001:1:63000002:{2**60}" in records
-
-
-def test_times_before_zero_are_moved(tmp_path):
-    _, header, records = exported(tmp_path, {0: {"kernels": [kernel(-500, -100)]}, 1: {"kernels": [kernel(-200, 0)]}})
+    _, header, records = exported(tmp_path / "2", {0: {"kernels": [kernel(-500, -100)]}, 1: {"kernels": [kernel(-200, 0)]}})
     assert ":500_ns:" in header
     assert [r for r in records if r.endswith(":63000006:1")] == ["2:1:1:1:1:0:63000006:1", "2:2:1:2:1:300:63000006:1"]
 
@@ -273,12 +253,20 @@ def test_too_many_threads_are_refused_or_folded(tmp_path):
     assert resources.MOST_OBJECTS == 65_535
 
 
-def test_numbers_of_nsys2prv_and_details(tmp_path):
+def test_details_numbers_and_domains_of_nsys2prv(tmp_path):
     rows = {"kernels": [collective(0, 10, correlation=8, registers=64, grid_x=3, local_memory=2**33)]}
     _, _, records = exported(tmp_path, {0: rows}, ids="nsys2prv", details=True)
     assert records[1] == (
         f"2:1:1:1:1:0:63000007:1:9101:3:9102:0:9103:0:9104:0:9105:0:9106:0:9107:0:9108:0:9109:{2**33}:9110:64:9200:8"
     )
+    exported(tmp_path / "2", {0: {"ranges": DOMAINS}})
+    kinds = [(e.types, e.values) for e in ev.read_pcf(tmp_path / "2" / "out.pcf")]
+    assert kinds[:4] == [
+        ({64000000: "NVTX ALIB"}, {0: "Outside", 2: "b"}),
+        ({64000001: "NVTX NCCL"}, {0: "Outside", 1: "a"}),
+        ({64000002: "NVTX ZLIB"}, {0: "Outside", 2: "b"}),
+        ({64000003: "NVTX default"}, {0: "Outside", 2: "b", 3: "c"}),
+    ]
 
 
 def _range(start, name, domain=None):
@@ -286,17 +274,6 @@ def _range(start, name, domain=None):
 
 
 DOMAINS = [_range(0, "a", "NCCL"), _range(2, "b", "ZLIB"), _range(4, "b", "ALIB"), _range(6, "c"), _range(8, "b")]
-
-
-def test_each_nvtx_domain_has_the_labels_of_its_own_ranges(tmp_path):
-    exported(tmp_path, {0: {"ranges": DOMAINS}})
-    kinds = [(e.types, e.values) for e in ev.read_pcf(tmp_path / "out.pcf")]
-    assert kinds[:4] == [
-        ({64000000: "NVTX ALIB"}, {0: "Outside", 2: "b"}),
-        ({64000001: "NVTX NCCL"}, {0: "Outside", 1: "a"}),
-        ({64000002: "NVTX ZLIB"}, {0: "Outside", 2: "b"}),
-        ({64000003: "NVTX default"}, {0: "Outside", 2: "b", 3: "c"}),
-    ]
 
 
 def test_domains_values_and_labels_are_those_of_nsys2prv(tmp_path):
@@ -323,26 +300,23 @@ def test_domains_values_and_labels_are_those_of_nsys2prv(tmp_path):
     }  # fmt: skip
 
 
-def test_values_of_ranges_are_those_of_a_trace_of_nsys2prv(tmp_path):
+def test_values_are_those_of_nsys2prv_and_of_another_trace(tmp_path):
     (tmp_path / "base.pcf").write_text("EVENT_TYPE\n0 9600 NVTX pushpop ranges LIB domain\nVALUES\n0 End\n2 LIB:b\n7 LIB:a\n")
     ranges = [_range(i, n, "LIB") for i, n in enumerate(("a", "b", "c"))]
     exported(tmp_path, {0: {"ranges": ranges}}, ids="nsys2prv", base_pcf=tmp_path / "base.pcf")
     assert labels(tmp_path)[9600] == {0: "Outside", 1: "LIB:c", 2: "LIB:b", 7: "LIB:a"}
-
-
-def test_values_of_names_are_those_of_another_trace(tmp_path):
-    exported(tmp_path, {0: {"kernels": [kernel(0, 1, "b()"), kernel(1, 2, "d()")]}})
-    (tmp_path / "out.pcf").rename(tmp_path / "base.pcf")
-    (tmp_path / "again").mkdir()
+    exported(tmp_path / "2", {0: {"kernels": [kernel(0, 1, "b()"), kernel(1, 2, "d()")]}})
+    (tmp_path / "2" / "out.pcf").rename(tmp_path / "2" / "base.pcf")
+    (tmp_path / "2" / "again").mkdir()
     exported(
-        tmp_path / "again",
+        tmp_path / "2" / "again",
         {0: {"kernels": [kernel(i, i + 1, f"{n}()") for i, n in enumerate("abcd")]}},
-        base_pcf=tmp_path / "base.pcf",
+        base_pcf=tmp_path / "2" / "base.pcf",
     )
-    assert labels(tmp_path / "again")[ev.KERNEL] == {0: "End", 1: "b", 2: "d", 3: "a", 4: "c"}
+    assert labels(tmp_path / "2" / "again")[ev.KERNEL] == {0: "End", 1: "b", 2: "d", 3: "a", 4: "c"}
 
 
-def test_a_window_clips_what_reaches_beyond_it(tmp_path):
+def test_windows_clip_what_reaches_beyond_and_wrong_names_are_refused(tmp_path):
     rows = {"kernels": [kernel(i * 100, i * 100 + 150) for i in range(5)]}
     _, header, records = exported(tmp_path, {0: rows}, name="out.prv.gz", window_ns=(100, 300))
     assert ":200_ns:" in header
@@ -350,18 +324,12 @@ def test_a_window_clips_what_reaches_beyond_it(tmp_path):
     assert begun == ["2:1:1:1:1:0:63000006:1", "2:1:1:1:1:0:63000006:1:63000220:150", "2:1:1:1:1:100:63000006:1:63000220:100"]
     assert [r.split(":")[5] for r in records if r.endswith(":63000006:0")] == ["50"]
     assert max(int(t) for r in records for t in r.split(":")[5 : 7 if r[0] == "1" else 6]) == 200
-
-
-def test_a_range_that_is_still_open_ends_with_the_window(tmp_path):
     rows = [{"start": 0, "end": 900, "name": "a", "kind": "pushpop"}, {"start": 50, "end": None, "name": "b", "kind": "pushpop"}]
-    _, header, records = exported(tmp_path, {0: {"ranges": rows}}, window_ns=(40, 60))
+    _, header, records = exported(tmp_path / "2", {0: {"ranges": rows}}, window_ns=(40, 60))
     assert header.split(":")[1] == "20_ns"
     assert records[-1].split(":")[5] == "20"
-
-
-def test_another_name_or_no_rank_is_refused(tmp_path):
-    run = make_run(tmp_path / "run", {0: {}})
+    run = make_run(tmp_path / "3" / "run", {0: {}})
     with pytest.raises(UsageError, match=r"ends in \.prv"):
-        export_paraver(select(run), tmp_path / "out.txt")
+        export_paraver(select(run), tmp_path / "3" / "out.txt")
     with pytest.raises(UsageError, match="no ranks"):
-        export_paraver(select(make_run(tmp_path / "empty", {})), tmp_path / "out.prv")
+        export_paraver(select(make_run(tmp_path / "3" / "empty", {})), tmp_path / "3" / "out.prv")

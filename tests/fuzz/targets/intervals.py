@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.trace import intervals as iv
 from alltrace.trace import nesting
 from tests.fuzz.fields import Fields
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    Int64 = NDArray[np.int64]
-    Pairs = list[tuple[int, int]]
+Int64 = NDArray[np.int64]
+Pairs = list[tuple[int, int]]
 
 _COMPARED = 24  # intervals at most that plain Python computes the answer of
 _MOST = 4_000

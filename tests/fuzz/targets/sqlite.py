@@ -10,20 +10,16 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from alltrace.readers.nsys.source import RawSource
 from alltrace.readers.nsys.sqlite import open_sqlite
 from alltrace.readers.nsys.sqlite.database import quoted
 from alltrace.trace.errors import AlltraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from alltrace.readers.nsys.source import RawSource
 
 _FILE = Path(tempfile.gettempdir()) / f"fuzz-{os.getpid()}.sqlite"
 _MANY = 600  # rows of a table with interior pages

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +12,6 @@ import pyarrow as pa
 from alltrace.cli.csv_text import to_csv
 from alltrace.export.record_bytes import FIXED64, INT, MICROSECONDS, TEXT, VARINT, Pool, Template
 from tests.fuzz.fields import Fields
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _TYPES = (pa.int64(), pa.int32(), pa.int8(), pa.uint32(), pa.string(), pa.dictionary(pa.int32(), pa.string()))
 _KINDS = (INT, MICROSECONDS, VARINT, FIXED64, TEXT)

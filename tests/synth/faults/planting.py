@@ -1,7 +1,5 @@
 """Runs with and without a fault, for the tests of faults."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

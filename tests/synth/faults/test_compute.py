@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.synth.faults.planting import LAYOUTS, STEPS, lost_ns, run
@@ -37,7 +35,7 @@ def test_a_slow_rank_in_every_layout(name):
     assert 0.6 < lost / (0.3 * _busy(well.timelines[5])) <= 1.05
 
 
-def test_slow_for_some_steps_or_in_turn():
+def test_slow_ranks_for_some_steps_and_slow_hosts():
     assert lost_ns("healthy", "slow-rank:ranks=5:steps=1-2:factor=2") == pytest.approx(
         lost_ns("healthy", "slow-rank:ranks=5:factor=2") * 2 / STEPS, rel=0.05
     )
@@ -46,9 +44,6 @@ def test_slow_for_some_steps_or_in_turn():
     slow = {rank: [step for step in range(8) if fault.edit(rank, step, ops, _RNG) is not ops] for rank in (3, 7)}
     assert slow == {3: [0, 1, 4, 5], 7: [2, 3, 6, 7]}
     assert fault.truth()["rotate_every"] == 2
-
-
-def test_a_slow_host_is_all_its_ranks():
     slow, well = run("healthy", "slow-host:hosts=1:factor=1.25"), run("healthy")
     ratios = [_busy(one) / _busy(other) for one, other in zip(slow.timelines, well.timelines, strict=True)]
     assert ratios == pytest.approx([1.0] * 8 + [1.25] * 8, rel=0.001)
@@ -56,7 +51,7 @@ def test_a_slow_host_is_all_its_ranks():
     assert lost_ns("healthy", "slow-host:hosts=1:factor=1.25") == pytest.approx(0.25 * _busy(well.timelines[9]), rel=0.1)
 
 
-def test_imbalance_is_more_kernels_and_not_longer_ones():
+def test_imbalance_is_more_kernels_of_all_layers_or_of_experts():
     uneven, well = run("healthy", "imbalance:ranks=6:extra=0.5"), run("healthy")
     counts = [len(one.kernels) - len(other.kernels) for one, other in zip(uneven.timelines, well.timelines, strict=True)]
     assert counts == [0] * 6 + [STEPS * 180] + [0] * 9
@@ -65,9 +60,6 @@ def test_imbalance_is_more_kernels_and_not_longer_ones():
     assert lost_ns("healthy", "imbalance:ranks=6:extra=0.5") == pytest.approx(
         _busy(uneven.timelines[6]) - _busy(well.timelines[6]), rel=0.1
     )
-
-
-def test_only_experts_get_more():
     ops = [Compute(np.arange(4), np.arange(4), part=part) for part in ("layer", "expert", "optimizer")]
     edited = Imbalance(ranks=(0,), extra=0.25).edit(0, 0, ops, _RNG)
     assert [len(op.kernels) for op in edited] == [4, 5, 4]

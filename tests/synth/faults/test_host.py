@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.synth.faults.planting import LAYOUTS, STEPS, calls, idle_share, lost_ns, queued_ns, run
@@ -52,7 +50,7 @@ def test_needless_waits_after_every_layer(text, call, kind):
         assert lost == pytest.approx(STEPS * 24 * 70_000, rel=0.1)
 
 
-def test_a_pause_stops_launches_and_then_the_device():
+def test_pauses_and_late_data_stop_the_device():
     paused, well = run("healthy", "host-pause:ranks=4:pause_ns=30000000:every=2"), run("healthy")
     line = paused.timelines[4]
     launches = np.sort(line.api["start"][line.api["thread"] == 0])
@@ -62,9 +60,6 @@ def test_a_pause_stops_launches_and_then_the_device():
     assert lost_ns("healthy", "host-pause:ranks=4:pause_ns=30000000:every=2") == pytest.approx(2 * 28e6, rel=0.15)
     # no call and no range lies over it that is not there otherwise
     assert len(line.osrt) == len(well.timelines[4].osrt)
-
-
-def test_late_data_makes_the_data_range_long():
     stalled, well = run("healthy", "data-stall:ranks=1,2:stall_ns=12000000"), run("healthy")
     for rank, extra in ((1, 12e6), (2, 12e6), (3, 0)):
         lengths = []

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -22,14 +20,11 @@ def test_names_of_steps(choice, name):
     assert next(op.text for op in _step(7, step_names=choice) if isinstance(op, Push)) == name
 
 
-def test_a_warm_up_step_allocates_and_computes_longer():
+def test_a_warm_up_step_and_a_checkpoint_take_longer():
     cold, warm = (_step(step, warmup_steps=1, warmup_factor=2.0) for step in (0, 1))
     sums = [sum(int(op.durations_ns.sum()) for op in ops if isinstance(op, Compute)) for ops in (cold, warm)]
     assert sums[0] == pytest.approx(2 * sums[1], rel=1e-3)
     assert [sum(isinstance(op, Call) for op in ops) for ops in (cold, warm)] == [4, 0]
-
-
-def test_a_checkpoint_copies_to_the_host_and_stops_it():
     plain, saved = (_step(step, checkpoint_every=3) for step in (1, 2))
     assert len([op for op in saved if isinstance(op, Copy) and op.kind == 2]) == 1 + 8
     assert len([op for op in plain if isinstance(op, Copy) and op.kind == 2]) == 1
@@ -40,7 +35,7 @@ def test_a_checkpoint_copies_to_the_host_and_stops_it():
     assert lengths[2] - lengths[1] == pytest.approx(68e6, rel=0.02)
 
 
-def test_many_names_on_three_streams_with_lengths_spread_widely():
+def test_many_names_all_differ_and_their_lengths_are_spread():
     run = simulate(SCENARIOS["bench"].override(steps=1, layers=20, buckets=1, ideal=True))
     rows = run.timelines[0].kernels
     assert set(np.unique(rows["stream"]).tolist()) == {7, 37, 41}
@@ -51,9 +46,6 @@ def test_many_names_on_three_streams_with_lengths_spread_widely():
     assert 1.6 < np.quantile(lengths, 0.02) < 3
     assert 40 < np.quantile(lengths, 0.99) < 200
     assert np.log(lengths).std() == pytest.approx(0.9, abs=0.25)
-
-
-def test_long_names_all_differ():
     names = [kernel.demangled for kernel in KERNELS]
     assert len(set(names)) == len(names) == 12 + 220
     assert len({kernel.mangled for kernel in KERNELS[FIRST_VARIED:]}) == 220

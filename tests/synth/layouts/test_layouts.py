@@ -1,7 +1,5 @@
 """Requirements on every layout: members agree on their collectives, ends are together, the truth fits the events."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -28,7 +26,7 @@ def test_every_layout_has_a_scenario():
     assert tuple(LAYOUTS) == LAYOUT_KINDS
 
 
-def test_all_members_come_to_every_collective_and_leave_together(run):
+def test_members_meet_in_the_same_order_and_leave_together(run):
     links = run.scenario.links
     assert len(run.collectives) > 4
     for one in run.collectives:
@@ -37,9 +35,6 @@ def test_all_members_come_to_every_collective_and_leave_together(run):
         ends, arrivals = ([values[rank] for rank in members] for values in (one.ends, one.arrivals))
         assert np.ptp(ends) <= links.end_jitter_ns
         assert min(ends) - max(arrivals) >= links.latency_ns
-
-
-def test_members_call_the_same_operations_in_the_same_order(run):
     program = LAYOUTS[run.scenario.layout.kind](run.scenario)
     ops = [
         [op for op in program.step(rank, 0, np.random.default_rng(0)) if isinstance(op, Collective)]
@@ -50,22 +45,16 @@ def test_members_call_the_same_operations_in_the_same_order(run):
         assert len(called) == 1, group.name
 
 
-def test_collectives_of_a_stream_follow_one_another(run):
+def test_kernels_follow_their_launches_and_one_another(run):
     for line in run.timelines:
         kernels = line.kernels
         for stream in np.unique(kernels["stream"]).tolist():
             mine = kernels["stream"] == stream
             assert (kernels["start"][mine][1:] >= kernels["end"][mine][:-1]).all()
-
-
-def test_every_kernel_is_launched_before_it_starts(run):
     for line in run.timelines:
         calls = dict(zip(line.api["correlation"].tolist(), line.api["end"].tolist(), strict=True))
         starts = line.kernels["start"].tolist()
         assert all(calls[c] < start for c, start in zip(line.kernels["correlation"].tolist(), starts, strict=True))
-
-
-def test_kernels_are_named_after_the_operation(run):
     ops = {one.op for one in run.collectives}
     shorts = {ALL_KERNELS[k].short for line in run.timelines for k in np.unique(line.kernels["kernel"]).tolist()}
     nccl = {short for short in shorts if short.startswith("nccl")}
@@ -79,7 +68,7 @@ def test_kernels_are_named_after_the_operation(run):
     assert nccl == {expected[op] for op in ops}
 
 
-def test_a_range_with_communicator_and_size_stands_around_every_launch(run):
+def test_ranges_stand_around_launches_and_only_a_warm_up_is_slower(run):
     hashes = {group.comm_hash for group in run.groups}
     for rank in (0, run.scenario.layout.ranks - 1):
         line = run.timelines[rank]
@@ -98,9 +87,6 @@ def test_a_range_with_communicator_and_size_stands_around_every_launch(run):
             assert name == f"nccl{one.op}" if one.op != "SendRecv" else name in {"ncclSend", "ncclRecv"}
             assert payloads[around]["Message size [bytes]"] == one.size_bytes
             assert payloads[around]["NCCL communicator ID"] == run.groups[one.group].comm_hash
-
-
-def test_the_first_step_is_slower_only_where_there_is_a_warm_up(run):
     lengths = np.diff(run.steps, axis=2)[:, :, 0].mean(axis=0)
     if run.scenario.work.warmup_steps:
         assert lengths[0] > 1.15 * lengths[1]

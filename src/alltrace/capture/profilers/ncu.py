@@ -24,8 +24,6 @@ _WAIT_S = "7200"
 
 
 class NcuOptions(NamedTuple):
-    """What Nsight Compute records."""
-
     kernels: str | None = None  # A regular expression that a kernel's name must match; None if none is set
     metric_set: str = "detailed"  # one of `SETS`
     launch_skip: int = 0  # how many matching launches pass first
@@ -43,10 +41,9 @@ def ask_ncu(path: Path) -> Tool:
 
 
 def check_filter(kernels: str | None, option: str = "--kernels") -> str:
-    """`kernels`, when it is a filter that cannot hang the job.
-
-    A kernel is run several times to measure it. One that waits for other ranks would wait forever from the second time on.
-    """
+    """`kernels`, when it is a filter that cannot hang the job."""
+    # A kernel is run several times to measure it. One that waits for other ranks would wait forever from the second
+    # time on.
     if not kernels:
         raise UsageError(f"ncu needs {option} REGEX: without a filter it would replay NCCL's kernels too, which hangs the job")
     try:
@@ -63,10 +60,8 @@ def check_filter(kernels: str | None, option: str = "--kernels") -> str:
 
 
 def filter_of(names: Iterable[str], most: int) -> str:
-    """The filter that matches just these kernels, by the names that ncu compares: without namespace, template and parameters.
-
-    `names`: kernels, the most wanted first.
-    """
+    """The filter that matches just these kernels, by the names that ncu compares: without namespace, template and parameters."""
+    # `names`: kernels, the most wanted first.
     plain = dict.fromkeys(base_name(n) for n in names)
     safe = [re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", n) for n in plain if n and not _NEVER.search(n)][:most]
     if not safe:
@@ -89,10 +84,8 @@ def base_name(name: str) -> str:
 
 
 def ncu_command(tool: Tool, report: Path, options: NcuOptions, *, force: bool, peers: int | None = None) -> list[str]:
-    """`ncu` with its switches, to be followed by the program.
-
-    `peers`: how many ranks are chosen; None if it is unknown.
-    """
+    """`ncu` with its switches, to be followed by the program."""
+    # `peers`: how many ranks are chosen; None if it is unknown.
     kernels = check_filter(options.kernels)
     command = [str(tool.path), "--set", options.metric_set, "--kernel-name", f"regex:{kernels}"]
     command += ["--launch-skip", str(options.launch_skip), "--launch-count", str(options.launch_count), "--target-processes", "all"]

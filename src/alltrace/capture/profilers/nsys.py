@@ -26,8 +26,6 @@ _EFA_BY_VERSION = (((2025, 1, 0), "efa_metrics"), ((2024, 4, 0), "nic_sampler,-m
 
 
 class NsysOptions(NamedTuple):
-    """What Nsight Systems records."""
-
     trace: str | None = None  # the APIs, as nsys names them; None for CUDA and NVTX, and NCCL if nsys and NCCL have it
     mpi_impl: str | None = None  # `openmpi` or `mpich`, if MPI is traced; None lets nsys guess
     sample: bool = False  # whether CPU samples and context switches are taken
@@ -64,7 +62,6 @@ class NsysOptions(NamedTuple):
 
 
 def ask_nsys(path: Path) -> Tool:
-    """What the nsys at `path` knows."""
     return ask(path, arguments=("profile", "--help"))
 
 
@@ -93,8 +90,6 @@ def lacks_nccl_trace(tool: Tool, environment: Mapping[str, str]) -> str | None:
 
 
 class LeftOut(NamedTuple):
-    """An option that a node cannot have."""
-
     option: str  # its name in `capture exec`
     reason: str  # what prevents it
 
@@ -110,12 +105,10 @@ def nsys_command(
     drops: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[list[str], list[LeftOut]]:
-    """`nsys profile` with its switches, to be followed by the program; and what of `options` the installed version cannot do.
-
-    `node_wide`: whether this rank is the one of its node that records what is the node's.
-    `left_out`: options that are not requested, although `options` has them.
-    `drops`: whether options that depend on the node are left out if the version does not support them.
-    """
+    """`nsys profile` with its switches, to be followed by the program; and what of `options` the installed version cannot do."""
+    # `node_wide`: whether this rank is the one of its node that records what is the node's. `left_out`: options that
+    # are not requested, although `options` has them. `drops`: whether options that depend on the node are left out if
+    # the version does not support them.
     without = {one.option for one in left_out}
     trace = options.trace or DEFAULT_TRACE
     if options.trace is None and NCCL_TRACE not in without and lacks_nccl_trace(tool, environment or {}) is None:
@@ -188,7 +181,6 @@ def _efa(tool: Tool) -> str:
 
 
 def window_switches(options: NsysOptions) -> list[str]:
-    """The switches that say when nsys records."""
     switches: list[str] = []
     if options.delay_s is not None:
         switches.append(f"--delay={options.delay_s:g}")
@@ -210,7 +202,6 @@ def window_switches(options: NsysOptions) -> list[str]:
 
 
 def _window(tool: Tool, options: NsysOptions) -> list[str]:
-    """`window_switches`, when the tool knows them all."""
     switches = window_switches(options)
     for switch in switches:
         _needed(tool, "such a window", switch.partition("=")[0])

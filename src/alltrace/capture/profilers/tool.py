@@ -23,20 +23,16 @@ PLACES: dict[str, tuple[str, ...]] = {
 
 
 class Tool(NamedTuple):
-    """An installed profiler."""
-
     path: Path  # the program
     version: tuple[int, int, int]  # year, release and patch, such as (2023, 4, 4); (0, 0, 0) if it does not say
     switches: frozenset[str]  # every switch that its help names, with the dashes
     help: str  # the whole text of its help
 
     def first_of(self, *switches: str) -> str | None:
-        """The first of these switches that the tool knows."""
         return next((s for s in switches if s in self.switches), None)
 
     @property
     def label(self) -> str:
-        """Its name and version, for messages."""
         return f"{self.path.name} {'.'.join(map(str, self.version))}"
 
 

@@ -41,7 +41,6 @@ def slurm(job: Job, target: str) -> str:
 
 
 def pbs(job: Job, target: str) -> str:
-    """A batch script for PBS, such as on Polaris or Aurora."""
     job = job.having(mpi__launcher="pals") if job.text("mpi.launcher") == "auto" else job
     _check_directives(job, "pbs", "qsub", "-l debug=true")
     if uses_torchrun(job):
@@ -54,7 +53,6 @@ def pbs(job: Job, target: str) -> str:
 
 
 def mpi(job: Job, target: str) -> str:
-    """A script around mpirun or mpiexec of Open MPI, MPICH, Intel MPI or PALS."""
     if uses_torchrun(job):
         nodes = str(job.number("job.nodes"))
         meeting = _rendezvous(job, nodes, _JOB, "${MASTER_ADDR:-$(hostname)}")
@@ -63,7 +61,6 @@ def mpi(job: Job, target: str) -> str:
 
 
 def torchrun(job: Job, target: str) -> str:
-    """A script around torchrun, started on every node."""
     if job.text("workload.kind") == "nccl-tests" or job.text("workload.launch") == "ranks":
         raise UsageError(f"the target {target} starts ranks with torchrun; for nccl-tests and MPI programs use mpi, slurm or pbs")
     nodes, port = job.number("job.nodes"), job.number("job.port")
@@ -72,7 +69,6 @@ def torchrun(job: Job, target: str) -> str:
 
 
 def _script(job: Job, target: str, template: str, launch: Sequence[str], **further: int) -> str:
-    """The script of a template, around the command that starts a rank's wrapper and program."""
     wrapper_text = parts.wrapper_text(job) if job.text("profiler.wrapper") == "shell" else ""
     runs = []
     for program in programs(job):
@@ -134,7 +130,6 @@ def _installation(tool: str) -> str:
 
 
 def _check_directives(job: Job, section: str, submitter: str, example: str) -> None:
-    """Raise for a further line of a batch system that is not an option on one line."""
     for text in job.words(f"{section}.arguments"):
         if not text.startswith("-") or text != one_line(text):
             raise UsageError(f"{section}.arguments has {text!r}; expected an option of {submitter} on one line, such as {example}")

@@ -42,7 +42,6 @@ def mpijob(job: Job, target: str) -> str:
 
 
 def by_torchrun(job: Job, target: str) -> str:
-    """A PyTorchJob, a JobSet or a TrainJob, with torchrun in every pod."""
     _check(job, uploaded_by_pods=True)
     if job.text("workload.kind") == "nccl-tests" or job.text("workload.launch") == "ranks":
         raise UsageError(f"the target {target} starts ranks with torchrun; for nccl-tests and MPI programs use k8s-mpijob")
@@ -97,7 +96,6 @@ def _check(job: Job, *, uploaded_by_pods: bool) -> None:
 
 
 def _manifest(job: Job, target: str, launch: list[str], **further: str | int) -> str:
-    """The manifest of a job, whose ranks this command starts."""
     name, injected = job.text("job.name"), job.text("kubernetes.inject") != "none"
     common = {**job.sections(), "reports": _reports(job)}
     runs = []
@@ -122,7 +120,6 @@ def _manifest(job: Job, target: str, launch: list[str], **further: str | int) ->
 
 
 def _reports(job: Job) -> str:
-    """Where the reports go, as the containers see it."""
     return f"{job.text('kubernetes.mount').rstrip('/')}/{job.text('job.name')}"
 
 
@@ -131,7 +128,6 @@ def _by_shell(job: Job) -> bool:
 
 
 def _variables(job: Job) -> dict[str, str]:
-    """The variables of every container."""
     variables = parts.variables(job, _reports(job))
     if job.text("kubernetes.inject") != "none" and job.text("profiler.steps"):
         return {**variables, "ALLTRACE_STEPS": job.text("profiler.steps")}

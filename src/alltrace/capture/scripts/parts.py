@@ -24,7 +24,6 @@ _IN_SCRIPTS = (
 
 
 def check(job: Job) -> None:
-    """Raise for settings that exclude each other, which no target can do."""
     kind = job.text("profiler.kind")
     check_recorded(_values(job, window=True), lambda option: option.key)
     if job.flag("nccl.window"):
@@ -64,7 +63,6 @@ def _values(job: Job, *, window: bool = False) -> dict[str, Any]:
 
 
 def request_of(job: Job, output: str) -> Request:
-    """The request to `capture exec` from a job's settings."""
     values = _values(job)
     first_alone = values["profiler"] == "ncu" and values["ranks"] is None
     return make_request({**values, "output": output, **({"ranks": "0"} if first_alone else {})})
@@ -87,7 +85,6 @@ def wrapper_text(job: Job) -> str:
 
 
 def wrapper_variables(job: Job, name: str) -> dict[str, str]:
-    """The variables that the wrapper without Python needs."""
     if job.text("profiler.wrapper") != "shell":
         return {}
     values = {"ALLTRACE_OUTPUT": Expression('"$reports"'), "ALLTRACE_JOB": name}
@@ -97,10 +94,8 @@ def wrapper_variables(job: Job, name: str) -> dict[str, str]:
 
 
 def variables(job: Job, reports: str) -> dict[str, str]:
-    """What every rank finds in its environment: NCCL's log and Inspector, then the user's own.
-
-    `reports`: the folder's path in the value; for a shell, `$reports`.
-    """
+    """What every rank finds in its environment: NCCL's log and Inspector, then the user's own."""
+    # `reports`: the folder's path in the value; for a shell, `$reports`.
     values: dict[str, str] = {}
     if job.flag("nccl.window"):
         values["NCCL_DEBUG_SUBSYS"] = job.text("nccl.subsystems")
@@ -138,7 +133,6 @@ def copy_command(job: Job, name: str) -> str:
 
 
 def title(job: Job, target: str) -> str:
-    """What a script is, in one line."""
     what = {"nsys": "Nsight Systems", "ncu": "Nsight Compute", "torch": "the PyTorch profiler"}[job.text("profiler.kind")]
     ranks = job.text("profiler.ranks") or ("0" if job.text("profiler.kind") == "ncu" else "all")
     nodes, per_node = job.number("job.nodes"), job.number("job.ranks_per_node")
@@ -151,7 +145,6 @@ def title(job: Job, target: str) -> str:
 
 
 def nsys_switches(job: Job) -> list[str]:
-    """What nsys records, as its own switches, for those who start it themselves."""
     # the job's nodes have GPUs, even if this one has none
     nsys = request_of(job, "").nsys._replace(steps_by="cuda")
     switches = [f"--trace={nsys.trace or DEFAULT_TRACE}", *([] if nsys.sample else ["--sample=none", "--cpuctxsw=none"])]

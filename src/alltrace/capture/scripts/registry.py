@@ -13,8 +13,6 @@ from alltrace.trace.errors import UsageError
 
 
 class Target(NamedTuple):
-    """A target: its name, the function that writes its script, and what it is."""
-
     name: str
     write: Callable[[Job, str], str]
     help: str

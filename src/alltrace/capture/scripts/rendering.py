@@ -46,7 +46,6 @@ class Expression(str):
 
 
 def word(text: str) -> str:
-    """`text` as one word of a shell."""
     return str(text) if isinstance(text, Expression) else shlex.quote(text)
 
 
@@ -65,7 +64,6 @@ def meant(texts: Iterable[str]) -> list[str]:
 
 
 def exports(variables: Mapping[str, str]) -> str:
-    """Variables as lines of a shell."""
     lines = [line for name, value in variables.items() for line in (*meant([value]), f"export {name}={word(value)}")]
     return "".join(f"{line}\n" for line in lines)
 
@@ -117,10 +115,8 @@ def literal(text: str) -> str:
 
 
 def yaml(text: str, column: int = 0) -> str:
-    """Text as a value of YAML; if it has lines, as a block at this column.
-
-    What is not surely a plain word is written as JSON writes text, which YAML 1.1 and 1.2 read alike.
-    """
+    """Text as a value of YAML; if it has lines, as a block at this column."""
+    # What is not surely a plain word is written as JSON writes text, which YAML 1.1 and 1.2 read alike.
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
     lines = text.removesuffix("\n").split("\n")

@@ -30,11 +30,9 @@ _MOST = 10**9 - 1
 
 
 def _section(section: str, *rows: tuple[str, str, Any, str] | str) -> tuple[Option, ...]:
-    """The settings of a section: key, kind, default and help; or the name of an option of `capture exec` that is one.
-
-    A kind is `flag`, `count` (a whole number from 1 up), `whole` (from 0 up), `words` (a list of text), `table` (names
-    to text), a `|`-separated list of choices, or one of `_TEXTS`.
-    """
+    """The settings of a section: key, kind, default and help; or the name of an option of `capture exec` that is one."""
+    # A kind is `flag`, `count` (a whole number from 1 up), `whole` (from 0 up), `words` (a list of text), `table`
+    # (names to text), a `|`-separated list of choices, or one of `_TEXTS`.
     return tuple(_of_command(BY_NAME[r]) if isinstance(r, str) else _setting(f"{section}.{r[0]}", *r[1:]) for r in rows)
 
 
@@ -202,8 +200,6 @@ _SECTIONS = tuple(dict.fromkeys(s.name.partition(".")[0] for s in SETTINGS))
 
 
 class Job:
-    """Every setting of a job with its value."""
-
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         self._values: dict[str, Any] = {s.name: s.default for s in SETTINGS}
         self.given: frozenset[str] = frozenset(values or ())
@@ -214,7 +210,6 @@ class Job:
             raise UsageError(f"profiler.steps is {steps}, which contains no step; the second number is the step after the last")
 
     def value(self, name: str) -> Any:
-        """A setting of any kind."""
         return self._values[name]
 
     def text(self, name: str) -> str:
@@ -222,23 +217,18 @@ class Job:
         return str(self._values[name])
 
     def number(self, name: str) -> int:
-        """A setting that is a whole number."""
         return int(self._values[name])
 
     def flag(self, name: str) -> bool:
-        """A setting that is yes or no."""
         return bool(self._values[name])
 
     def words(self, name: str) -> list[str]:
-        """A setting that is a list of words."""
         return list(self._values[name])
 
     def table(self, name: str) -> dict[str, str]:
-        """A setting that is a table of names and text."""
         return dict(self._values[name])
 
     def sections(self) -> dict[str, Any]:
-        """Every section with its settings, for templates."""
         sections: dict[str, Any] = {}
         for name, value in self._values.items():
             section, _, key = name.partition(".")
@@ -252,7 +242,6 @@ class Job:
 
     @property
     def world_size(self) -> int:
-        """How many ranks there are."""
         return self.number("job.nodes") * self.number("job.ranks_per_node")
 
     @property
@@ -262,7 +251,6 @@ class Job:
         return (int(first), int(end)) if first else None
 
     def as_toml(self) -> str:
-        """Every setting as a job.toml, with what it is."""
         lines = []
         for section in _SECTIONS:
             lines += ["", f"[{section}]"]
@@ -277,7 +265,6 @@ class Job:
 
 
 def checked(setting: Option, value: Any) -> Any:
-    """`value`, when it is one that the setting may have; a UsageError if it is not."""
     value, name = setting.checked(value, setting.name), setting.name
     if setting.type is list and not all(isinstance(v, str) and "\0" not in v for v in value):
         setting.refuse(value, name)
@@ -292,7 +279,6 @@ def checked(setting: Option, value: Any) -> Any:
 
 
 def read_job(path: Path) -> dict[str, Any]:
-    """The settings of a job.toml, by name."""
     try:
         with path.open("rb") as file:
             document = tomllib.load(file)
@@ -311,7 +297,6 @@ def read_job(path: Path) -> dict[str, Any]:
 
 
 def flatten(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a parsed job.toml by setting."""
     settings: dict[str, Any] = {}
     for section, content in document.items():
         if section not in _SECTIONS:
@@ -330,7 +315,6 @@ def flatten(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_setting(name: str) -> Option:
-    """The setting of that name, such as `job.nodes`."""
     if name not in _BY_NAME:
         raise UsageError.unknown("setting", name, _nearby(name))
     return _BY_NAME[name]

@@ -15,14 +15,11 @@ _BY_RANGE = ("megatron", "nemo")
 
 @dataclass(frozen=True)
 class Program:
-    """One program of a job."""
-
     label: str  # what distinguishes it from the job's other programs; empty if there is only one
     words: tuple[str, ...]  # the program and its arguments
 
 
 def programs(job: Job) -> list[Program]:
-    """The programs of a job, which run one after the other."""
     kind, profiler = job.text("workload.kind"), job.text("profiler.kind")
     further = job.words("workload.arguments")
     if kind == "nccl-tests":
@@ -50,7 +47,6 @@ def begun_by_program(job: Job) -> bool:
 
 
 def profiled_ranks(job: Job) -> list[int]:
-    """The ranks that are profiled."""
     chosen = job.text("profiler.ranks") or ("0" if job.text("profiler.kind") == "ncu" else "all")
     selection = parse_selection(chosen, job.number("profiler.per_node") or None, job.number("profiler.cutoff") or None)
     ranks = [r for r in range(job.world_size) if selection.takes(r, r % job.number("job.ranks_per_node"))]

@@ -34,7 +34,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the program and return its exit code."""
     if args.profiler == "ncu":
         raise UsageError("capture arm works with nsys and torch, and --profiler is ncu; use `capture exec`")
     if args.when is not None:

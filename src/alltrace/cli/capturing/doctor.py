@@ -14,7 +14,6 @@ EXAMPLE = "srun -N2 --ntasks-per-node=1 alltrace capture doctor"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """How it is reported."""
     parser.add_argument(
         "--format", choices=("table", "json"), default="table", help="json prints one line per host; default: table"
     )

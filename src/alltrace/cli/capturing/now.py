@@ -31,14 +31,12 @@ _OPTIONS = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Which job, which steps, which ranks."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of reports with which the job was armed")
     for option in _OPTIONS:
         option.add_to(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask, and say when the window begins."""
     from alltrace.capture.now import ask, find_armed, name_steps, seen
     from alltrace.capture.selection import parse_selection
 

@@ -24,13 +24,11 @@ _OPTIONS = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The job to plan."""
     for option in _OPTIONS:
         option.add_to(parser, **({"required": True} if option.required else {}))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show it."""
     from alltrace.capture.budget import Job, plan_job
 
     lines = plan_job(Job(args.ranks, args.per_node, args.seconds, args.launches, args.profiler))

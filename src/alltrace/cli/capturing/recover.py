@@ -11,7 +11,6 @@ EXAMPLE = "alltrace capture recover /local/scratch/alltrace-7-x1y2z3 -o reports"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Where to look, and with what."""
     parser.add_argument("folder", type=Path, metavar="DIR", help="searched for .qdstrm files, with all folders in it")
     parser.add_argument(
         "-o",

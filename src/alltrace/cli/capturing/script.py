@@ -13,19 +13,11 @@ from alltrace.trace.errors import EXIT_DONE, UsageError, printable
 
 # an option and the setting that it is
 _SHORT = {
-    "name": "job.name",
-    "nodes": "job.nodes",
-    "ranks_per_node": "job.ranks_per_node",
-    "reports": "job.output",
-    "workload": "workload.kind",
-    "profiler": "profiler.kind",
-    "ranks": "profiler.ranks",
-    "steps": "profiler.steps",
-    "kernels": "profiler.kernels",
-    "upload": "upload.url",
-    "nccl_inspector": "nccl.inspector",
+    "name": "job.name", "nodes": "job.nodes", "ranks_per_node": "job.ranks_per_node", "reports": "job.output",
+    "workload": "workload.kind", "profiler": "profiler.kind", "ranks": "profiler.ranks", "steps": "profiler.steps",
+    "kernels": "profiler.kernels", "upload": "upload.url", "nccl_inspector": "nccl.inspector",
     "image": "kubernetes.image",
-}
+}  # fmt: skip
 EXAMPLE = "alltrace capture script slurm --nodes 4 --steps 70:75 -o job.sbatch -- python train.py --batch 8"
 
 
@@ -54,7 +46,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the script."""
     from alltrace.capture.scripts.registry import render
     from alltrace.capture.scripts.settings import Job
 
@@ -77,7 +68,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings from the file, then from the options, then the program after `--`."""
     from alltrace.capture.scripts.settings import parse_assignment, read_job
     from alltrace.cli.capturing.heaviest import checked_top, heaviest
 

@@ -12,7 +12,6 @@ EXAMPLE = "alltrace capture scrub reports/ logs/ -o shared/"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """What to read and where to write."""
     parser.add_argument(
         "sources",
         type=Path,
@@ -41,7 +40,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the copies, and say what was removed, replaced and kept."""
     from alltrace.capture.profilers.tool import locate
     from alltrace.share.files import share
 

@@ -13,7 +13,6 @@ EXAMPLE = "alltrace capture upload reports/4711 s3://bucket/profiles/4711"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """What is copied, and where to."""
     parser.add_argument("places", type=Path, nargs="+", metavar="DIR", help="reports, or folders of files to copy")
     parser.add_argument(
         "url", metavar="URL", help="the destination, such as s3://bucket/folder, https://host/folder (by PUT) or file:///folder"

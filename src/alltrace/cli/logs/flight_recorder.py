@@ -15,7 +15,6 @@ EXAMPLE = "alltrace logs flight-recorder nccl_trace_rank_* --view hangs"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The view."""
     group = parser.add_argument_group("the question")
     group.add_argument(
         "--view",
@@ -32,7 +31,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the dumps and answer."""
     from alltrace.cli.output import write_answer
     from alltrace.readers.flight_recorder.read import read_recording
     from alltrace.recipes.logs.flight_recorder import answer
@@ -51,7 +49,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _captured_steps(name: str) -> dict[int, CapturedSteps]:
-    """What a run says of its ranks' steps."""
     from alltrace.align.recorded_steps import captured_steps
     from alltrace.align.store import aligned
     from alltrace.cli.command import open_named

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from alltrace.trace.errors import EXIT_DONE
-
-if TYPE_CHECKING:
-    import argparse
 
 EXAMPLE = "alltrace logs inspector nccl-inspector-4711/ --view stragglers"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The view, and what nccl-tests measured."""
     group = parser.add_argument_group("the question")
     group.add_argument(
         "--view",
@@ -30,7 +26,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the files and answer."""
     from alltrace.cli.output import write_answer
     from alltrace.readers.nccl_inspector.records import read_inspector
     from alltrace.recipes.logs.inspector import answer

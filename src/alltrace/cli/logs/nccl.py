@@ -21,7 +21,6 @@ EXAMPLE = "alltrace logs nccl slurm-123.out --view ops --steps 45:50"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The view and its options."""
     from alltrace.recipes.logs import NCCL_VIEWS
 
     group = parser.add_argument_group("the question")
@@ -46,7 +45,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the logs and answer."""
     from contextlib import nullcontext
 
     from alltrace.cli.output import write_answer
@@ -85,7 +83,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def with_unread(answer: Answer, logs: NcclLogs) -> Answer:
-    """The answer, with the records that were not understood as a further list."""
     return answer._replace(extra={**answer.extra, "not_understood": list(logs.unread)})
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from alltrace.trace.errors import EXIT_DONE, InputError, UsageError
-
-if TYPE_CHECKING:
-    import argparse
 
 EXAMPLE = "alltrace logs nccl-tests all_reduce_*.out --view summary --peak 450"
 VIEWS = ("sizes", "summary", "compare", "hosts")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The view and the peak."""
     group = parser.add_argument_group("the question")
     group.add_argument(
         "--view",
@@ -31,7 +27,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the files and answer."""
     from alltrace.cli.output import write_answer
     from alltrace.readers.nccl_tests.read import read_tests
     from alltrace.recipes.logs.nccl_tests import answer

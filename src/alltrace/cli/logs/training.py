@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from alltrace.cli.command import add_pattern_option, add_steps_option
 from alltrace.trace.errors import EXIT_DONE, InputError, UsageError
 from alltrace.trace.spans import parse_steps
 
-if TYPE_CHECKING:
-    import argparse
-
 EXAMPLE = "alltrace logs training train_a.log train_b.log --steps 45:50"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The view and the steps."""
     group = parser.add_argument_group("the question")
     group.add_argument(
         "--view", choices=("summary", "steps"), default="summary", help="each metric over all steps, or each step; default: summary"
@@ -25,7 +21,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the logs and answer."""
     from functools import partial
 
     from alltrace.cli.output import write_answer

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
 
 from alltrace.trace.errors import EXIT_BREACH, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 EXIT_REFUSED = EXIT_BREACH
 """What nsys ends with if it cannot use a command line: 1. Its recipes end with 2, as alltrace does."""
@@ -22,8 +20,6 @@ class RefusedError(UsageError):
 
 
 class Switch(NamedTuple):
-    """An option of nsys."""
-
     name: str  # its long name
     short: str  # its letter, or an empty text
     # `flag`, without a value; `truth`, true or false, and true without either; `value`; `list`, values separated by
@@ -34,8 +30,6 @@ class Switch(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """What a command line says."""
-
     # the last value of each option that takes one, by long name; an optional value that was left out is empty
     values: dict[str, str]
     lists: dict[str, list[str]]  # the values of each list, in order
@@ -44,11 +38,9 @@ class Parsed(NamedTuple):
 
 
 def parse(command: str, switches: Sequence[Switch], arguments: Sequence[str]) -> Parsed:
-    """Read `arguments` as nsys does.
-
-    `command`: The command, such as `nsys stats`. `switches`: Its options. `arguments`: What follows it.
-    Raises `RefusedError`: an option is unknown or ambiguous, or lacks its value or has one too many.
-    """
+    """Read `arguments` as nsys does."""
+    # `command`: The command, such as `nsys stats`. `switches`: Its options. `arguments`: What follows it. Raises
+    # `RefusedError`: an option is unknown or ambiguous, or lacks its value or has one too many.
     parsed = Parsed({}, {}, {}, [])
     waiting = iter(enumerate(arguments))
     for place, word in waiting:
@@ -113,7 +105,6 @@ def _take(
 
 
 def help_text(command: str, usage: str, about: str, switches: Sequence[Switch]) -> str:
-    """The help of a command: its usage, what it does, and its options."""
     shown = [(f"-{s.short}, " if s.short else "") + f"--{s.name}{f' {s.metavar}' if s.metavar else ''}" for s in switches]
     width = max(map(len, shown))
     lines = [f"  {name:<{width}}  {s.help}" for name, s in zip(shown, switches, strict=True)]

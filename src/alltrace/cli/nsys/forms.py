@@ -49,8 +49,6 @@ _ELLIPSIS = "…"
 
 
 class Shown(NamedTuple):
-    """A table to show."""
-
     title: str  # its name
     columns: Sequence[Column]  # its columns
     rows: Iterable[Any]  # its rows, one table after the other; times in ns, sizes in bytes
@@ -69,8 +67,6 @@ def format_reference(name: str) -> str:
 
 
 class Form(NamedTuple):
-    """A form with its arguments."""
-
     name: str  # its name
     units: Mapping[str, str]  # the unit of each category
     flags: frozenset[str] = frozenset()  # arguments without a value, such as `nohdr`
@@ -80,11 +76,9 @@ class Form(NamedTuple):
 
     @property
     def ending(self) -> str:
-        """The ending of its files."""
         return ENDINGS[self.name]
 
     def text(self, shown: Shown) -> Iterator[str]:
-        """The table as text, in pieces."""
         named = "nohdrunit" not in self.flags
         tables = (
             converted(part.slice(at, _PIECE_ROWS), shown.columns, self.units, with_unit=named)
@@ -95,12 +89,10 @@ class Form(NamedTuple):
 
 
 def parse_form(text: str, time: str | None, default: str) -> Form:
-    """The form that `--format` names.
-
-    `text`: `NAME[:ARGUMENT]...`; a point for the default. `time`: The unit that `--timeunit` names, or None. `default`:
-    The form that `.` selects.
-    Raises `RefusedError`: the form does not exist, or an argument has an invalid value.
-    """
+    """The form that `--format` names."""
+    # `text`: `NAME[:ARGUMENT]...`; a point for the default. `time`: The unit that `--timeunit` names, or None.
+    # `default`: The form that `.` selects. Raises `RefusedError`: the form does not exist, or an argument has an
+    # invalid value.
     name, *arguments = text.split(":")
     name = default if name == "." else name
     if name not in ENDINGS:
@@ -198,7 +190,6 @@ def _number(form: Form, key: str, default: int) -> int:
 
 
 def _aligned(form: Form, shown: Shown, tables: Iterator[Any]) -> Iterator[str]:
-    """Columns of text; as a `table` in boxes."""
     yield f"\n ** {shown.title}:\n\n"
     if shown.heading:
         yield f"{shown.heading}\n"
@@ -246,7 +237,6 @@ class _Layout:
         self.tail = rule if self._boxed else ""
 
     def line(self, row: Sequence[str]) -> str:
-        """A row."""
         cells = zip(row, self._widths, self._right, strict=True)
         return self._join((c.rjust(w) if r else c.ljust(w)) for c, w, r in ((self._clipped(c, w), w, r) for c, w, r in cells if w))
 

@@ -44,11 +44,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Answer a command line; returns the exit code.
-
-    Raises `RefusedError`: the recipe does not exist, or alltrace has no equivalent. Raises `UsageError`: an option
-    cannot be used; nsys ends with 2 then, as alltrace does. Raises `InputError`: a report cannot be read.
-    """
+    """Answer a command line; returns the exit code."""
+    # Raises `RefusedError`: the recipe does not exist, or alltrace has no equivalent. Raises `UsageError`: an option
+    # cannot be used; nsys ends with 2 then, as alltrace does. Raises `InputError`: a report cannot be read.
     words = list(arguments)
     quiet = bool(words) and words[0] in ("-q", "--quiet")
     words = words[1:] if quiet else words
@@ -62,7 +60,6 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def names() -> dict[str, str]:
-    """The recipes available under NVIDIA's names, each with one line of help."""
     from alltrace.nvidia.recipe import NsysRecipe
     from alltrace.recipes.reference import summary
     from alltrace.recipes.registry import find
@@ -216,16 +213,18 @@ def _indexed(label: str, table: AnswerTable) -> AnswerTable:
         if pa.types.is_dictionary(field.type):
             rows = rows.set_column(place, field.name, rows.column(place).cast(pa.string()))
     described = [
-        {"name": f.name, "field_name": f.name, "pandas_type": _word(f.type), "numpy_type": _numpy(f.type), "metadata": None}
+        {
+            "name": f.name,
+            "field_name": f.name,
+            "pandas_type": _word(f.type),
+            "numpy_type": _word(f.type, "object"),
+            "metadata": None,
+        }
         for f in rows.schema
     ]
     facts = {"index_columns": [index], "column_indexes": [], "columns": described, "pandas_version": "2.0.0"}
     return table._replace(table=rows.replace_schema_metadata({**(rows.schema.metadata or {}), "pandas": json.dumps(facts)}))
 
 
-def _word(kind: Any) -> str:
-    return "unicode" if pa.types.is_string(kind) else str(kind).replace("double", "float64")
-
-
-def _numpy(kind: Any) -> str:
-    return "object" if pa.types.is_string(kind) else str(kind).replace("double", "float64")
+def _word(kind: Any, of_text: str = "unicode") -> str:
+    return of_text if pa.types.is_string(kind) else str(kind).replace("double", "float64")

@@ -17,31 +17,15 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import Answer, OptionValue, Question
 
 EARLIER_NAMES = {
-    "apigpusum": "cuda_api_gpu_sum",
-    "cudaapisum": "cuda_api_sum",
-    "cudaapitrace": "cuda_api_trace",
-    "gpukerngbsum": "cuda_gpu_kern_gb_sum",
-    "gpukernsum": "cuda_gpu_kern_sum",
-    "gpumemsizesum": "cuda_gpu_mem_size_sum",
-    "gpumemtimesum": "cuda_gpu_mem_time_sum",
-    "gpusum": "cuda_gpu_sum",
-    "gputrace": "cuda_gpu_trace",
-    "kernexecsum": "cuda_kern_exec_sum",
-    "kernexectrace": "cuda_kern_exec_trace",
-    "nvtxgpuproj": "nvtx_gpu_proj_trace",
-    "nvtxkernsum": "nvtx_kern_sum",
-    "nvtxppsum": "nvtx_pushpop_sum",
-    "nvtxpptrace": "nvtx_pushpop_trace",
-    "nvtxsesum": "nvtx_startend_sum",
-    "nvtxsssum": "nvtx_startend_sum",
-    "nvtxsum": "nvtx_sum",
-    "openaccsum": "openacc_sum",
-    "openmpevtsum": "openmp_sum",
-    "osrtsum": "osrt_sum",
-    "umcpupagefaults": "um_cpu_page_faults_sum",
-    "unifiedmemory": "um_sum",
-    "unifiedmemorytotals": "um_total_sum",
-}
+    "apigpusum": "cuda_api_gpu_sum", "cudaapisum": "cuda_api_sum", "cudaapitrace": "cuda_api_trace",
+    "gpukerngbsum": "cuda_gpu_kern_gb_sum", "gpukernsum": "cuda_gpu_kern_sum", "gpumemsizesum": "cuda_gpu_mem_size_sum",
+    "gpumemtimesum": "cuda_gpu_mem_time_sum", "gpusum": "cuda_gpu_sum", "gputrace": "cuda_gpu_trace",
+    "kernexecsum": "cuda_kern_exec_sum", "kernexectrace": "cuda_kern_exec_trace", "nvtxgpuproj": "nvtx_gpu_proj_trace",
+    "nvtxkernsum": "nvtx_kern_sum", "nvtxppsum": "nvtx_pushpop_sum", "nvtxpptrace": "nvtx_pushpop_trace",
+    "nvtxsesum": "nvtx_startend_sum", "nvtxsssum": "nvtx_startend_sum", "nvtxsum": "nvtx_sum",
+    "openaccsum": "openacc_sum", "openmpevtsum": "openmp_sum", "osrtsum": "osrt_sum",
+    "umcpupagefaults": "um_cpu_page_faults_sum", "unifiedmemory": "um_sum", "unifiedmemorytotals": "um_total_sum",
+}  # fmt: skip
 """Names that reports had before 2023, and those that they have since."""
 _WITHOUT_GREEN, _GREEN = "gputrace", "GreenCtx"  # a column that the report did not have under its earlier name
 OTHER_APIS = (
@@ -56,12 +40,9 @@ OTHER_APIS = (
 def ask_report(
     run: OpenRun, recipe: Question, options: Mapping[str, OptionValue] | None = None, *, ranks: Sequence[int] | None = None
 ) -> Answer:
-    """The answer of a report or rule, as a stream if it has many rows.
-
-    `recipe`: The report or rule. `options`: Its options that do not have their defaults. `ranks`: The ranks to ask;
-    None for all.
-    Raises `Skipped`: no rank of the run has what it needs.
-    """
+    """The answer of a report or rule, as a stream if it has many rows."""
+    # `recipe`: The report or rule. `options`: Its options that do not have their defaults. `ranks`: The ranks to ask;
+    # None for all. Raises `Skipped`: no rank of the run has what it needs.
     from alltrace.recipes.execution.ask import answer_of, checked
     from alltrace.recipes.execution.availability import able_ranks, notes_on_missing
 
@@ -72,8 +53,6 @@ def ask_report(
 
 
 class Reports:
-    """The requests of `nsys stats`."""
-
     command = "nsys stats"
     word = "report"
     defaults: ClassVar[tuple[str, ...]] = (
@@ -83,14 +62,12 @@ class Reports:
     )  # fmt: skip
 
     def names(self) -> dict[str, str]:
-        """The reports, with what each shows."""
         from alltrace.recipes.reference import summary
         from alltrace.recipes.registry import REPORTS, find_report
 
         return {name: summary(find_report(name)) for name in REPORTS}
 
     def reference(self, name: str) -> str:
-        """What a report answers, its arguments and its columns."""
         from alltrace.recipes.reference import description, reference
         from alltrace.recipes.registry import find_report
 
@@ -102,7 +79,6 @@ class Reports:
 
     @contextmanager
     def ask(self, run: OpenRun, spec: str, filters: Mapping[str, OptionValue]) -> Iterator[Shown]:
-        """The table of a report."""
         from alltrace.recipes.registry import find_report
 
         name, colon, arguments = spec.partition(":")
@@ -130,19 +106,14 @@ def _filtered(report: Report, filters: Mapping[str, OptionValue]) -> Question:
 
 
 class FoundRange(NamedTuple):
-    """The NVTX range that a filter names."""
-
     rank: int  # its rank
     filters: Mapping[str, OptionValue]  # what filters that rank by it
 
 
 def find_range(run: OpenRun, text: str) -> FoundRange:
-    """The NVTX range that a filter names, the first of all ranks if it has no index.
-
-    As in nsys, a range of a program's main thread covers what any thread of the process did meanwhile; a range of another
-    thread covers what that thread did.
-    Raises `Skipped`: there is none.
-    """
+    """The NVTX range that a filter names, the first of all ranks if it has no index."""
+    # As in nsys, a range of a program's main thread covers what any thread of the process did meanwhile; a range of
+    # another thread covers what that thread did. Raises `Skipped`: there is none.
     from alltrace.trace.range_selector import parse_range
 
     wanted = parse_range("--filter-nvtx", text)

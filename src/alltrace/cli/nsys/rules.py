@@ -52,18 +52,14 @@ _BY = {"process": "PID", "thread": "TID"}
 
 
 class Rules:
-    """The requests of `nsys analyze`."""
-
     command = "nsys analyze"
     word = "rule"
     defaults: ClassVar[tuple[str, ...]] = tuple(TITLES)
 
     def names(self) -> dict[str, str]:
-        """The rules, with what each finds."""
         return dict(TITLES)
 
     def reference(self, name: str) -> str:
-        """What a rule finds, its arguments, its columns and its advice."""
         from alltrace.recipes.reference import description, reference
         from alltrace.recipes.registry import find
 
@@ -82,7 +78,6 @@ class Rules:
 
     @contextmanager
     def ask(self, run: OpenRun, spec: str, filters: Mapping[str, OptionValue]) -> Iterator[Shown]:
-        """The table of a rule."""
         from alltrace.recipes.registry import find
 
         name, *arguments = spec.split(":")

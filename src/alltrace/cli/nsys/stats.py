@@ -45,10 +45,8 @@ def file_of(place: str, source: Path, spec: str, form: Form) -> Path:
 
 
 def pipe(command: str, pieces: Iterable[str]) -> None:
-    """Run a command, split at blanks and without a shell, with the text as its input.
-
-    Raises `InputError`: it cannot be run.
-    """
+    """Run a command, split at blanks and without a shell, with the text as its input."""
+    # Raises `InputError`: it cannot be run.
     words = command.split()
     sys.stdout.flush()
     try:
@@ -88,23 +86,17 @@ class Asker(Protocol):
         """The names used if the command line has none."""
         ...
 
-    def names(self) -> dict[str, str]:
-        """The available names, with one line of help each."""
-        ...
+    def names(self) -> dict[str, str]: ...
 
     def reference(self, name: str) -> str:
-        """What one of them answers, its arguments and its columns, as text.
-
-        Raises `UsageError`: the name does not exist.
-        """
+        """What one of them answers, its arguments and its columns, as text."""
+        # Raises `UsageError`: the name does not exist.
         ...
 
     def ask(self, run: OpenRun, spec: str, filters: Mapping[str, OptionValue]) -> AbstractContextManager[Shown]:
-        """The table of a report or rule with its arguments.
-
-        Raises `Skipped`: the report file does not have what it needs. Raises `UsageError`: the name or argument
-        does not exist.
-        """
+        """The table of a report or rule with its arguments."""
+        # Raises `Skipped`: the report file does not have what it needs. Raises `UsageError`: the name or argument does
+        # not exist.
         ...
 
 
@@ -113,15 +105,12 @@ class Skipped(AlltraceError):  # noqa: N818  not an error of the command: it con
 
 
 class Job(NamedTuple):
-    """A report, its form, and its place."""
-
     spec: str
     form: Form
     place: str
 
 
 def switches(asker: Asker) -> tuple[Switch, ...]:
-    """The options of the command."""
     word = asker.word
     return (
         Switch("format", "f", "list", f"format of each {word}: {', '.join(ENDINGS)}; . for the default", "NAME[:ARGS]"),
@@ -146,10 +135,8 @@ def switches(asker: Asker) -> tuple[Switch, ...]:
 
 
 def run(asker: Asker, arguments: Sequence[str]) -> int:
-    """Answer a command line; returns the exit code.
-
-    Raises `RefusedError`: the command line cannot be used. Raises `InputError`: the report file cannot be read.
-    """
+    """Answer a command line; returns the exit code."""
+    # Raises `RefusedError`: the command line cannot be used. Raises `InputError`: the report file cannot be read.
     options = switches(asker)
     command = asker.command
     parsed = parse(command, options, arguments)

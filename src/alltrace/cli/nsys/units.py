@@ -32,15 +32,12 @@ _CATEGORIES: Mapping[str, str] = {
 
 
 class Column(NamedTuple):
-    """A column as it is shown."""
-
     title: str  # its title without the unit
     # what it holds: `ts` for a time, `dur` for a duration, `mem` for a size, `thru` for a rate, `ratio` for a share
     category: str
     fixed: str = ""  # the unit of a column that has no other
 
     def header(self, units: Mapping[str, str], *, with_unit: bool = True) -> str:
-        """The title with its unit."""
         unit = units.get(self.category, self.fixed)
         if not unit or not with_unit:
             return self.title
@@ -48,7 +45,6 @@ class Column(NamedTuple):
 
 
 def column_of(cell: Cell) -> Column:
-    """The column of a report or rule."""
     if cell.kind in ("time", "ns"):
         return Column(cell.title, "ts" if cell.title == "End" or cell.title.endswith("Start") else "dur")
     category = _CATEGORIES.get(cell.kind, "")
@@ -63,12 +59,10 @@ def time_unit(text: str) -> str | None:
 
 
 def converted(table: Any, columns: Sequence[Column], units: Mapping[str, str], *, with_unit: bool = True) -> Any:
-    """A table in the requested units, which its headers name.
-
-    `table`: A `pyarrow.Table`, its times in ns, its sizes in bytes, its rates in bytes a second. `units`: The unit of
-    each category. `with_unit`: Whether headers name units. Returns a `pyarrow.Table`; the metadata of a field has the
-    number of decimals of its cells, as in answers.
-    """
+    """A table in the requested units, which its headers name."""
+    # `table`: A `pyarrow.Table`, its times in ns, its sizes in bytes, its rates in bytes a second. `units`: The unit of
+    # each category. `with_unit`: Whether headers name units. Returns a `pyarrow.Table`; the metadata of a field has the
+    # number of decimals of its cells, as in answers.
     arrays, fields = [], []
     for place, column in enumerate(columns):
         array, field = table.column(place), table.schema.field(place)

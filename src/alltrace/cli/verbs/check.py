@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.cli.command import add_answer_options, add_run_argument, open_from, open_other
 from alltrace.trace.errors import EXIT_BREACH, EXIT_DONE, InputError, UsageError, printable
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
 
 _STEP_TIME = "step_ns.median <= 1.05 * baseline"
 EXAMPLE = "alltrace check ./today/ --baseline ./yesterday/ --junit check.xml"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """RUN, the limits and what to compare with."""
     add_run_argument(parser)
     group = parser.add_argument_group("the budget")
     group.add_argument(

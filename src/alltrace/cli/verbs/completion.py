@@ -21,18 +21,15 @@ END_OF_COMPLETION
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The shell."""
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"{', '.join(SHELLS[:-1])} or {SHELLS[-1]}")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script."""
     print(script(args.shell), end="")  # noqa: T201
     return EXIT_DONE
 
 
 def script(shell: str) -> str:
-    """The script for a shell, of the parsers of all verbs and recipes."""
     import shtab
 
     text = shtab.complete(_whole(), shell=shell)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from alltrace.cli.command import add_answer_options, add_import_options, add_rank_option, add_step_options, open_other
 from alltrace.trace.errors import EXIT_DONE, UsageError
 from alltrace.trace.spans import parse_ranks
-
-if TYPE_CHECKING:
-    import argparse
 
 EXAMPLE = "alltrace diff ./yesterday/ ./today/ --what kernel,step --limit 20"
 
@@ -51,7 +48,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare and write."""
     from alltrace.cli.output import check_drawable, check_output, write_answer
     from alltrace.recipes.questions.diff import CHART, IMPORTANT, TREE_IMPORTANT, compare
     from alltrace.recipes.questions.durations import chosen

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from alltrace.cli.command import add_answer_options
 from alltrace.trace.errors import EXIT_DONE
-
-if TYPE_CHECKING:
-    import argparse
 
 EXAMPLE = "alltrace explain exposed-communication"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The word."""
     parser.add_argument("term", metavar="TERM", help="a kind of finding, a recipe, a table, or a column of a recipe or table")
     add_answer_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say what it means."""
     import sys
 
     from alltrace.cli.output import check_output, write_answer

@@ -28,7 +28,6 @@ EXAMPLE = "alltrace export paraver ./reports/ -o out.prv.gz --cfgs"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The format, the run, where to, and what of it."""
     parser.add_argument("what", choices=(*FORMATS, "check"), metavar="FORMAT", help=f"{', '.join(FORMATS)}; or check")
     parser.add_argument(
         "run",
@@ -76,7 +75,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write, or check."""
     _check_options(args)
     if args.what == "check":
         return _check(args)
@@ -123,7 +121,6 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _write(args: argparse.Namespace, selection: Selection, aligned: Aligned) -> str:
-    """Writes the export; returns what was written, in words."""
     most = None if args.max_mb is None else int(args.max_mb * _MEGABYTE)
     if args.what == "paraver":
         from alltrace.export.paraver.writer import export_paraver

@@ -19,7 +19,6 @@ EXAMPLE = "alltrace hang ./job-4711/"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """FOLDER, and how it is judged."""
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a folder with what the job left: dumps, logs, stacks")
     group = parser.add_argument_group("the question")
     group.add_argument(
@@ -33,14 +32,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Judge and write."""
     at_ns = None if args.at is None else time_ns(args.at)
     check(args)
     return write_verdict("hang", args.folder, args, at_ns)
 
 
 def check(args: argparse.Namespace) -> None:
-    """Check that the answer can be written as the arguments say."""
     from alltrace.cli.output import check_drawable, check_output
 
     args.format = args.format or "cards"
@@ -49,10 +46,8 @@ def check(args: argparse.Namespace) -> None:
 
 
 def time_ns(text: str) -> int:
-    """A time as ns since 1970: ISO 8601, in the time of this machine without an offset; or seconds.
-
-    Raises `UsageError`: it is neither.
-    """
+    """A time as ns since 1970: ISO 8601, in the time of this machine without an offset; or seconds."""
+    # Raises `UsageError`: it is neither.
     try:
         return int(float(text) * 1e9)
     except (ValueError, OverflowError):
@@ -94,7 +89,6 @@ def write_verdict(verb: str, folder: Path, args: argparse.Namespace, at_ns: int 
 
 
 def verdict_text(folder: Path) -> str:
-    """The verdict on a folder as cards, as wide as the terminal."""
     from alltrace.charts.text_table import terminal_width
     from alltrace.cli.cards import cards_text
     from alltrace.hang.verdict import verdict_of

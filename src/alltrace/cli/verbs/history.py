@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from alltrace.cli.argument_types import place, positive
 from alltrace.cli.command import add_answer_options
 from alltrace.trace.errors import EXIT_DONE, StrictError, UsageError, printable
 from alltrace.trace.number_text import counted
 
-if TYPE_CHECKING:
-    import argparse
-
 EXAMPLE = "alltrace history ./runs/ --history history.duckdb --report week.html"
 QUESTIONS = ("run", "host", "finding", "kind")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The runs, the history and the question."""
     parser.add_argument("runs", nargs="*", metavar="FOLDER", help="run directories, or folders with run directories at any depth")
     parser.add_argument(
         "--history",
@@ -44,7 +40,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Bring the history up to date, ask it, and write the answer."""
     from alltrace.cli.output import check_drawable, check_output, save, write_answer
     from alltrace.history.questions import ask_history, chart_of
     from alltrace.history.store import is_database, open_history

@@ -29,7 +29,6 @@ EXAMPLE = "alltrace import ./reports/ -o run"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The reports, the run and which tables."""
     parser.add_argument("reports", nargs="*", metavar="REPORT", help="reports, folders of reports, patterns or URLs")
     parser.add_argument("-o", "--output", type=place, required=True, metavar="RUN", help="the run directory to create or to finish")
     how = parser.add_mutually_exclusive_group()
@@ -63,7 +62,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Import, and say what came of it on standard error."""
     from alltrace.cli.progress import ALIGNING, stages, watching
     from alltrace.run.cache import fetch_all
     from alltrace.run.gpu_logs import logs_beside

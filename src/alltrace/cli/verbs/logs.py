@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from alltrace.cli.command import Parser, add_answer_options
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    import argparse
 
 KINDS: dict[str, tuple[str, str]] = {
     "nccl": ("alltrace.cli.logs.nccl", "logs of NCCL and RCCL: calls, sizes, communicators, transports, mismatches"),
@@ -22,7 +19,6 @@ EXAMPLE = "alltrace logs nccl nccl.*.log --view mismatches"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """A parser for each kind of log."""
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", parser_class=Parser)
     for name, (module, text) in KINDS.items():
         its = import_module(module)
@@ -38,7 +34,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask and write."""
     if args.kind is None:
         raise UsageError(f"logs needs a kind of log; expected one of {', '.join(KINDS)}")
     from alltrace.cli.output import check_output

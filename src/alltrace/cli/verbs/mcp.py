@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alltrace.cli.ending import ends_in_order
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
-
-if TYPE_CHECKING:
-    import argparse
 
 _MOST_PORT = 65535
 EXAMPLE = "alltrace mcp ./reports/"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The folders, and how to serve."""
     parser.add_argument(
         "root", nargs="*", type=Path, metavar="FOLDER", help="folders from which runs may be opened; default: the current one"
     )
@@ -38,7 +34,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve."""
     from alltrace.mcp.server import serve
 
     roots = args.root or [Path()]

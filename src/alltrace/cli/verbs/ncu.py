@@ -26,7 +26,6 @@ EXAMPLE = "alltrace ncu source gemm.ncu-rep"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The reports, and the view of them."""
     parser.add_argument(
         "reports",
         nargs="+",
@@ -84,7 +83,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the reports and write the answer."""
     from alltrace.cli.kernel_reports import read_reports
     from alltrace.cli.output import check_drawable, check_output, write_answer
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import os
-from typing import TYPE_CHECKING
 
 from alltrace.cli.argument_types import place
 from alltrace.cli.command import add_run_argument, open_from
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
 
-if TYPE_CHECKING:
-    import argparse
-
 EXAMPLE = "alltrace notebook ./reports/ -o run.ipynb"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """RUN, which recipes, and where the notebook goes."""
     add_run_argument(parser)
     parser.add_argument(
         "--recipes",

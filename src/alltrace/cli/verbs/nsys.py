@@ -18,7 +18,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer the command line."""
     if args.command == "stats":
         from alltrace.cli.nsys import stats
         from alltrace.cli.nsys.reports import Reports

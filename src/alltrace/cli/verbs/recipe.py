@@ -25,7 +25,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the recipes, or ask one."""
     from alltrace.recipes.registry import find, groups
 
     if args.list:

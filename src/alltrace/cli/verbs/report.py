@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from alltrace.cli.argument_types import file_or_output
 from alltrace.cli.command import add_rank_option, add_run_argument, add_step_options, open_from, open_other
 from alltrace.trace.errors import EXIT_DONE, UsageError, printable
 from alltrace.trace.spans import parse_ranks
 
-if TYPE_CHECKING:
-    import argparse
-
 EXAMPLE = "alltrace report ./reports/ -o report.html"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """RUN, what to report of it, and where the report goes."""
     add_run_argument(parser)
     group = parser.add_argument_group("the question")
     add_rank_option(group)
@@ -44,7 +40,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask all recipes of the report and write it."""
     from alltrace.recipes.execution.window import select
     from alltrace.report import gather
     from alltrace.report.naming import run_title

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alltrace.trace.errors import EXIT_DONE, InputError
-
-if TYPE_CHECKING:
-    import argparse
 
 EXAMPLE = "alltrace skill --install ./skills/"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Where to."""
     parser.add_argument(
         "--install",
         type=Path,
@@ -24,7 +20,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print or write the skill."""
     from alltrace.cli.output import emit
     from alltrace.mcp.skill import skill_text
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 from alltrace.cli.command import add_answer_options, add_run_argument, open_from
 from alltrace.trace.errors import EXIT_DONE
-
-if TYPE_CHECKING:
-    import argparse
 
 EXAMPLE = 'alltrace sql ./reports/ "select rank, count(*) from kernels group by rank order by rank"'
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """RUN and the query."""
     add_run_argument(parser)
     parser.add_argument("query", metavar="QUERY", help="a query in DuckDB's SQL dialect; docs/tables.md lists tables and columns")
     add_answer_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask and write."""
     from alltrace.cli.output import check_output, write_answer
     from alltrace.recipes.questions.sql import query_on_engine
 

@@ -20,7 +20,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the reports, or give one."""
     from alltrace.recipes.registry import REPORTS, find_report
 
     if args.list:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alltrace.cli.argument_types import place
 from alltrace.trace.errors import EXIT_DONE, UsageError
 from alltrace.trace.number_text import counted
-
-if TYPE_CHECKING:
-    import argparse
 
 _NUMBERS = ("ranks", "hosts", "steps", "seed")
 EXAMPLE = "alltrace synth sharded -o simulated --ranks 8 --fault slow-rank:ranks=3:factor=1.3"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The scenario, where to, and what to change in it."""
     parser.add_argument("--list", action="store_true", help="name all scenarios")
     parser.add_argument("scenario", nargs="?", metavar="SCENARIO", help="the scenario; --list lists all")
     parser.add_argument("-o", "--output", type=place, metavar="DIR", help="the folder to write to")
@@ -57,7 +54,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the scenarios, or write one."""
     from alltrace.synth import SCENARIOS, write_run
     from alltrace.synth.faults.parse import describe_faults
     from alltrace.synth.scenarios import scenario_named

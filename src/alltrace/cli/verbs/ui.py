@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from alltrace.cli.command import add_import_options
 from alltrace.cli.ending import ends_in_order
 from alltrace.trace.errors import EXIT_DONE
 
-if TYPE_CHECKING:
-    import argparse
-
 _MOST_PORT = 65535
 EXAMPLE = "alltrace ui ./reports/ --no-browser"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The runs, and where to listen."""
     parser.add_argument("run", metavar="RUN", help="a run directory, a report or a folder of reports")
     parser.add_argument("other", nargs="?", metavar="RUN_B", help="another run to compare with")
     parser.add_argument(
@@ -52,7 +48,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until interrupted."""
     from alltrace.cli.kernel_reports import read_reports
     from alltrace.ui.history import HistoryFile
     from alltrace.ui.kernels import KernelReports

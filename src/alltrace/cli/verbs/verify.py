@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from alltrace.cli.command import add_answer_options
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT
-
-if TYPE_CHECKING:
-    import argparse
 
 EXAMPLE = "alltrace verify run"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """RUN."""
     parser.add_argument("run", type=Path, metavar="RUN", help="a run directory")
     add_answer_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Verify, and write a row for each damaged file."""
     import pyarrow as pa
 
     from alltrace.cli.output import check_output, write_answer

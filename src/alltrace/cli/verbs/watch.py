@@ -34,7 +34,6 @@ _PUSH_S = 15.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """JOBDIR, and what is done with what it says."""
     parser.add_argument("folder", type=Path, metavar="JOBDIR", help="the folder in which step_report(record=JOBDIR) writes")
     group = parser.add_argument_group("what to do")
     group.add_argument("--rules", type=Path, metavar="FILE", help="alerts: a TOML file of rules, each with a command or a webhook")
@@ -47,7 +46,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Watch until interrupted."""
     from alltrace.watch.job import Job
     from alltrace.watch.metrics import push
     from alltrace.watch.rules import Alerts, read_rules
@@ -111,7 +109,6 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def page(state: State) -> list[str]:
-    """The lines of the page in the terminal."""
     if not state.ranks:
         return ["no rank has written a record of steps yet"]
     of = f" of {state.world}" if state.world else ""

@@ -14,8 +14,6 @@ from alltrace.readers.paraver.labels import EventType, Profile
 
 @dataclass(frozen=True)
 class View:
-    """A timeline."""
-
     folder: str  # `basics`, `views`, `analysis` or `hwcounters`
     name: str  # its file's name, and its own if it has no title
     about: str  # what it shows
@@ -83,86 +81,39 @@ _VIEWS = (
     View("basics", "cuda_calls", "CUDA calls of host threads.", ("CUDA library call",), compose="Stacked Val"),
     View("basics", "kernels", "Kernels of each stream.", ("CUDA kernel",), compose="Stacked Val"),
     View("basics", "nccl_kernels", "NCCL kernels of each stream.", ("NCCL kernel",), compose="Stacked Val"),
-    View("basics", "memory_transfers", "Copies and fills of each stream.", ("CUDA memory transfer",), compose="Stacked Val"),
+    View("basics", "memory_transfers", "Copies and fills of each stream.", ("CUDA memory transfer",),
+        compose="Stacked Val"),
     View("basics", "nccl_operations", "NCCL operations.", ("NCCL operation",), compose="Stacked Val"),
-    View("basics", "mpi", "MPI calls.", ("MPI Point-to-point", "MPI Collective Comm", "MPI Other"), compose="Stacked Val"),
+    View("basics", "mpi", "MPI calls.", ("MPI Point-to-point", "MPI Collective Comm", "MPI Other"),
+        compose="Stacked Val"),
     View("basics", "graphs", "Launches of whole CUDA graphs.", ("CUDA graph",)),
     View("basics", "nvtx", "Innermost NVTX range of each thread.", ("NVTX default",)),
     View("basics", "nvtx_depth", "Open NVTX ranges of each thread.", ("NVTX depth default",)),
-    View(
-        "views",
-        "device_activities",
-        "Kernels, NCCL and copies in one timeline.",
-        ("CUDA kernel", "NCCL kernel", "CUDA memory transfer"),
-        compose="Stacked Val",
-    ),
-    View(
-        "views",
-        "all_activities",
-        "Calls, kernels, NCCL and copies.",
-        ("CUDA library call", "CUDA kernel", "NCCL kernel", "CUDA memory transfer"),
-        compose="Stacked Val",
-    ),
+    View("views", "device_activities", "Kernels, NCCL and copies in one timeline.",
+        ("CUDA kernel", "NCCL kernel", "CUDA memory transfer"), compose="Stacked Val"),
+    View("views", "all_activities", "Calls, kernels, NCCL and copies.",
+        ("CUDA library call", "CUDA kernel", "NCCL kernel", "CUDA memory transfer"), compose="Stacked Val"),
     _USEFUL,
     _NCCL,
     _RUNNING,
-    View(
-        "analysis",
-        "overlap",
-        "Where compute and NCCL kernels run at once: NCCL that is hidden.",
-        ("CUDA kernel", "NCCL kernel"),
-        level="task",
-        operation="product",
-        parts=(_USEFUL, _NCCL),
-    ),
-    View(
-        "analysis",
-        "exposed_nccl",
-        "1 where NCCL runs and no compute kernel does, -1 where only compute does.",
-        ("CUDA kernel", "NCCL kernel"),
-        level="task",
-        operation="substract",
-        parts=(_NCCL, _USEFUL),
-    ),
-    View(
-        "analysis",
-        "kernels_in_flight",
-        "Work that was launched and has not ended: queued or running.",
-        ("CUDA kernel", "NCCL kernel"),
-        level="task",
-        operation="add",
-        parts=(_QUEUED, _RUNNING),
-    ),
+    View("analysis", "overlap", "Where compute and NCCL kernels run at once: NCCL that is hidden.",
+        ("CUDA kernel", "NCCL kernel"), level="task", operation="product", parts=(_USEFUL, _NCCL)),
+    View("analysis", "exposed_nccl", "1 where NCCL runs and no compute kernel does, -1 where only compute does.",
+        ("CUDA kernel", "NCCL kernel"), level="task", operation="substract", parts=(_NCCL, _USEFUL)),
+    View("analysis", "kernels_in_flight", "Work that was launched and has not ended: queued or running.",
+        ("CUDA kernel", "NCCL kernel"), level="task", operation="add", parts=(_QUEUED, _RUNNING)),
     _QUEUED,
-    View(
-        "analysis",
-        "launch_latency",
-        "From each call to the start of what it launched.",
-        function="Last Send Dur.",
-        units="ns",
-        tags=_LAUNCHES,
-    ),
-    View(
-        "analysis",
-        "kernel_duration",
+    View("analysis", "launch_latency", "From each call to the start of what it launched.", function="Last Send Dur.",
+        units="ns", tags=_LAUNCHES),
+    View("analysis", "kernel_duration",
         "Length of each kernel, 0 where none runs; where kernels of a stream overlap, from one begin or end to the next.",
-        ("CUDA kernel",),
-        units="ns",
-        operation="product",
-        parts=(_BURSTS, _IN_KERNEL),
-    ),
+        ("CUDA kernel",), units="ns", operation="product", parts=(_BURSTS, _IN_KERNEL)),
     View("analysis", "copy_sizes", "Bytes of each copy.", ("CUDA memory transfer size (bytes)",), units="bytes"),
-    View(
-        "analysis",
-        "copy_bandwidth",
-        "Bytes of each copy over its time.",
-        ("CUDA memory transfer size (bytes)",),
-        compose="Divide by Burst Time",
-        units="bytes/ns",
-    ),
+    View("analysis", "copy_bandwidth", "Bytes of each copy over its time.", ("CUDA memory transfer size (bytes)",),
+        compose="Divide by Burst Time", units="bytes/ns"),
     View("analysis", "nccl_sizes", "Bytes of each NCCL operation.", ("NCCL size (bytes)",), units="bytes"),
     View("analysis", "mpi_sizes", "Bytes sent by each MPI collective.", ("MPI send size (bytes)",), units="bytes"),
-)
+)  # fmt: skip
 _OF_METRICS = (
     (
         View("analysis", "occupancy", "Warps in flight, % of what the device holds: the occupancy that was reached."),
@@ -174,10 +125,8 @@ _OF_METRICS = (
 
 
 def views_of(events: Iterable[EventType], written: Collection[int] | None = None) -> list[tuple[View, dict[str, int]]]:
-    """The views that a trace can show, with the labels and numbers of their types; one for each metric too.
-
-    `events`: the types in its .pcf. `written`: the types of which it has events; None for all.
-    """
+    """The views that a trace can show, with the labels and numbers of their types; one for each metric too."""
+    # `events`: the types in its .pcf. `written`: the types of which it has events; None for all.
     numbers = {label: n for e in events for n, label in e.types.items() if written is None or n in written}
     views = []
     for view in _VIEWS:
@@ -212,11 +161,9 @@ def write_cfgs(
 
 
 def cfg_text(view: View, types: dict[str, int], profile: Profile) -> str:
-    """The text of a .cfg file with one timeline, and its component timelines.
-
-    `types`: our labels of its event types, with their numbers; Paraver goes by the labels. `profile`: the source of
-    the trace's labels.
-    """
+    """The text of a .cfg file with one timeline, and its component timelines."""
+    # `types`: our labels of its event types, with their numbers; Paraver goes by the labels. `profile`: the source of
+    # the trace's labels.
     windows = [*view.parts, view]
     lines = [
         "#ParaverCFG", "ConfigFile.Version: 3.4", f"ConfigFile.NumWindows: {len(windows)}", "ConfigFile.BeginDescription",
@@ -270,7 +217,6 @@ def _window(view: View, number: int, types: dict[str, int], *, shown: bool) -> l
 
 
 def _selected(view: View, types: dict[str, int]) -> str:
-    """Paraver's functions on each level, and what of the trace they are of."""
     adding = {level: f"{{{level}, Adding}}" for level in ("appl", "task", "node", "system", "workload")}
     if view.parts:
         return f"window_selected_functions {{ {len(adding)}, {{ {', '.join(adding.values())} }} }}"

@@ -20,27 +20,22 @@ _MOST_FAULTS = 20
 
 @dataclass
 class Report:
-    """What a check found."""
-
     faults: list[str] = field(default_factory=list)  # what is wrong, each one sentence; at most twenty are kept
     count: int = 0  # how many faults there are
     records: int = 0  # records read
 
     def add(self, fault: str, times: int = 1) -> None:
-        """Count a fault."""
         self.count += times
         if len(self.faults) < _MOST_FAULTS:
             self.faults.append(fault)
 
 
 def check(path: Path) -> Report:
-    """Check a trace: `.prv` or `.prv.gz`, with the `.pcf` and `.row` next to it if they exist.
-
-    The rules: a header with consistent numbers; whole numbers; objects that the header has, and CPUs of the thread's node; states
-    and communications that do not end before they start; times from 0 to the end in the header, in order; each begin of an event
-    type with `End` as value 0 has an end; every type has a label; values with labels are below 2^31, their labels are not empty
-    and differ; the `.row` has as many labels as the header has objects.
-    """
+    """Check a trace: `.prv` or `.prv.gz`, with the `.pcf` and `.row` next to it if they exist."""
+    # The rules: a header with consistent numbers; whole numbers; objects that the header has, and CPUs of the thread's
+    # node; states and communications that do not end before they start; times from 0 to the end in the header, in
+    # order; each begin of an event type with `End` as value 0 has an end; every type has a label; values with labels
+    # are below 2^31, their labels are not empty and differ; the `.row` has as many labels as the header has objects.
     report = Report()
     header_line, blocks = read_lines(path)
     try:

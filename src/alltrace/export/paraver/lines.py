@@ -61,14 +61,12 @@ class Lines:
         self._known_as += [self.shape(variant, *form) for variant, form in shapes]
 
     def shape(self, variant: int, *form: str | int) -> int:
-        """The number of a shape.
-
-        `variant`: `STATE_LINE`, `EVENT_LINE` or `COMMUNICATION_LINE`. `form`: the part after the object and the
-        time: text, or a kind of number. `VALUE` is the value of the line's row, `LATER` the sum of the time and
-        that value, `OBJECT` the object that it names. `NEXT` is the number of the next row that the line goes
-        on with; `LOW` and `HIGH` are the sum of the time and 32 bits of that number, and `LAST_HIGH`, which is
-        `HIGH`, has the row after it be the next. `AGAIN` is the line's beginning.
-        """
+        """The number of a shape."""
+        # `variant`: `STATE_LINE`, `EVENT_LINE` or `COMMUNICATION_LINE`. `form`: the part after the object and the time:
+        # text, or a kind of number. `VALUE` is the value of the line's row, `LATER` the sum of the time and that value,
+        # `OBJECT` the object that it names. `NEXT` is the number of the next row that the line goes on with; `LOW` and
+        # `HIGH` are the sum of the time and 32 bits of that number, and `LAST_HIGH`, which is `HIGH`, has the row after
+        # it be the next. `AGAIN` is the line's beginning.
         number = self._shapes.get((variant, form))
         if number is not None:
             return number
@@ -92,11 +90,8 @@ class Lines:
         return self._shapes.setdefault((variant, form), len(self._shapes))
 
     def text(self, blocks: Iterable[tuple[Int64, Int64]]) -> Iterator[memoryview]:
-        """The lines of rows, piece by piece; a piece is good until the next.
-
-        `blocks`: Int64 arrays of n rows (n, 2) and of their places in order; all rows of a line are in one
-        block.
-        """
+        """The lines of rows, piece by piece; a piece is good until the next."""
+        # `blocks`: Int64 arrays of n rows (n, 2) and of their places in order; all rows of a line are in one block.
         texts, text_at = _joined(self._texts)
         first_shapes: tuple[Int64 | None, Int64 | None] = (None, None)
         if self._known_as:

@@ -23,7 +23,6 @@ class Ends(NamedTuple):
 
 
 def joined(parts: Iterable[Ends]) -> Ends:
-    """All of `parts`."""
     none = Ends(np.empty((3, 0), np.int64), *[np.empty(0, np.int64)] * 4)
     return Ends(*(np.concatenate(columns, axis=-1) for columns in zip(none, *parts, strict=True)))
 

@@ -23,7 +23,6 @@ def values_of(labels: Iterable[str], fixed: Mapping[str, int] | None = None, fir
 
 
 def pcf_text(events: Iterable[ev.EventType], profile: ev.Profile) -> str:
-    """The text of a .pcf file with the labels of a profile."""
     lines = [
         "DEFAULT_OPTIONS\n", "LEVEL               THREAD", "UNITS               NANOSEC", "LOOK_BACK           100",
         "SPEED               1", "FLAG_ICONS          ENABLED", "NUM_OF_STATE_COLORS 1000", "YMAX_SCALE          37\n",

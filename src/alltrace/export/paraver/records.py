@@ -38,13 +38,10 @@ _OBJECT_SHIFT, _SHAPE_SHIFT = 32, 48
 _OURS = -(1 << 63)  # the highest bit of a word with a shape among those of the lines it is written with
 
 
+# Objects are numbers of `objects`, in that order. `sorter`: where the lines go, of two columns. `objects`: all objects,
+# each as `cpu:appl:task:thread`; or how many there are, if another process writes the lines (see `Lines.take`).
 class RecordWriter:
-    """Packs lines and hands them to a sorter.
-
-    Objects are numbers of `objects`, in that order.
-    `sorter`: where the lines go, of two columns. `objects`: all objects, each as `cpu:appl:task:thread`; or how
-    many there are, if another process writes the lines (see `Lines.take`).
-    """
+    """Packs lines and hands them to a sorter."""
 
     def __init__(self, sorter: RowSorter, objects: Sequence[str] | int) -> None:
         # how many states, events and communications were added
@@ -71,12 +68,9 @@ class RecordWriter:
         *,
         kinds: Int64 | None = None,
     ) -> None:
-        """Add events at the begin and the end of n intervals.
-
-        `types`: the type; with `kinds` those that there are. `values`: int64 array of n, or one value. `more`:
-        more types with their values, which go on the same lines. `kinds`: Int64 array of n: which of `types`
-        each has.
-        """
+        """Add events at the begin and the end of n intervals."""
+        # `types`: the type; with `kinds` those that there are. `values`: int64 array of n, or one value. `more`: more
+        # types with their values, which go on the same lines. `kinds`: Int64 array of n: which of `types` each has.
         family = _MIXED if kinds is not None or not isinstance(types, int) else types
         overlap = np.empty(len(starts), np.bool_)
         last = self._last.setdefault(family, np.full(self._objects, np.iinfo(np.int64).min))
@@ -135,12 +129,10 @@ class RecordWriter:
         *,
         kinds: Int64 | None = None,
     ) -> None:
-        """Add n events; events of one thread that arrive in order of time keep their order.
-
-        `times`: int64 array of n. `types`: the type; with `kinds` the types that a line may have, one for
-        `values` and one for each of `more`. `values`: int64 array of n. `more`: Int64 arrays of n, values of
-        further types. `kinds`: Int64 array of n: which of `types` each has.
-        """
+        """Add n events; events of one thread that arrive in order of time keep their order."""
+        # `times`: int64 array of n. `types`: the type; with `kinds` the types that a line may have, one for `values`
+        # and one for each of `more`. `values`: int64 array of n. `more`: Int64 arrays of n, values of further types.
+        # `kinds`: Int64 array of n: which of `types` each has.
         forms = [(types,)] if isinstance(types, int) else types
         self._events(objects, times, BEGIN, [_event(t[0], t[1:]) for t in forms], values, more, kinds)
         self.counts["events"] += len(times)
@@ -152,11 +144,8 @@ class RecordWriter:
                 self.types.update(forms[form])
 
     def states(self, objects: Int64, starts: Int64, ends: Int64, kinds: Int64, states: Sequence[int]) -> None:
-        """Add n states.
-
-        `ends`: int64 array of n ends, none before its start. `kinds`: Int64 array of n: which of `states` each
-        has.
-        """
+        """Add n states."""
+        # `ends`: int64 array of n ends, none before its start. `kinds`: Int64 array of n: which of `states` each has.
         lengths = ends - starts
         small = _small(lengths)
         kind = LATER if small else NEXT
@@ -201,7 +190,6 @@ class RecordWriter:
         more: Sequence[Any],
         kinds: Int64 | None,
     ) -> None:
-        """Add events; their forms have a place for the value."""
         small = _small(values)
         if not small:
             forms = [[NEXT if f == VALUE else f for f in form] for form in forms]
@@ -209,7 +197,6 @@ class RecordWriter:
         self._add(self._words(objects, forms, kinds), times, place, values if small else 0, more)
 
     def _words(self, objects: Int64, forms: Sequence[Sequence[Any]], kinds: Int64 | None) -> Int64:
-        """The words of events, without values."""
         shapes = np.array([self._shape(EVENT_LINE, *form) for form in forms], np.int64)
         words: Int64 = objects << _OBJECT_SHIFT
         words |= shapes[0] if kinds is None else shapes[kinds]

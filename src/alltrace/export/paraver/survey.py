@@ -30,22 +30,18 @@ class Values:
         self.values: Int64 = values[order]
 
     def of(self, ids: Int64) -> Int64:
-        """The values of ids that the survey saw."""
         if not len(self.ids):
             return np.zeros(len(ids), np.int64)
         return np.asarray(self.values[self.places(ids)])
 
     def places(self, ids: Int64) -> Int64:
-        """The places of ids that the survey saw in `ids`."""
         return np.asarray(np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1))
 
 
+# `domains`: from ids of NVTX domains to their index among the domains. `range_types`: the type of the ranges of each
+# domain.
 class Survey:
-    """The names in a selection.
-
-    `domains`: from ids of NVTX domains to their index among the domains. `range_types`: the type of the ranges of
-    each domain.
-    """
+    """The names in a selection."""
 
     def __init__(self, selection: Selection, profile: Profile, *, demangled: bool, details: bool, base: Path | None) -> None:
         self._selection = selection
@@ -79,7 +75,6 @@ class Survey:
         self.end_ns: int = max(1, selection.end_ns - selection.zero_ns)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What other processes need, which is not the run."""
         return {name: value for name, value in vars(self).items() if name not in ("_selection", "_known")}
 
     def _ids(self, table: str, column: str) -> Int64:

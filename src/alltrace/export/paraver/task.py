@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from alltrace.core.paraver import innermost
+from alltrace.core.paraver import OWNER_SHIFT, QUERY_SHIFT, TRACK_SHIFT, innermost, strongest
 from alltrace.export.columns import UNKNOWN, call_keys, numbers, words
 from alltrace.export.paraver.pairing import Ends
 from alltrace.export.paraver.records import RecordWriter
-from alltrace.export.paraver.states import STATES, StateBuilder, state_of_call, state_of_mpi
 from alltrace.export.paraver.survey import Survey
 from alltrace.export.selection import Selection
 from alltrace.export.sorted_rows import RowSorter
@@ -22,6 +21,79 @@ from alltrace.readers.paraver.labels import Profile
 from alltrace.trace.arrays import Int64
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 from alltrace.trace.mpi_sizes import buffer_bytes
+
+Columns = tuple[Int64, Int64, Int64, Int64]
+
+STRONGEST_FIRST = (
+    ev.MPI_RECEIVE, ev.MPI_SEND, ev.MPI_WAIT, ev.MPI_ISEND, ev.MPI_IRECEIVE, ev.MPI_SENDRECV, ev.MPI_OTHER, ev.RUNNING,
+    ev.SYNCHRONISATION, ev.GROUP, ev.MEMORY,
+)  # fmt: skip
+"""Where intervals overlap, the first of these is the state:
+compute hides communication, and that hides copies."""
+
+STATES = (*STRONGEST_FIRST, ev.IDLE)
+"""The states, by strength."""
+
+_STRENGTHS = np.full(64, -1, np.int64)
+_STRENGTHS[list(STATES)] = np.arange(len(STATES))
+
+
+# `points`: where to sort, of three columns.
+class StateBuilder:
+    """Takes the intervals of one task in any order and returns the state of each thread, and what waits waited for."""
+
+    def __init__(self, points: RowSorter) -> None:
+        self._points = points
+
+    def add(self, tracks: Int64, starts: Int64, ends: Int64, states: Int64) -> None:
+        """Add n intervals with their states; intervals with a negative state or without length are ignored."""
+        rows = np.flatnonzero((states >= 0) & (ends > starts) & (tracks >= 0))
+        codes = tracks[rows] << TRACK_SHIFT | _STRENGTHS[states[rows]] << 1
+        self._points.add(starts[rows], codes | 1, 0)
+        self._points.add(ends[rows], codes, 0)
+
+    def ask(self, tracks: Int64, since: Int64, until: Int64, owners: Int64) -> None:
+        """Ask for the last end on each track from `since` to `until`; `owners` are the tracks that waited for it."""
+        self._points.add(until, tracks << TRACK_SHIFT | 1 << QUERY_SHIFT | owners << OWNER_SHIFT, since)
+
+    def sweep(self, background: list[int], end_ns: int) -> Iterator[tuple[Columns, Columns]]:
+        """The states from 0 to the end, without gaps, and the answers to the queries, block by block."""
+        # `background`: for each track the state of what no interval covers. Yields int64 arrays: tracks, starts, ends,
+        # states as places in `STATES`; and tracks, the last ends on them, the ends of the waits and their tracks.
+        count = len(background)
+        rest = _STRENGTHS[np.array(background, np.int64)]
+        open_ = np.zeros((count, len(STRONGEST_FIRST)), np.int64)
+        since, states, ended = np.zeros(count, np.int64), rest.copy(), np.full(count, -1, np.int64)
+        for times, codes, more in self._points.blocks():
+            out: Any = [np.empty(len(times), np.int64) for _ in range(6)]
+            changed, answered = strongest(times, codes, more, end_ns, rest, open_, since, states, ended, *out)
+            tracks, starts, ends, shown = (c[:changed] for c in out[:4])
+            rows, last = (c[:answered] for c in out[4:])
+            queries = codes[rows]
+            owners = queries >> OWNER_SHIFT & 0xFFFF
+            yield (tracks, starts, ends, shown), (queries >> TRACK_SHIFT, last, times[rows], owners)
+        left, none = np.full(count, end_ns, np.int64), np.empty(0, np.int64)
+        yield (np.arange(count), since, left, states), (none, none, none, none)
+
+
+def state_of_call(name: str) -> int:
+    """The state of a host thread in a CUDA call, -1 for one that only launches."""
+    if "ynchronize" in name:
+        return ev.SYNCHRONISATION
+    return ev.MEMORY if "emcpy" in name or "emset" in name else -1
+
+
+def state_of_mpi(name: str, kind: str) -> int:
+    if kind == "collective":
+        return ev.GROUP
+    if kind == "start-wait" or "Wait" in name:
+        return ev.MPI_WAIT
+    states = {
+        "MPI_Send": ev.MPI_SEND, "MPI_Recv": ev.MPI_RECEIVE, "MPI_Isend": ev.MPI_ISEND, "MPI_Irecv": ev.MPI_IRECEIVE,
+        "MPI_Sendrecv": ev.MPI_SENDRECV, "MPI_Probe": ev.MPI_RECEIVE,
+    }  # fmt: skip
+    return states.get(name, ev.MPI_OTHER)
+
 
 _WORK, _WAIT = 1 << 60, 1 << 61  # later than any call starts
 _REMAINDERS = 1 << 22  # correlations count up, so this many are distinct
@@ -35,13 +107,11 @@ _LARGEST = 9e15
 _DOMAIN_BITS = 32
 
 
+# `objects`: the objects of the tracks, by number. `survey`: the values of names. `profile`: the numbers of types.
+# `writer`: where the records go. `folder`: where to sort what does not fit in memory. `details`: also the geometry and
+# correlation of launches. `demangled`: whether kernels have their full name.
 class Task:
-    """Writes the records of one rank.
-
-    `objects`: the objects of the tracks, by number. `survey`: the values of names. `profile`: the numbers of types.
-    `writer`: where the records go. `folder`: where to sort what does not fit in memory. `details`: also the
-    geometry and correlation of launches. `demangled`: whether kernels have their full name.
-    """
+    """Writes the records of one rank."""
 
     def __init__(
         self,
@@ -298,12 +368,10 @@ class Task:
 
 
 def _changes(blocks: Iterable[tuple[Int64, ...]]) -> Iterator[tuple[Int64, Int64, Int64, Int64]]:
-    """The changes of the innermost range; changes of a group arrive in order, those of several groups mixed.
-
-    `blocks`: int64 arrays: starts, negative ends, groups (a thread's ranges of one domain) and values of ranges, in
-    the order of the first two. A range that outlasts the one around it is taken to end with it. Yields int64
-    arrays: groups, times, the value of the innermost range from then on (0 outside of all), how many are open.
-    """
+    """The changes of the innermost range; changes of a group arrive in order, those of several groups mixed."""
+    # `blocks`: int64 arrays: starts, negative ends, groups (a thread's ranges of one domain) and values of ranges, in
+    # the order of the first two. A range that outlasts the one around it is taken to end with it. Yields int64 arrays:
+    # groups, times, the value of the innermost range from then on (0 outside of all), how many are open.
     places: dict[int, int] = {}
     depths, stops, outer = np.zeros(0, np.int64), np.zeros((0, _DEPTH), np.int64), np.zeros((0, _DEPTH), np.int64)
     for starts, ends, groups, values in blocks:
@@ -326,13 +394,10 @@ def _changes(blocks: Iterable[tuple[Int64, ...]]) -> Iterator[tuple[Int64, Int64
         yield np.full(len(open_), group, np.int64), stops[place, open_], under, open_
 
 
+# Calls come last, as many launch nothing, and those are dropped at once. Correlation 0 belongs to work without a
+# launch. Of nested calls of one correlation the outermost is used. `rows`: where to sort, of five columns.
 class _CallJoin:
-    """Takes work and waits for work, and then calls, and joins them by process and correlation: which call launched, which waited.
-
-    Calls come last, as many launch nothing, and those are dropped at once. Correlation 0 belongs to work without a launch. Of
-    nested calls of one correlation the outermost is used.
-    `rows`: where to sort, of five columns.
-    """
+    """Takes work, waits for work and then calls, and joins them by process and correlation: which call launched, which waited."""
 
     def __init__(self, rows: RowSorter) -> None:
         self._rows = rows
@@ -345,12 +410,10 @@ class _CallJoin:
         self._rows.add(keys[rows], starts[rows], ends[rows], tracks[rows], 0)
 
     def work(self, processes: Int64, correlations: Int64, starts: Int64, tracks: Int64, sizes: Int64, tag: int) -> None:
-        """Add n pieces of work, with the size and the tag of their communication."""
         rows = np.flatnonzero((correlations > 0) & (tracks >= 0))
         self._rows.add(self._keys(processes, correlations, rows), _WORK + tag, starts[rows], tracks[rows], sizes[rows])
 
     def waits(self, processes: Int64, correlations: Int64, tracks: Int64) -> None:
-        """Add n waits for what is on these tracks."""
         rows = np.flatnonzero((correlations > 0) & (tracks >= 0))
         self._rows.add(self._keys(processes, correlations, rows), _WAIT, 0, tracks[rows], 0)
 
@@ -360,11 +423,9 @@ class _CallJoin:
         return keys
 
     def pairs(self) -> Iterator[tuple[tuple[Int64, ...], tuple[Int64, ...]]]:
-        """What was joined, block by block, as int64 arrays.
-
-        Yields for launches the starts, ends and tracks of the calls, starts, tracks, sizes and tags of the
-        work; for waits the starts, ends and tracks of the calls, and the tracks that they waited for.
-        """
+        """What was joined, block by block, as int64 arrays."""
+        # Yields for launches the starts, ends and tracks of the calls, starts, tracks, sizes and tags of the work; for
+        # waits the starts, ends and tracks of the calls, and the tracks that they waited for.
         for keys, kinds, times, tracks, sizes in self._rows.blocks():
             number = np.arange(len(keys))
             calls = np.maximum.accumulate(np.where(np.append(True, keys[1:] != keys[:-1]), number, 0))

@@ -41,8 +41,6 @@ _SENDS, _RECEIVES = ("Send", "SendRecv"), ("Recv", "SendRecv")
 
 @dataclass(frozen=True)
 class Written:
-    """What a trace holds."""
-
     files: tuple[Path, ...]
     tasks: int  # ranks
     threads: int
@@ -63,16 +61,14 @@ def export_paraver(
     cfgs: bool = False,
     jobs: int | None = None,
 ) -> Written:
-    """Write the trace, its records in the order of time.
-
-    `path`: `NAME.prv` or `NAME.prv.gz`; `NAME.pcf`, `NAME.row` and `NAME-cfgs` are written next to it. `ids`: the
-    numbering of event types: `extrae` or `nsys2prv`. `fold_streams`: one thread for all streams of a device.
-    `details`: also the geometry and the correlation of each launch. `demangled`: name kernels with their template
-    arguments and parameters. `base_pcf`: a .pcf with values of names to keep, so that traces can be compared.
-    `cfgs`: write configurations next to the trace. Raises `UsageError`: the name does not end so, there are no
-    ranks, or more threads than Paraver can number. Raises `InputError`: the run is damaged, or a file cannot be
-    written; nothing is left then.
-    """
+    """Write the trace, its records in the order of time."""
+    # `path`: `NAME.prv` or `NAME.prv.gz`; `NAME.pcf`, `NAME.row` and `NAME-cfgs` are written next to it. `ids`: the
+    # numbering of event types: `extrae` or `nsys2prv`. `fold_streams`: one thread for all streams of a device.
+    # `details`: also the geometry and the correlation of each launch. `demangled`: name kernels with their template
+    # arguments and parameters. `base_pcf`: a .pcf with values of names to keep, so that traces can be compared. `cfgs`:
+    # write configurations next to the trace. Raises `UsageError`: the name does not end so, there are no ranks, or more
+    # threads than Paraver can number. Raises `InputError`: the run is damaged, or a file cannot be written; nothing is
+    # left then.
     stem = path.name.removesuffix(".gz").removesuffix(".prv")
     if not path.name.endswith((".prv", ".prv.gz")) or not stem:
         raise UsageError(f"-o is {path}; expected a name that ends in .prv or .prv.gz")
@@ -119,7 +115,6 @@ def _tracks(selection: Selection, rank: RankRecord, fold_streams: bool) -> Track
 
 
 def _about(selection: Selection) -> str:
-    """Comment lines that say where the trace comes from."""
     from alltrace import __version__
 
     lines = [f"{ev.ABOUT}{__version__}: {printable(str(selection.run.path.name))}"]
@@ -176,8 +171,6 @@ def _nccl_messages(selection: Selection, writer: RecordWriter, objects: list[Int
 
 
 class _PackedTask(NamedTuple):
-    """The lines of a rank, packed."""
-
     runs: list[KeptRuns]
     shapes: list[tuple[int, Form]]  # their shapes, by number
     counts: dict[str, int]  # how many states, events and communications there are
@@ -198,7 +191,6 @@ class _RankTask:
     demangled: bool  # whether kernels have their full name
 
     def __call__(self, item: tuple[Tracks, Int64], advance: Callable[[int], None]) -> _PackedTask:
-        """The lines of a rank, by its tracks and their objects."""
         tracks, objects = item
         # a task may run again elsewhere while what is left of its first worker still writes
         name = f"rank-{tracks.rank.rank}-{platform.node()}-{os.getpid()}"
@@ -220,17 +212,13 @@ class _RankTask:
 
 @dataclass(frozen=True)
 class _Resources:
-    """The objects of a trace."""
-
     tracks: tuple[Tracks, ...]  # the tracks of each task
     hosts: tuple[str, ...]  # the nodes
     gpus: tuple[tuple[str, ...], ...]  # for each node its GPUs, by UUID or its substitute
 
     def header(self, end_ns: int, written: str) -> str:
-        """The first line of a .prv.
-
-        `end_ns`: the length of the trace. `written`: when it was made, as `DD/MM/YYYY at HH:MM`.
-        """
+        """The first line of a .prv."""
+        # `end_ns`: the length of the trace. `written`: when it was made, as `DD/MM/YYYY at HH:MM`.
         cpus = ",".join(str(len(self._cpus(g))) for g in self.gpus)
         nodes = {h: n for n, h in enumerate(self.hosts, 1)}
         tasks = ",".join(f"{self.threads(t)}:{nodes[t.rank.host]}" for t in self.tracks)
@@ -238,7 +226,6 @@ class _Resources:
 
     @staticmethod
     def threads(tracks: Tracks) -> int:
-        """The threads of a task; one that has nothing still has one."""
         return max(1, len(tracks))
 
     def objects(self, task: int) -> list[str]:
@@ -248,7 +235,6 @@ class _Resources:
         return [f"{0 if d is None else self._cpu(tracks, d)}:1:{task + 1}:{n}" for n, d in enumerate(devices, 1)]
 
     def row_text(self) -> str:
-        """The text of a .row file."""
         threads = [label for n, t in enumerate(self.tracks, 1) for label in _thread_labels(t, n)]
         cpus = [f"{label_of(h)}.{label_of(g)}" for h, gpus in zip(self.hosts, self.gpus, strict=True) for g in self._cpus(gpus)]
         levels = {

@@ -10,11 +10,9 @@ _CAUTION = re.compile(r"^- `([a-z-]+)`: (.+)$", re.MULTILINE)
 
 
 def skill_text() -> str:
-    """The skill, as Markdown with front matter."""
     return files(__name__).joinpath("SKILL.md").read_text(encoding="utf-8")
 
 
 @cache
 def cautions() -> dict[str, str]:
-    """What not to conclude from the answer of a recipe or tool, by its name."""
     return dict(_CAUTION.findall(skill_text().partition("## What not to conclude")[2]))

@@ -29,19 +29,15 @@ class Fault:
     steps: tuple[int, int] | None = None  # the first and the last step that have it, both included; None for all
 
     def hits(self, rank: int, step: int) -> bool:
-        """Whether a rank has the fault in a step."""
         return rank in self.ranks and self.during(step)
 
     def during(self, step: int) -> bool:
-        """Whether the fault is there in a step."""
         return self.steps is None or self.steps[0] <= step <= self.steps[1]
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
-        """The instructions of one rank and step with the fault added; the input list is not changed.
-
-        `ops`: the instructions so far. `rng`: random numbers of this fault and rank alone, so that one fault
-        never changes another's draw.
-        """
+        """The instructions of one rank and step with the fault added; the input list is not changed."""
+        # `ops`: the instructions so far. `rng`: random numbers of this fault and rank alone, so that one fault never
+        # changes another's draw.
         return ops
 
     def cured(self) -> Fault:
@@ -53,11 +49,9 @@ class Fault:
         return transfer_ns
 
     def record(self, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
-        """The recorded part of what happened, in the report of a rank with the fault; None for no report.
-
-        `line`: what happened, or what other faults left of it. `steps`: start and end of each step of the rank.
-        `rng`: random numbers of this fault and rank alone.
-        """
+        """The recorded part of what happened, in the report of a rank with the fault; None for no report."""
+        # `line`: what happened, or what other faults left of it. `steps`: start and end of each step of the rank.
+        # `rng`: random numbers of this fault and rank alone.
         return line
 
     def complaint(self, lost: int) -> str | None:
@@ -75,11 +69,9 @@ class Fault:
         return dataclasses.replace(self, ranks=tuple(sorted({rank % layout.ranks for rank in self.ranks})))
 
     def check(self, scenario: Scenario) -> None:
-        """Nothing, if the fault fits the scenario.
-
-        Raises `UsageError`: it names a rank that does not exist, or none where some are needed, or values out
-        of bounds.
-        """
+        """Nothing, if the fault fits the scenario."""
+        # Raises `UsageError`: it names a rank that does not exist, or none where some are needed, or values out of
+        # bounds.
         layout = scenario.layout
         beyond = [rank for rank in self.ranks if not 0 <= rank < layout.ranks]
         if beyond:

@@ -38,7 +38,6 @@ class MissingRank(CaptureFault):
     kind: ClassVar[str] = "missing-rank"
 
     def record(self, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
-        """Nothing of the rank."""
         return None
 
 
@@ -50,7 +49,6 @@ class CutShort(CaptureFault):
     share: float = bounded(0.6, 0.0, 1.0)
 
     def record(self, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
-        """What had ended by then."""
         end = _moment(steps, self.share)
         return line.keep(lambda _, rows: rows["end"] <= end)
 
@@ -63,7 +61,6 @@ class LateStart(CaptureFault):
     share: float = bounded(0.3, 0.0, 1.0)  # the share of the run that has passed by then
 
     def record(self, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
-        """What began later."""
         begin = _moment(steps, self.share)
         return line.keep(lambda _, rows: rows["start"] >= begin)
 
@@ -76,15 +73,12 @@ class DroppedEvents(CaptureFault):
     share: float = bounded(0.05, 0.0, 1.0)  # the share that is missing, drawn for each record
 
     def record(self, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
-        """What was not lost."""
-
         def kept(name: str, rows: Rows) -> NDArray[np.bool_] | None:
             return rng.random(len(rows)) >= self.share if name in CUPTI_TABLES else None
 
         return line.keep(kept)
 
     def complaint(self, lost: int) -> str | None:
-        """How many records were lost."""
         return f"CUPTI dropped {lost} records. Some CUPTI events might be missing." if lost else None
 
 
@@ -96,11 +90,9 @@ class NoRanges(CaptureFault):
     everywhere: ClassVar[bool] = True
 
     def record(self, line: Timeline, steps: Sequence[tuple[int, int]], rng: np.random.Generator) -> Timeline | None:
-        """Everything but ranges."""
         return line.keep(lambda name, rows: rows["start"] < rows["start"].min() if name == "ranges" else None)
 
     def complaint(self, lost: int) -> str | None:
-        """That there are no ranges."""
         return _NO_RANGES
 
 
@@ -112,7 +104,6 @@ class HiddenByGraphs(CaptureFault):
     everywhere: ClassVar[bool] = True
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
-        """The instructions with one launch for each layer."""
         edited: list[Op] = []
         graph = 0
         for op in ops:
@@ -124,7 +115,6 @@ class HiddenByGraphs(CaptureFault):
         return edited
 
     def check(self, scenario: Scenario) -> None:
-        """Nothing, if the schema has whole graphs."""
         super().check(scenario)
         if scenario.environment.schema == "3.7.2":
             raise UsageError(f"fault {self.kind!r} needs schema 3.25.0; 3.7.2 has no table for whole graphs")

@@ -41,7 +41,6 @@ class SlowRank(Fault):
         return _stretched(ops, self.factor)
 
     def truth(self) -> dict[str, Any]:
-        """The fault in the form of the truth file."""
         facts = super().truth()
         if not self.rotate_every:
             del facts["rotate_every"]
@@ -58,19 +57,15 @@ class SlowHost(Fault):
     factor: float = bounded(1.2, 0.01)  # the kernels' durations are multiplied by this
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
-        """The instructions with every kernel longer."""
         return _stretched(ops, self.factor)
 
     def placed(self, layout: Layout, groups: tuple[Group, ...]) -> Fault:
-        """The fault with the ranks of its hosts."""
         return dataclasses.replace(self, ranks=tuple(rank for rank in range(layout.ranks) if layout.host_of(rank) in self.hosts))
 
     def moved(self, layout: Layout) -> Fault:
-        """The fault with hosts that exist."""
         return dataclasses.replace(self, hosts=tuple(sorted({host % layout.hosts for host in self.hosts})))
 
     def check(self, scenario: Scenario) -> None:
-        """Nothing, if the hosts exist."""
         super().check(scenario)
         beyond = [host for host in self.hosts if not 0 <= host < scenario.layout.hosts]
         if beyond or not self.hosts:

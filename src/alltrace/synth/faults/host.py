@@ -22,7 +22,6 @@ class LaunchBound(Fault):
     gap_ns: int = bounded(32_000, 1_000)  # host time between two launches
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
-        """The instructions with small kernels and slow launches."""
         return [self._smaller(op) if isinstance(op, Compute) else op for op in ops]
 
     def _smaller(self, op: Compute) -> Compute:
@@ -53,7 +52,6 @@ class NeedlessSync(Fault):
     host_ns: int = bounded(60_000, 0)  # host time with the result before it continues
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
-        """The instructions with a wait after each layer."""
         stream = None if self.device else COMPUTE_STREAM
         return around(ops, after=lambda op: (Synchronize(stream, op.thread), HostWork(self.host_ns, op.thread)))
 
@@ -68,7 +66,6 @@ class HostPause(Fault):
     every: int = bounded(3, 1)  # in one of this many steps, the last of them
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
-        """The instructions with a pause somewhere in the first third, before the host is far ahead of the device."""
         if (step + 1) % self.every:
             return ops
         places = [place for place, op in enumerate(ops) if isinstance(op, Compute)]
@@ -88,7 +85,6 @@ class DataStall(Fault):
     every: int = bounded(1, 1)  # in one of this many steps, from the first on
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
-        """The instructions with a longer wait for the batch."""
         if step % self.every:
             return ops
         longer = int(self.stall_ns * rng.uniform(0.9, 1.1))
@@ -107,7 +103,6 @@ class IdleGap(Fault):
     gap_ns: int = bounded(4_000_000, 0)  # how long
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
-        """The instructions with a gap in the middle of the layers."""
         places = [place for place, op in enumerate(ops) if isinstance(op, Compute) and op.part != "optimizer"]
         if not places:
             return ops
@@ -125,7 +120,6 @@ class Allocation(Fault):
     free_ns: int = bounded(40_000, 1)  # how long it takes to free, after the wait
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
-        """The instructions with calls around each layer."""
         return around(
             ops,
             before=lambda op: (Call("cudaMalloc_v3020", self.malloc_ns, thread=op.thread),),

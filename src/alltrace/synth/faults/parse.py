@@ -12,17 +12,15 @@ from alltrace.trace.errors import UsageError
 
 
 def parse_fault(text: str) -> Fault:
-    """The fault that a text names.
-
-    Lists are separated by commas (`ranks=3,4`), a range of steps has a hyphen and both ends included (`steps=2-5`).
-    `text`: the kind, then fields and values. Raises `UsageError`: the kind or field does not exist, or a value
-    cannot be read.
-    """
+    """The fault that a text names."""
+    # Lists are separated by commas (`ranks=3,4`), a range of steps has a hyphen and both ends included (`steps=2-5`).
+    # `text`: the kind, then fields and values. Raises `UsageError`: the kind or field does not exist, or a value cannot
+    # be read.
     kind, *parts = text.split(":")
     if kind not in FAULTS:
         raise UsageError.unknown("fault", kind, FAULTS)
-    made = FAULTS[kind]
-    fields = {field.name: str(field.type) for field in dataclasses.fields(made)}
+    fault_class = FAULTS[kind]
+    fields = {field.name: str(field.type) for field in dataclasses.fields(fault_class)}
     values: dict[str, Any] = {}
     for part in parts:
         name, equals, value = part.partition("=")
@@ -34,15 +32,15 @@ def parse_fault(text: str) -> Fault:
             values[name] = _READERS[fields[name]](value)
         except ValueError:
             raise UsageError(f"{name} of fault {kind!r} is {value!r}; expected {_EXPECTED[fields[name]]}") from None
-    return made(**values)
+    return fault_class(**values)
 
 
 def describe_faults() -> list[str]:
     """A line for each kind of fault: what it is, then its fields and their defaults as they are written."""
     lines = []
-    for kind, made in FAULTS.items():
-        fields = [f"{field.name}={_written(field.default)}" for field in dataclasses.fields(made)]
-        lines += [f"{kind:<26}{(made.__doc__ or '').splitlines()[0]}", f"{'':<26}{' '.join(fields)}"]
+    for kind, fault_class in FAULTS.items():
+        fields = [f"{field.name}={_written(field.default)}" for field in dataclasses.fields(fault_class)]
+        lines += [f"{kind:<26}{(fault_class.__doc__ or '').splitlines()[0]}", f"{'':<26}{' '.join(fields)}"]
     return lines
 
 
@@ -53,10 +51,10 @@ def _written(value: Any) -> str:
 
 
 def _steps(value: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d+)(?:-(\d+))?", value)
-    if not found:
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", value)
+    if not match:
         raise ValueError(value)
-    return int(found[1]), int(found[2] or found[1])
+    return int(match[1]), int(match[2] or match[1])
 
 
 def _truth(value: str) -> bool:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from alltrace.synth.layouts.data import DataParallel
-from alltrace.synth.layouts.experts import ExpertParallel
-from alltrace.synth.layouts.pipeline import PipelineParallel
-from alltrace.synth.layouts.sharded import FullySharded
+from alltrace.synth.layouts.kinds import DataParallel, ExpertParallel, FullySharded, PipelineParallel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

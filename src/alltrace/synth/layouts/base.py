@@ -49,15 +49,12 @@ class Frame:
         self._numbers = {group.name: number for number, group in enumerate(self.groups)}
 
     def number(self, name: str) -> int:
-        """The index of the communicator of this name."""
         return self._numbers[name]
 
     def body(self, rank: int, step: int, rng: np.random.Generator) -> list[Op]:
-        """The forward and the backward pass."""
         raise NotImplementedError
 
     def streams(self, rank: int) -> Iterable[int]:
-        """The streams that the optimizer waits for."""
         return ()
 
     def step(self, rank: int, step: int, rng: np.random.Generator) -> list[Op]:
@@ -81,10 +78,8 @@ class Frame:
         return ops if work.nvtx else [op for op in ops if not isinstance(op, (Push, Pop))]
 
     def kernels(self, menu: tuple[int, ...], count: int, rng: np.random.Generator, thread: int, part: str = "layer") -> list[Op]:
-        """`count` kernels, from the menu in turn; or with many names on three streams, if the work requires it.
-
-        `menu`: indices into `KERNELS`. `rng`: where durations are drawn from. `part`: the part of the model.
-        """
+        """`count` kernels, from the menu in turn; or with many names on three streams, if the work requires it."""
+        # `menu`: indices into `KERNELS`. `rng`: where durations are drawn from. `part`: the part of the model.
         work = self.scenario.work
         if not work.kernel_names:
             chosen = np.resize(np.array(menu, np.int64), count)
@@ -101,10 +96,8 @@ class Frame:
         ]
 
     def backward(self, passes: Callable[[int], list[Op]]) -> list[Op]:
-        """The backward pass, on the autograd thread if there is one, for which the main thread waits.
-
-        `passes`: the instructions of all layers on a thread.
-        """
+        """The backward pass, on the autograd thread if there is one, for which the main thread waits."""
+        # `passes`: the instructions of all layers on a thread.
         thread = AUTOGRAD_THREAD if self.scenario.work.autograd_thread else MAIN_THREAD
         ops = passes(thread)
         if thread != MAIN_THREAD:

@@ -3,10 +3,7 @@
 
 /** What the server said it cannot do. */
 export class Refused extends Error {
-  /**
-   * @param {number} status
-   * @param {string} message
-   */
+  /** @param {number} status @param {string} message */
   constructor(status, message) {
     super(message);
     this.status = status;
@@ -15,8 +12,7 @@ export class Refused extends Error {
 
 /**
  * The token of the server. It is in the address that opens the page, and from then on in the storage of this tab, which pages of
- * another port cannot read; the address bar and the history do not keep it.
- */
+ * another port cannot read; the address bar and the history do not keep it. */
 const token = (() => {
   const inAddress = new URLSearchParams(location.search).get("token");
   if (inAddress) {
@@ -29,29 +25,19 @@ const token = (() => {
 const tabs = new BroadcastChannel("alltrace-token"); // a tab that was opened by a link asks those of the same origin
 tabs.addEventListener("message", ({ data }) => data === "" && tabs.postMessage(token));
 
-/**
- * The address of a script or a download, which cannot have headers: it is good for one request.
- * @param {string} path
- * @returns {Promise<string>}
- */
+/** The address of a script or a download, which cannot have headers: it is good for one request.
+ * @param {string} path @returns {Promise<string>} */
 export async function ticketed(path) {
   const { ticket } = await (await authorized("/ticket", inJson({ path }))).json();
   return `${path}?${new URLSearchParams({ ticket })}`;
 }
 
-/**
- * @param {any} body
- * @param {AbortSignal} [signal]
- * @returns {RequestInit}
- */
+/** @param {any} body @param {AbortSignal} [signal] @returns {RequestInit} */
 function inJson(body, signal) {
   return { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal };
 }
 
-/**
- * @param {string} path
- * @param {RequestInit} [options]
- */
+/** @param {string} path @param {RequestInit} [options] */
 async function authorized(path, options = {}) {
   let response;
   try {
@@ -75,76 +61,43 @@ export class Api {
     this.prefix = prefix;
   }
 
-  /**
-   * @param {string} path
-   * @param {Record<string, any>} [query]
-   * @param {AbortSignal} [signal]
-   * @returns {Promise<any>}
-   */
+  /** @param {string} path @param {Record<string, any>} [query] @param {AbortSignal} [signal] @returns {Promise<any>} */
   async get(path, query = {}, signal) {
     return (await this.#fetch(`${path}?${new URLSearchParams(query)}`, { signal })).json();
   }
 
-  /**
-   * @param {string} path
-   * @param {Record<string, any>} body
-   * @param {AbortSignal} [signal]
-   * @returns {Promise<any>}
-   */
+  /** @param {string} path @param {Record<string, any>} body @param {AbortSignal} [signal] @returns {Promise<any>} */
   async post(path, body, signal) {
     return (await this.#fetch(path, inJson(body, signal))).json();
   }
 
-  /**
-   * Numbers that come as bytes.
-   * @param {string} path
-   * @param {Record<string, any>} query
-   * @param {AbortSignal} [signal]
-   */
+  /** Numbers that come as bytes. @param {string} path @param {Record<string, any>} query
+   * @param {AbortSignal} [signal] */
   async numbers(path, query, signal) {
     const response = await this.#fetch(`${path}?${new URLSearchParams(query)}`, { signal });
     return new Float64Array(await response.arrayBuffer());
   }
 
-  /**
-   * One tile of the heat map: shares of ranks times bins.
-   * @param {string} metric
-   * @param {number} level
-   * @param {number} index
-   */
+  /** One tile of the heat map: shares of ranks times bins. @param {string} metric @param {number} level
+   * @param {number} index */
   async heat(metric, level, index) {
     return shares(await this.#fetch(`heat?${new URLSearchParams({ metric, level: `${level}`, index: `${index}` })}`, {}));
   }
 
-  /**
-   * One tile of the heat map finer than what is kept, of some ranks in ascending order.
-   * @param {string} metric
-   * @param {number} level
-   * @param {number} index
-   * @param {number[]} ranks
-   * @param {AbortSignal} signal
-   */
+  /** One tile of the heat map finer than what is kept, of some ranks in ascending order. @param {string} metric
+   * @param {number} level @param {number} index @param {number[]} ranks @param {AbortSignal} signal */
   async heatFine(metric, level, index, ranks, signal) {
     return shares(await this.#fetch("heat-fine", inJson({ metric, level, index, ranks }, signal)));
   }
 
-  /**
-   * @param {string[]} tracks
-   * @param {number} level
-   * @param {number} first
-   * @param {number} count
-   * @param {AbortSignal} signal
-   * @returns {Promise<Tile[]>}
-   */
+  /** @param {string[]} tracks @param {number} level @param {number} first @param {number} count
+   * @param {AbortSignal} signal @returns {Promise<Tile[]>} */
   async tiles(tracks, level, first, count, signal) {
     const response = await this.#fetch("tiles", inJson({ tracks, level, first, count }, signal));
     return unpack(await response.arrayBuffer());
   }
 
-  /**
-   * @param {string} path
-   * @param {RequestInit} options
-   */
+  /** @param {string} path @param {RequestInit} options */
   #fetch(path, options) {
     return authorized(`${this.prefix}/${path}`, options);
   }
@@ -159,11 +112,7 @@ const ARRAYS = { f8: Float64Array, f4: Float32Array, i4: Int32Array, u4: Uint32A
 /** What a tile without items has: most tiles of a view that is zoomed far. @type {Record<string, any>} */
 const NO_ITEMS = Object.fromEntries(["start", "length", "row", "name", "count", "lane", "code", "table", "share"].map((n) => [n, []]));
 
-/**
- * The tiles in the bytes that `alltrace.tiles.view.pack` makes.
- * @param {ArrayBuffer} buffer
- * @returns {Tile[]}
- */
+/** The tiles in the bytes that `alltrace.tiles.view.pack` makes. @param {ArrayBuffer} buffer @returns {Tile[]} */
 export function unpack(buffer) {
   const view = new DataView(buffer);
   if (buffer.byteLength < 8 || view.getUint32(0) !== 0x41544231) throw new Refused(0, "the server sent no tiles");

@@ -21,17 +21,13 @@ const KINDS = /** @type {[string, string, string[]][]} */ ([
 
 /**
  * What tracks of several ranks have in common that are alike: the same stream of whichever GPU, threads of one name.
- * @param {Track} track
- */
+ * @param {Track} track */
 export function likeness({ group, label }) {
   return `${group}/${label.replace(/^GPU \d+ (?=stream)/, "").replace(/GPU \d+/, "GPU").replace(/ ?\(\d+\)$/, "").replace(/thread \d+$/, "thread")}`;
 }
 
-/**
- * Where a rank computes, communicates and has its ranges, one track each, and what is like the chosen track.
- * @param {Track[]} tracks
- * @param {Track} [chosen]
- */
+/** Where a rank computes, communicates and has its ranges, one track each, and what is like the chosen track.
+ * @param {Track[]} tracks @param {Track} [chosen] */
 function mainTracks(tracks, chosen) {
   const like = chosen && (tracks.find((t) => likeness(t) === likeness(chosen)) ?? tracks.find((t) => t.group === chosen.group));
   const fullest = (/** @type {string} */ group) => tracks.filter((t) => t.group === group).sort((a, b) => b.rows - a.rows)[0];
@@ -40,10 +36,7 @@ function mainTracks(tracks, chosen) {
 }
 
 export class Arrangement {
-  /**
-   * @param {import("./types.js").Run} run
-   * @param {() => void} changed
-   */
+  /** @param {import("./types.js").Run} run @param {() => void} changed */
   constructor(run, changed) {
     this.run = run;
     this.changed = changed;
@@ -86,10 +79,7 @@ export class Arrangement {
     this.#done();
   }
 
-  /**
-   * What an address says.
-   * @param {Record<string, string>} values
-   */
+  /** What an address says. @param {Record<string, string>} values */
   read(values) {
     this.words = values.tracks ?? "";
     this.kind = KINDS.some(([k]) => k === values.kind) ? values.kind : "";
@@ -105,12 +95,8 @@ export class Arrangement {
     return { tracks: this.words, kind: this.kind, order: this.order, hide: [...this.hidden].slice(0, 200).join(","), first: this.first.join(",") };
   }
 
-  /**
-   * The tracks of a rank that are shown.
-   * @param {number} rank
-   * @param {Track[]} tracks
-   * @param {Track} [chosen] the track of what is chosen, maybe of another rank
-   */
+  /** The tracks of a rank that are shown. @param {number} rank @param {Track[]} tracks
+   * @param {Track} [chosen] the track of what is chosen, maybe of another rank */
   of(rank, tracks, chosen) {
     if (this.kind === "main") return mainTracks(tracks, chosen);
     const groups = KINDS.find(([k]) => k === this.kind)?.[2] ?? [];
@@ -121,16 +107,12 @@ export class Arrangement {
   /** What ranks do in a program of several groups of ranks, for those that have a role. */
   get #roles() {
     /** @type {Map<number, string>} */
-    const found = new Map();
-    for (const r of this.run.ranks) if (r.role) found.set(r.rank, r.role);
-    return found;
+    const byRank = new Map();
+    for (const r of this.run.ranks) if (r.role) byRank.set(r.rank, r.role);
+    return byRank;
   }
 
-  /**
-   * A rank's place along a dimension of the grid.
-   * @param {number} rank
-   * @param {number} dimension
-   */
+  /** A rank's place along a dimension of the grid. @param {number} rank @param {number} dimension */
   #place(rank, dimension) {
     const sizes = (this.run.dimensions ?? []).map((d) => d.size);
     const stride = sizes.slice(0, dimension).reduce((a, b) => a * b, 1);
@@ -139,8 +121,7 @@ export class Arrangement {
 
   /**
    * The ranks in order, those first that the address puts there; along a dimension, ranks that differ only in it are adjacent.
-   * @param {number[]} ranks
-   */
+   * @param {number[]} ranks */
   sorted(ranks) {
     if (this.order === "host" || this.order === "role") {
       const words = this.order === "role" ? this.#roles : new Map(this.run.ranks.map((r) => [r.rank, r.host]));
@@ -154,10 +135,7 @@ export class Arrangement {
     return [...ranks].sort((a, b) => group(a) - group(b) || a - b);
   }
 
-  /**
-   * The text about a rank next to its host.
-   * @param {number} rank
-   */
+  /** The text about a rank next to its host. @param {number} rank */
   told(rank) {
     const role = this.#roles.get(rank);
     return `${role ? ` · ${role}` : ""}${this.#placeText(rank)}`;

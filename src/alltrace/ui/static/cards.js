@@ -10,39 +10,25 @@ import { link } from "./url.js";
  * @typedef {{steps: number[], times_ns: number[], marked: number, words: string}} StepTimes
  * @typedef {{kind: string, severity: string, what: string, who: string, where: string, cost: string, evidence: string, advice: string, confidence: number, ranks: number[], measure: string, proof: {recipe: string, options: Record<string, any>}, step_times: StepTimes|null, place: Place|null}} Card
  * @typedef {{verdict: string, cards: Card[], notes: string[]}} Found
- * @typedef {{classes: {name: string, ns: number}[], devices: number, notes: string[]}} JobTime
- */
+ * @typedef {{classes: {name: string, ns: number}[], devices: number, notes: string[]}} JobTime */
 
-/**
- * The finding that the verdict is about: the first that is not a fault of the capture.
- * @param {Found} found
- * @returns {Card|undefined}
- */
-export const mainCard = (found) => found.cards.find((c) => c.kind !== "capture-fault") ?? found.cards[0];
+/** The finding that the verdict is about: the first that is not a fault of the capture. @param {Found} findings
+ * @returns {Card|undefined} */
+export const mainCard = (findings) => findings.cards.find((c) => c.kind !== "capture-fault") ?? findings.cards[0];
 
-/**
- * The verdict, with what shows and what proves it.
- * @param {Found} found
- * @param {boolean} links whether the views are of this run
- */
-export function verdict(found, links) {
-  const main = mainCard(found);
-  return h("div", {}, h("p", { class: "verdict" }, found.verdict), links && main ? buttons(main, found.cards.indexOf(main)) : null);
+/** The verdict, with what shows and what proves it. @param {Found} findings
+ * @param {boolean} links whether the views are of this run */
+export function verdict(findings, links) {
+  const main = mainCard(findings);
+  return h("div", {}, h("p", { class: "verdict" }, findings.verdict), links && main ? buttons(main, findings.cards.indexOf(main)) : null);
 }
 
-/**
- * @param {Found} found
- * @param {boolean} links whether the views are of this run
- */
-export function cards(found, links) {
-  return h("ol", { class: "finding-cards" }, ...found.cards.map((c, at) => card(c, at, links)));
+/** @param {Found} findings @param {boolean} links whether the views are of this run */
+export function cards(findings, links) {
+  return h("ol", { class: "finding-cards" }, ...findings.cards.map((c, at) => card(c, at, links)));
 }
 
-/**
- * @param {Card} card
- * @param {number} at its place in the list
- * @param {boolean} links
- */
+/** @param {Card} card @param {number} at its place in the list @param {boolean} links */
 function card(card, at, links) {
   const rows = [
     ["ranks", card.who],
@@ -62,10 +48,7 @@ function card(card, at, links) {
   );
 }
 
-/**
- * A bar for each step, the marked one dark.
- * @param {StepTimes} times
- */
+/** A bar for each step, the marked one dark. @param {StepTimes} times */
 function bars(times) {
   const high = Math.max(...times.times_ns, 1);
   const rects = times.times_ns.map((ns, at) =>
@@ -75,10 +58,7 @@ function bars(times) {
   return h("figure", { class: "steptimes" }, svg("svg", shape, ...rects), h("figcaption", { class: "muted" }, times.words));
 }
 
-/**
- * @param {Card} card
- * @param {number} at its place in the list
- */
+/** @param {Card} card @param {number} at its place in the list */
 function buttons(card, at) {
   const { place, proof } = card;
   const options = Object.fromEntries(Object.entries(proof.options).map(([k, v]) => [`o.${k}`, String(v)]));
@@ -101,13 +81,10 @@ function buttons(card, at) {
   );
 }
 
-/**
- * Where the time of all devices went, as one bar with its legend.
- * @param {JobTime} found
- */
-export function timeBar(found) {
+/** Where the time of all devices went, as one bar with its legend. @param {JobTime} times */
+export function timeBar(times) {
   // without unclassified kernels the class is left out
-  const classes = found.classes.filter((c) => c.ns || c.name !== "unclassified");
+  const classes = times.classes.filter((c) => c.ns || c.name !== "unclassified");
   const total = classes.reduce((sum, c) => sum + c.ns, 0);
   if (!total) return h("p", { class: "muted" }, "No device did anything.");
   const percent = (/** @type {number} */ ns) => `${((100 * ns) / total).toFixed(1)} %`;

@@ -26,11 +26,7 @@ async function load() {
   return /** @type {any} */ (window).Plotly;
 }
 
-/**
- * Draw a figure in plotly's format.
- * @param {HTMLElement} place
- * @param {{data: any[], layout: any}} figure
- */
+/** Draw a figure in plotly's format. @param {HTMLElement} place @param {{data: any[], layout: any}} figure */
 export async function picture(place, figure) {
   const plotly = await library();
   const style = getComputedStyle(document.documentElement);

@@ -24,11 +24,7 @@ const RANGE = 4;
 /** @type {Map<string, string>} */
 const known = new Map();
 
-/**
- * The colour of a slice: the hue of its class, the shade of its name.
- * @param {number} code
- * @param {string} name
- */
+/** The colour of a slice: the hue of its class, the shade of its name. @param {number} code @param {string} name */
 export function sliceColor(code, name) {
   const key = `${dark() ? "d" : "l"}${code}${name}`;
   let color = known.get(key);
@@ -46,10 +42,7 @@ export function sliceColor(code, name) {
   return color;
 }
 
-/**
- * The colour of a class of a share.
- * @param {string} name
- */
+/** The colour of a class of a share. @param {string} name */
 export function classColor(name) {
   return (dark() && DARK[name]) || PALETTE[name] || "#7f8b73";
 }
@@ -57,10 +50,8 @@ export function classColor(name) {
 /** @type {Record<string, Uint32Array>} */
 const tables = {};
 
-/**
- * 256 colours from nothing to all, and the colour of missing data at 256, as pixels.
- * @param {boolean} [red] those of a rank that is to blame
- */
+/** 256 colours from nothing to all, and the colour of missing data at 256, as pixels.
+ * @param {boolean} [red] those of a rank that is to blame */
 export function shades(red = false) {
   const theme = `${red ? "red " : ""}${dark() ? "dark" : "light"}`;
   tables[theme] ??= scale(
@@ -72,10 +63,7 @@ export function shades(red = false) {
   return tables[theme];
 }
 
-/**
- * @param {string[]} stops
- * @param {string} none
- */
+/** @param {string[]} stops @param {string} none */
 function scale(stops, none) {
   const rgb = stops.map(parts);
   const table = new Uint32Array(257);
@@ -93,10 +81,7 @@ function scale(stops, none) {
 /** @type {Record<string, Theme>} */
 const themes = {};
 
-/**
- * The page's own colours, as the style sheet has them; read once for light and once for dark.
- * @returns {Theme}
- */
+/** The page's own colours, as the style sheet has them; read once for light and once for dark. @returns {Theme} */
 export function theme() {
   const name = document.documentElement.dataset.theme ?? "light";
   if (!themes[name]) {

@@ -9,11 +9,8 @@ import { keep, link } from "./url.js";
 
 /** @typedef {import("./types.js").Step} Step */
 
-/**
- * Two runs side by side, aligned by step.
- * @param {import("./main.js").Context} ctx
- * @param {Record<string, string>} values
- */
+/** Two runs side by side, aligned by step. @param {import("./main.js").Context} ctx
+ * @param {Record<string, string>} values */
 export function show(ctx, values) {
   const { run, runB, api, apiB } = ctx;
   if (!runB || !apiB) {
@@ -77,10 +74,7 @@ export function show(ctx, values) {
     void differences.ask(asked ? `${asked}:${Number(asked) + 1}` : "");
   }
 
-  /**
-   * @param {Step|undefined} x
-   * @param {Step|undefined} y
-   */
+  /** @param {Step|undefined} x @param {Step|undefined} y */
   async function counted(x, y) {
     stop.abort();
     stop = new AbortController();
@@ -137,16 +131,10 @@ export function show(ctx, values) {
   };
 }
 
-/**
- * Where a step of the first run is on the timeline.
- * @param {Step|undefined} step
- */
+/** Where a step of the first run is on the timeline. @param {Step|undefined} step */
 const stepPlace = (step) => (step ? link("timeline", { start: step.start, end: step.end }) : null);
 
-/**
- * @param {number} x
- * @param {number} y
- */
+/** @param {number} x @param {number} y */
 function ratio(x, y) {
   return x ? Math.round((y / x) * 1000) / 1000 : null;
 }

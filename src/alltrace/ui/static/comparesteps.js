@@ -10,11 +10,8 @@ import { keep, link } from "./url.js";
 const CLASSES = [{ name: "class", unit: null }, { name: "A", unit: "ns" }, { name: "B", unit: "ns" }, { name: "change", unit: "ns" }];
 const NAMES = [{ name: "kind", unit: null }, { name: "name", unit: null }, { name: "A", unit: "ns" }, { name: "B", unit: "ns" }, { name: "change", unit: "ns" }, { name: "count A", unit: null }, { name: "count B", unit: null }];
 
-/**
- * Two steps of one run, one above the other.
- * @param {import("./main.js").Context} ctx
- * @param {Record<string, string>} values
- */
+/** Two steps of one run, one above the other. @param {import("./main.js").Context} ctx
+ * @param {Record<string, string>} values */
 export function showSteps(ctx, values) {
   const { run, api } = ctx;
   const steps = new Map(run.steps.map((s) => [String(s.step), s]));
@@ -61,10 +58,10 @@ export function showSteps(ctx, values) {
     stop = new AbortController();
     tables.replaceChildren(h("p", { class: "muted", role: "status" }, "counting ..."));
     try {
-      const found = await api.post("two-spans", { ranks: null, first_start: a.start, first_end: a.end, second_start: b.start, second_end: b.end }, stop.signal);
-      const part = found.ranks_done < found.ranks_asked ? `, as many of ${counted(found.ranks_asked, "rank")} as could be counted in the time there is` : "";
-      const classes = found.breakdown.map((/** @type {any} */ r) => [r.class.replace(/_ns$/, "").replace(/_/g, " "), r.first_ns, r.second_ns, r.more_ns]);
-      const names = found.names.map((/** @type {any} */ r) => [r.kind, r.name, r.first_ns, r.second_ns, r.more_ns, r.first_count, r.second_count]);
+      const answer = await api.post("two-spans", { ranks: null, first_start: a.start, first_end: a.end, second_start: b.start, second_end: b.end }, stop.signal);
+      const part = answer.ranks_done < answer.ranks_asked ? `, as many of ${counted(answer.ranks_asked, "rank")} as could be counted in the time there is` : "";
+      const classes = answer.breakdown.map((/** @type {any} */ r) => [r.class.replace(/_ns$/, "").replace(/_/g, " "), r.first_ns, r.second_ns, r.more_ns]);
+      const names = answer.names.map((/** @type {any} */ r) => [r.kind, r.name, r.first_ns, r.second_ns, r.more_ns, r.first_count, r.second_count]);
       tables.replaceChildren(
         h(
           "div",
@@ -72,7 +69,7 @@ export function showSteps(ctx, values) {
           h("div", {}, h("h3", {}, "Breakdown, mean of the devices"), tableOf(CLASSES, classes, { name: "breakdown", filter: false })),
           h("div", {}, h("h3", {}, "What takes more or less, summed over the ranks"), tableOf(NAMES, names, { name: "names" })),
         ),
-        h("p", { class: "muted" }, `${counted(found.ranks_done, "rank")}${part}`),
+        h("p", { class: "muted" }, `${counted(answer.ranks_done, "rank")}${part}`),
       );
     } catch (error) {
       ctx.failed(error);

@@ -1,17 +1,13 @@
 // @ts-check
-import { NO_TABLE } from "./laid.js";
-import { TABLES } from "./draw.js";
 import { tip, typing } from "./dom.js";
-import { under } from "./hover.js";
+import { TABLES } from "./draw.js";
+import { NO_TABLE } from "./laid.js";
+import { TILE_BINS } from "./tiles.js";
 import { duration, exact } from "./units.js";
 
 /** @typedef {import("./timeline.js").Timeline} Timeline */
 
-/**
- * Let pointer, wheel and keys move a timeline.
- * @param {Timeline} timeline
- * @returns {() => void} what ends it
- */
+/** Let pointer, wheel and keys move a timeline. @param {Timeline} timeline @returns {() => void} what ends it */
 export function listen(timeline) {
   const box = timeline.tracksBox;
   box.addEventListener("pointerdown", (e) => {
@@ -97,10 +93,7 @@ export function listen(timeline) {
   return () => document.removeEventListener("keydown", onKey);
 }
 
-/**
- * @param {Timeline} timeline
- * @param {KeyboardEvent} e
- */
+/** @param {Timeline} timeline @param {KeyboardEvent} e */
 function key(timeline, e) {
   if (typing() || e.ctrlKey || e.metaKey || e.altKey || document.querySelector("dialog[open]")) return;
   const middle = (timeline.span.start + timeline.span.end) / 2;
@@ -129,8 +122,8 @@ function key(timeline, e) {
     P: () => timeline.trackChosen && timeline.pin(timeline.trackChosen, true),
     m: () => timeline.mark(around),
     M: () => {
-      const found = timeline.range ?? timeline.facts?.span;
-      if (found) [found.start, found.end].forEach((ns) => timeline.mark(ns));
+      const selected = timeline.range ?? timeline.facts?.span;
+      if (selected) [selected.start, selected.end].forEach((ns) => timeline.mark(ns));
     },
     b: () => timeline.notes.write(Math.round(around)),
     n: () => timeline.search.step(1),
@@ -140,8 +133,8 @@ function key(timeline, e) {
     q: () => timeline.details.toggle(),
     r: () => timeline.selectRange({ ...timeline.span }),
     f: () => {
-      const found = timeline.range ?? timeline.facts?.span;
-      if (found) timeline.look(found.start - (found.end - found.start) * 0.1 - 5, found.end + (found.end - found.start) * 0.1 + 5);
+      const selected = timeline.range ?? timeline.facts?.span;
+      if (selected) timeline.look(selected.start - (selected.end - selected.start) * 0.1 - 5, selected.end + (selected.end - selected.start) * 0.1 + 5);
     },
     Escape: () => timeline.clear(),
   };
@@ -151,4 +144,31 @@ function key(timeline, e) {
   if (scrolls) return;
   e.preventDefault();
   act();
+}
+
+/** The text about the place under the pointer if no single event is drawn there. */
+
+/** Lines about a track at a moment: the shares of a bin, or the value of samples.
+ * @param {import("./timeline.js").Timeline} timeline @param {number} y @param {number} ns @returns {string[]|null} */
+function under(timeline, y, ns) {
+  const row = timeline.rowAt(y);
+  if (!row || row.tile || ns < 0 || ns >= timeline.whole) return null;
+  const { level } = timeline;
+  const tile = timeline.store.best(row.id, level, Math.floor(ns / (2 ** level * TILE_BINS)));
+  if (!tile || tile.kind === "items") return null;
+  const width = 2 ** tile.level;
+  const bin = Math.floor(ns / width) - tile.index * TILE_BINS;
+  const where = `${row.head ? row.label : `rank ${row.rank}, ${row.label}`}, ${duration(width)} from ${exact((tile.index * TILE_BINS + bin) * width)}`;
+  if (tile.kind === "samples") {
+    const { mean, least, most } = tile.arrays;
+    if (!(mean[bin] > -Infinity)) return [where, "no sample"];
+    const bytes = /^(memory|allocations)\//.test(row.key);
+    const text = (/** @type {number} */ v) => `${(bytes ? v / 1e6 : v).toLocaleString("en", { maximumSignificantDigits: 5 })}${bytes ? " MB" : ""}`;
+    return [where, least[bin] === most[bin] ? text(mean[bin]) : `mean ${text(mean[bin])}, ${text(least[bin])} to ${text(most[bin])}`];
+  }
+  const bins = tile.arrays.share.length / tile.classes.length;
+  const shares = tile.classes.map((c, i) => /** @type {[string, number]} */ ([c, (100 * tile.arrays.share[i * bins + bin]) / 255]));
+  const idle = Math.max(0, 100 - shares.reduce((n, s) => n + s[1], 0));
+  const told = [...shares.filter((s) => s[1] > 0), ...(row.head ? [/** @type {[string, number]} */ (["idle", idle])] : [])];
+  return [where, ...(told.length ? told.map(([c, v]) => `${c}: ${v.toFixed(0)} %`) : ["nothing"])];
 }

@@ -10,19 +10,13 @@ import { link } from "./url.js";
 
 /**
  * When an event is drawn: a range that was not closed ends with the run, an operation of which only the call is known has its times.
- * @param {any} found
- * @param {number} whole
- * @returns {import("./types.js").Span}
- */
+ * @param {any} shown @param {number} whole @returns {import("./types.js").Span} */
 function spanOf({ table, columns }, whole) {
   const start = columns.start ?? columns.api_start ?? columns.time ?? 0;
   return { start, end: Math.max(start, columns.end ?? columns.api_end ?? (table === "ranges" ? whole : start)) };
 }
 
-/**
- * What an event moves, where it runs and how, as far as it is known.
- * @param {Record<string, any>} columns
- */
+/** What an event moves, where it runs and how, as far as it is known. @param {Record<string, any>} columns */
 function wordsOf({ bytes, kind, stream, communicator, sequence, grid_x: blocks, block_x: threads, thread, return_value: returned }) {
   const parts = [
     bytes > 0 ? `${count(bytes)} bytes` : "",
@@ -39,10 +33,7 @@ function wordsOf({ bytes, kind, stream, communicator, sequence, grid_x: blocks, 
 
 /** The details below the timeline: of an event, of a range of time, of a search. */
 export class Details {
-  /**
-   * @param {import("./main.js").Context} ctx
-   * @param {import("./timeline.js").Timeline} timeline
-   */
+  /** @param {import("./main.js").Context} ctx @param {import("./timeline.js").Timeline} timeline */
   constructor(ctx, timeline) {
     this.ctx = ctx;
     this.timeline = timeline;
@@ -82,11 +73,7 @@ export class Details {
     return this.stop.signal;
   }
 
-  /**
-   * @template T
-   * @param {Promise<T>} answer
-   * @returns {Promise<T|null>}
-   */
+  /** @template T @param {Promise<T>} answer @returns {Promise<T|null>} */
   async #of(answer) {
     try {
       return await answer;
@@ -101,29 +88,25 @@ export class Details {
   /** @param {EventId} event */
   async event(event) {
     const signal = this.#fresh();
-    const found = await this.#of(this.ctx.api.get("event", { rank: event.rank, table: event.table, row: event.row }, signal));
-    if (!found) return found;
-    found.span ??= spanOf(found, this.ctx.run.grid.span_ns);
-    this.element.replaceChildren(...this.#eventParts(found));
-    return found;
+    const shown = await this.#of(this.ctx.api.get("event", { rank: event.rank, table: event.table, row: event.row }, signal));
+    if (!shown) return shown;
+    shown.span ??= spanOf(shown, this.ctx.run.grid.span_ns);
+    this.element.replaceChildren(...this.#eventParts(shown));
+    return shown;
   }
 
-  /**
-   * A button that chooses an event and goes there.
-   * @param {string} text
-   * @param {EventId} event
-   */
+  /** A button that chooses an event and goes there. @param {string} text @param {EventId} event */
   #go(text, event) {
     return h("button", { type: "button", class: "plain", on: { click: () => void this.timeline.choose(event, true) } }, text);
   }
 
-  /** @param {any} found */
-  #eventParts(found) {
+  /** @param {any} shown */
+  #eventParts(shown) {
     const { timeline } = this;
     const act = (/** @type {string} */ text, /** @type {string} */ key, /** @type {() => void} */ f) => h("button", { type: "button", title: key, on: { click: f } }, text);
-    const { rank, table, row, name, host, columns, span } = found;
+    const { rank, table, row, name, host, columns, span } = shown;
     const length = span.end - span.start;
-    const around = { start: Math.max(0, span.start - 1_000_000), end: span.start + 1_000_000, ranks: rank, tables: table, track: found.track, row };
+    const around = { start: Math.max(0, span.start - 1_000_000), end: span.start + 1_000_000, ranks: rank, tables: table, track: shown.track, row };
     const parts = /** @type {HTMLElement[]} */ ([
       h(
         "div",
@@ -137,35 +120,34 @@ export class Details {
       ),
     ]);
     const groups = h("div", { class: "columns" });
-    const about = found.instance ? null : wordsOf(columns);
+    const about = shown.instance ? null : wordsOf(columns);
     if (about) groups.append(h("p", { class: "sentence" }, about));
-    if (found.call) {
-      groups.append(h("div", {}, h("h3", {}, "Launched by"), this.#go(`${found.call.columns.name}`, found.call), `, ${duration(span.start - found.call.columns.start)} before it began`));
+    if (shown.call) {
+      groups.append(h("div", {}, h("h3", {}, "Launched by"), this.#go(`${shown.call.columns.name}`, shown.call), `, ${duration(span.start - shown.call.columns.start)} before it began`));
     }
-    if (found.launched?.length) {
-      groups.append(h("div", {}, h("h3", {}, "Launched"), ...found.launched.map((/** @type {any} */ w) => h("div", {}, this.#go(`${w.table} at ${exact(w.start)}, ${duration(w.end - w.start)}`, { rank, table: w.table, row: w.row })))));
+    if (shown.launched?.length) {
+      groups.append(h("div", {}, h("h3", {}, "Launched"), ...shown.launched.map((/** @type {any} */ w) => h("div", {}, this.#go(`${w.table} at ${exact(w.start)}, ${duration(w.end - w.start)}`, { rank, table: w.table, row: w.row })))));
     }
-    groups.append(...this.#eventWaits(found));
-    if (found.ranges?.length) {
+    groups.append(...this.#eventWaits(shown));
+    if (shown.ranges?.length) {
       groups.append(
         h(
           "div",
           {},
           h("h3", {}, "Ranges around it"),
-          h("ol", {}, ...found.ranges.map((/** @type {any} */ r) => h("li", {}, this.#go(r.name, { rank, table: "ranges", row: r.row }), ` ${duration(r.end - r.start)}`))),
+          h("ol", {}, ...shown.ranges.map((/** @type {any} */ r) => h("li", {}, this.#go(r.name, { rank, table: "ranges", row: r.row }), ` ${duration(r.end - r.start)}`))),
         ),
       );
     }
-    if (found.instance) groups.prepend(this.#instance(found));
-    else if (found.collective !== undefined) groups.append(h("div", {}, h("h3", {}, "Collective"), h("p", { class: "muted" }, "no other rank has a part of it that could be matched")));
-    parts.push(groups, h("details", {}, h("summary", {}, "all columns"), h("div", { class: "columns" }, listOf(columns), found.call ? h("div", {}, h("h3", {}, "of its call"), listOf(found.call.columns)) : null)));
+    if (shown.instance) groups.prepend(this.#instance(shown));
+    else if (shown.collective !== undefined) groups.append(h("div", {}, h("h3", {}, "Collective"), h("p", { class: "muted" }, "no other rank has a part of it that could be matched")));
+    parts.push(groups, h("details", {}, h("summary", {}, "all columns"), h("div", { class: "columns" }, listOf(columns), shown.call ? h("div", {}, h("h3", {}, "of its call"), listOf(shown.call.columns)) : null)));
     return parts;
   }
 
   /**
    * Of a wait for a CUDA event the call that recorded it and the work on both sides; of a record the calls that wait for it.
-   * @param {any} found
-   */
+   * @param {any} shown */
   #eventWaits({ rank, span, awaits, waited_by: waits }) {
     const parts = [];
     const work = (/** @type {string} */ text, /** @type {any} */ w) => w && h("p", {}, text, this.#go(w.name, { rank, table: w.table, row: w.row }), ` from ${exact(w.start)} to ${exact(w.end)}`);
@@ -189,9 +171,9 @@ export class Details {
     return parts;
   }
 
-  /** @param {any} found */
-  #instance(found) {
-    const { instance } = found;
+  /** @param {any} shown */
+  #instance(shown) {
+    const { instance } = shown;
     const ranks = instance.members.map((/** @type {any} */ m) => m.rank);
     const columns = [{ name: "rank", unit: null }, { name: "arrived_ns", unit: "ns", doc: "after the first rank, by the aligned clocks" }, { name: "wait_ns", unit: "ns", doc: "to the last arrival; empty below what the clocks may be off" }, { name: "transfer_ns", unit: "ns", doc: "from the last arrival to the end" }, { name: "note", unit: null }];
     const first = Math.min(...instance.members.map((/** @type {any} */ m) => m.start));
@@ -214,7 +196,7 @@ export class Details {
     return h(
       "div",
       {},
-      h("p", { class: "sentence" }, told, " ", wordsOf(found.columns)),
+      h("p", { class: "sentence" }, told, " ", wordsOf(shown.columns)),
       h("h3", {}, `The same operation on ${counted(ranks.length, "rank")}`),
       h("button", { type: "button", on: { click: () => this.timeline.setRanks(ranks) } }, "show these ranks"),
       tableOf(columns, rows, {
@@ -229,10 +211,7 @@ export class Details {
     );
   }
 
-  /**
-   * @param {import("./types.js").Span} range
-   * @param {string[]} tracks
-   */
+  /** @param {import("./types.js").Span} range @param {string[]} tracks */
   async area(range, tracks) {
     this.#fresh();
     const panel = (this.panel = new AreaPanel(this.timeline, range, tracks));
@@ -240,11 +219,8 @@ export class Details {
     await this.#of(panel.show());
   }
 
-  /**
-   * The details of a slice that is not an event of the run.
-   * @param {import("./types.js").Tile} tile
-   * @param {number} item
-   */
+  /** The details of a slice that is not an event of the run. @param {import("./types.js").Tile} tile
+   * @param {number} item */
   laid(tile, item) {
     this.#fresh();
     const { name, text, span } = Laid.told(tile, item);

@@ -17,11 +17,8 @@ const SAID = { only_a: "A only", only_b: "B only", one_sample: "one sample" };
 
 /** What differs between the two runs: a row for each thing of either, matched by what it is. */
 export class Differences {
-  /**
-   * @param {import("./main.js").Context} ctx
-   * @param {{what: string, verdict: string}} state
-   * @param {() => void} changed
-   */
+  /** @param {import("./main.js").Context} ctx @param {{what: string, verdict: string}} state
+   * @param {() => void} changed */
   constructor(ctx, state, changed) {
     this.ctx = ctx;
     this.state = state;
@@ -29,7 +26,7 @@ export class Differences {
     this.stop = new AbortController();
     this.steps = "";
     /** @type {Answer|null} */
-    this.found = null;
+    this.answer = null;
     this.sentence = h("p", { class: "verdict", "aria-live": "polite" });
     this.place = h("div", { "aria-live": "polite" });
     this.element = h(
@@ -63,11 +60,11 @@ export class Differences {
     this.steps = steps;
     this.stop.abort();
     this.stop = new AbortController();
-    this.found = null;
+    this.answer = null;
     this.sentence.replaceChildren("Comparing all durations of both runs ...");
     this.place.replaceChildren(h("p", { class: "muted", role: "status" }, "comparing all durations of both runs ..."));
     try {
-      this.found = await this.ctx.api.post("diff", { what: this.state.what, steps }, this.stop.signal);
+      this.answer = await this.ctx.api.post("diff", { what: this.state.what, steps }, this.stop.signal);
       this.#fill();
     } catch (error) {
       if (!(error instanceof Error) || error.name === "AbortError") return;
@@ -78,7 +75,7 @@ export class Differences {
 
   /** The kernels that one run alone has, under the innermost range that both have. */
   #replaced() {
-    const rows = this.found?.extra?.replaced ?? [];
+    const rows = this.answer?.extra?.replaced ?? [];
     if (!rows.length) return "";
     const names = (/** @type {"A"|"B"} */ run, /** @type {string[]} */ all) => all.map((name) => h("li", {}, mark(run), " ", name));
     const one = (/** @type {any} */ r) => {
@@ -89,8 +86,8 @@ export class Differences {
   }
 
   #fill() {
-    if (!this.found) return;
-    const { columns, rows, total_rows } = this.found;
+    if (!this.answer) return;
+    const { columns, rows, total_rows } = this.answer;
     const at = Object.fromEntries(columns.map((c, i) => [c.name, i]));
     const wanted = (/** @type {string} */ verdict) => {
       const { verdict: v } = this.state;
@@ -109,7 +106,7 @@ export class Differences {
     const tally = (/** @type {string} */ v) => rows.filter((r) => r[at.verdict] === v).length;
     const told = `Things of both runs are matched by what they are. ${count(tally("slower"))} are slower in B, ${count(tally("faster"))} faster, ${count(tally("same"))} the same as far as can be told; ${count(tally("only_a"))} are in A only, ${count(tally("only_b"))} in B only.`;
     const pattern = (/** @type {string} */ name) => `^${name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`;
-    this.sentence.replaceChildren(...(this.found.verdict ?? "").split("`").map((text, i) => (i % 2 ? h("code", {}, text) : text)));
+    this.sentence.replaceChildren(...(this.answer.verdict ?? "").split("`").map((text, i) => (i % 2 ? h("code", {}, text) : text)));
     this.place.replaceChildren(
       this.#replaced(),
       h("p", { class: "muted", title: "slower or faster: not chance (p value below 0.05, rank test of Mann and Whitney, corrected for the number of rows), and the median moved by 1 % or more" }, rows.length ? told : "Neither run has any of these."),
@@ -118,7 +115,7 @@ export class Differences {
         total: this.state.verdict ? shown.length : total_rows,
         links: (row, i) => (used[i] === "name" && ["kernel", "range", "call"].includes(row[0]) ? link("timeline", { ranks: "0-3", search: pattern(String(row[i])) }) : null),
       }),
-      notes(this.found.notes) ?? "",
+      notes(this.answer.notes) ?? "",
     );
   }
 }

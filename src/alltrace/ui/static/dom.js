@@ -1,15 +1,10 @@
 // @ts-check
 /** Elements. Text is always set as text, so that a name from a trace is never markup. */
 
-/**
- * An element with attributes and children; strings and numbers become text.
- *
- * @template {keyof HTMLElementTagNameMap} K
- * @param {K} tag
+/** An element with attributes and children; strings and numbers become text.
+ * @template {keyof HTMLElementTagNameMap} K @param {K} tag
  * @param {Record<string, any>} [attributes] `on` holds listeners; a false or null value leaves the attribute out
- * @param {...(Node|string|number|null|undefined|false)} children
- * @returns {HTMLElementTagNameMap[K]}
- */
+ * @param {...(Node|string|number|null|undefined|false)} children @returns {HTMLElementTagNameMap[K]} */
 export function h(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -30,12 +25,8 @@ export function h(tag, attributes = {}, ...children) {
 /** The name of SVG, in parts: an address as a whole is what the modules may not hold. */
 const SPACE = ["http:", "", "www.w3.org", "2000", "svg"].join("/");
 
-/**
- * An SVG element; strings become text.
- * @param {string} tag
- * @param {Record<string, string|number|null>} attributes
- * @param {...(Node|string)} children
- */
+/** An SVG element; strings become text. @param {string} tag @param {Record<string, string|number|null>} attributes
+ * @param {...(Node|string)} children */
 export function svg(tag, attributes, ...children) {
   const made = /** @type {SVGElement} */ (document.createElementNS(SPACE, tag));
   for (const [name, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(name, String(value));
@@ -43,30 +34,19 @@ export function svg(tag, attributes, ...children) {
   return made;
 }
 
-/**
- * The element with an id, which the page has.
- * @param {string} id
- * @returns {HTMLElement}
- */
+/** The element with an id, which the page has. @param {string} id @returns {HTMLElement} */
 export function byId(id) {
-  const found = document.getElementById(id);
-  if (!found) throw new Error(`the page has no #${id}`);
-  return found;
+  const node = document.getElementById(id);
+  if (!node) throw new Error(`the page has no #${id}`);
+  return node;
 }
 
-/**
- * What one of two runs or steps is called, in its colour.
- * @param {"A"|"B"} which
- */
+/** What one of two runs or steps is called, in its colour. @param {"A"|"B"} which */
 export const mark = (which) => h("span", { class: `mark-${which.toLowerCase()}` }, which);
 
-/**
- * A labelled choice.
- * @param {string} label
+/** A labelled choice. @param {string} label
  * @param {(readonly [string, string] | readonly [string, string, string])[]} options value, text and the group they stand in, one after the other
- * @param {string} value
- * @param {(value: string) => void} changed
- */
+ * @param {string} value @param {(value: string) => void} changed */
 export function choice(label, options, value, changed) {
   const select = h("select", { on: { change: () => changed(select.value) } });
   /** @type {HTMLElement} */
@@ -78,13 +58,8 @@ export function choice(label, options, value, changed) {
   return h("label", {}, label, select);
 }
 
-/**
- * A labelled line of text.
- * @param {string} label
- * @param {string} value
- * @param {(value: string) => void} changed called when it is entered
- * @param {Record<string, any>} [attributes]
- */
+/** A labelled line of text. @param {string} label @param {string} value
+ * @param {(value: string) => void} changed called when it is entered @param {Record<string, any>} [attributes] */
 export function entry(label, value, changed, attributes = {}) {
   const input = h("input", { type: "text", value, spellcheck: "false", autocomplete: "off", ...attributes });
   input.addEventListener("change", () => changed(input.value));
@@ -97,13 +72,8 @@ export function typing() {
   return focused instanceof HTMLInputElement || focused instanceof HTMLTextAreaElement || focused instanceof HTMLSelectElement;
 }
 
-/**
- * A canvas with this size in CSS pixels, sharp on the screen it is on; its context draws in CSS pixels.
- * @param {HTMLCanvasElement} canvas
- * @param {number} width
- * @param {number} height
- * @returns {CanvasRenderingContext2D}
- */
+/** A canvas with this size in CSS pixels, sharp on the screen it is on; its context draws in CSS pixels.
+ * @param {HTMLCanvasElement} canvas @param {number} width @param {number} height @returns {CanvasRenderingContext2D} */
 export function fit(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;
   const [w, t] = [Math.max(1, Math.round(width * ratio)), Math.max(1, Math.round(height * ratio))];
@@ -125,11 +95,7 @@ class Tip {
     this.element = h("div", { class: "tip", hidden: true, role: "presentation" });
   }
 
-  /**
-   * @param {number} x
-   * @param {number} y
-   * @param {string[]} lines
-   */
+  /** @param {number} x @param {number} y @param {string[]} lines */
   show(x, y, lines) {
     if (!this.element.isConnected) document.body.append(this.element);
     this.element.replaceChildren(...lines.map((l) => h("div", {}, l)));
@@ -146,11 +112,7 @@ class Tip {
 
 export const tip = new Tip();
 
-/**
- * Offer text as a file.
- * @param {string} name
- * @param {string} text
- */
+/** Offer text as a file. @param {string} name @param {string} text */
 export function download(name, text) {
   const url = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
   h("a", { href: url, download: name }).click();

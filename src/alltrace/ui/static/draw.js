@@ -8,16 +8,12 @@ import { classColor, pixel, sliceColor } from "./colors.js";
 /** @typedef {{text: string, soft: string, lit: Set<string>|null, mark: string}} Style `lit`: only these names are bright */
 /**
  * Where a tile is drawn: the pixels that it may draw on, and where drawn items are added, to be found under the pointer.
- * @typedef {{context: CanvasRenderingContext2D, frame: Frame, from: number, to: number, y: number, height: number, style: Style, hits: Hit[], tops: Map<string, number>}} Place
- */
+ * @typedef {{context: CanvasRenderingContext2D, frame: Frame, from: number, to: number, y: number, height: number, style: Style, hits: Hit[], tops: Map<string, number>}} Place */
 
 export const LANE = 16;
 export const TABLES = ["kernels", "copies", "graphs", "collectives", "ranges", "api", "mpi", "ucx", "osrt", "syscalls", "openacc", "openmp", "samples", "sched"];
 
-/**
- * @param {Tile} tile
- * @param {Place} place
- */
+/** @param {Tile} tile @param {Place} place */
 export function drawTile(tile, place) {
   const { context, from, to, y, height } = place;
   if (to <= from) return;
@@ -31,10 +27,7 @@ export function drawTile(tile, place) {
   context.restore();
 }
 
-/**
- * @param {Tile} tile
- * @param {Place} place
- */
+/** @param {Tile} tile @param {Place} place */
 function drawBins(tile, { context, frame, y, height }) {
   const bins = tile.arrays.share.length / tile.classes.length;
   const width = 2 ** tile.level;
@@ -44,13 +37,8 @@ function drawBins(tile, { context, frame, y, height }) {
   context.drawImage(picture, x0, y + 1, bins * width * frame.scale, height - 2);
 }
 
-/**
- * The bins of a tile, a pixel each, drawn once: shares by class, one on the other.
- * @param {Tile} tile
- * @param {number} bins
- * @param {number} height
- * @returns {HTMLCanvasElement}
- */
+/** The bins of a tile, a pixel each, drawn once: shares by class, one on the other. @param {Tile} tile
+ * @param {number} bins @param {number} height @returns {HTMLCanvasElement} */
 function binsPicture(tile, bins, height) {
   const key = `${document.documentElement.dataset.theme}${height}`;
   if (tile.picture && tile.drawn === key) return tile.picture;
@@ -78,10 +66,7 @@ function binsPicture(tile, bins, height) {
   return picture;
 }
 
-/**
- * @param {Tile} tile
- * @param {Place} place
- */
+/** @param {Tile} tile @param {Place} place */
 function drawItems(tile, { context, frame, from, to, y, height, style, hits }) {
   const { start, length, name, lane, code, count, share } = tile.arrays;
   const rank = Number(tile.track.slice(0, tile.track.indexOf("/")));
@@ -111,12 +96,8 @@ function drawItems(tile, { context, frame, from, to, y, height, style, hits }) {
 /** @type {Map<string, number>} */
 const widths = new Map();
 
-/**
- * As much of a text as fits into a width.
- * @param {CanvasRenderingContext2D} context
- * @param {string} text
- * @param {number} room
- */
+/** As much of a text as fits into a width. @param {CanvasRenderingContext2D} context @param {string} text
+ * @param {number} room */
 export function clipped(context, text, room) {
   let wide = widths.get(text);
   if (wide === undefined) {
@@ -129,10 +110,7 @@ export function clipped(context, text, room) {
   return letters > 1 ? `${text.slice(0, letters)}…` : "";
 }
 
-/**
- * @param {Tile} tile
- * @param {Place} place
- */
+/** @param {Tile} tile @param {Place} place */
 function drawSamples(tile, { context, frame, from, to, y, height, tops }) {
   const { mean, most } = tile.arrays;
   let top = tops.get(tile.track) ?? 0;
@@ -155,14 +133,8 @@ function drawSamples(tile, { context, frame, from, to, y, height, tops }) {
   }
 }
 
-/**
- * An arrow between two points.
- * @param {CanvasRenderingContext2D} context
- * @param {number} x0
- * @param {number} y0
- * @param {number} x1
- * @param {number} y1
- */
+/** An arrow between two points. @param {CanvasRenderingContext2D} context @param {number} x0 @param {number} y0
+ * @param {number} x1 @param {number} y1 */
 export function arrow(context, x0, y0, x1, y1) {
   const bend = Math.min(60, Math.abs(x1 - x0) / 2 + 12);
   context.beginPath();

@@ -15,11 +15,7 @@ const COLUMNS = [
   { name: "row", unit: null, doc: "row of the rank's table" },
 ];
 
-/**
- * The table of a selection.
- * @param {import("./main.js").Context} ctx
- * @param {Record<string, string>} values
- */
+/** The table of a selection. @param {import("./main.js").Context} ctx @param {Record<string, string>} values */
 export function show(ctx, values) {
   const known = ctx.run.ranks.map((r) => r.rank);
   const there = TABLES.filter((t) => t === "collectives" || ctx.run.ranks.some((r) => r.tables.includes(t)));
@@ -74,15 +70,15 @@ export function show(ctx, values) {
     }
     const { tables, start, end, pattern, track, least } = asked;
     try {
-      const found = await ctx.api.post("events", { ranks, tables, start, end, pattern, track, least_ns: least }, stop.signal);
+      const answer = await ctx.api.post("events", { ranks, tables, start, end, pattern, track, least_ns: least }, stop.signal);
       ctx.tell("");
-      const rows = found.row.map((/** @type {number} */ _, /** @type {number} */ i) => COLUMNS.map((c) => found[c.name][i]));
+      const rows = answer.row.map((/** @type {number} */ _, /** @type {number} */ i) => COLUMNS.map((c) => answer[c.name][i]));
       if (!rows.length) {
         place.replaceChildren(h("p", {}, "No event matches. Choose another table, other ranks or a longer time, or clear the name and the least duration."));
         return;
       }
       place.replaceChildren(
-        h("p", { class: "muted" }, `${counted(rows.length, "event")}${found.complete ? "" : ", the first that were found: narrow the selection for all of them"}. A row shows what came before and after it.`),
+        h("p", { class: "muted" }, `${counted(rows.length, "event")}${answer.complete ? "" : ", the first that were found: narrow the selection for all of them"}. A row shows what came before and after it.`),
         tableOf(COLUMNS, rows, {
           name: "events",
           sort: asked.sort,
@@ -113,11 +109,11 @@ export function show(ctx, values) {
     let part = [];
     for (const room of [Math.max(length * 20, 1_000_000), ctx.run.grid.span_ns]) {
       const body = { ranks: [rank], tables: gpu ? TABLES.slice(0, 3) : [table], track, start: Math.round(start - room), end: Math.round(start + length + room) };
-      const found = await ctx.api.post("events", body).catch(ctx.failed);
-      if (!found) return;
-      const at = found.row.findIndex((/** @type {number} */ r, /** @type {number} */ i) => r === number && found.table[i] === table);
+      const answer = await ctx.api.post("events", body).catch(ctx.failed);
+      if (!answer) return;
+      const at = answer.row.findIndex((/** @type {number} */ r, /** @type {number} */ i) => r === number && answer.table[i] === table);
       if (at < 0) break; // it is not among the first events, the only ones listed if there are many: the nearer result stays
-      const rows = found.row.map((/** @type {number} */ _, /** @type {number} */ i) => [i < at ? "before" : i > at ? "after" : "this", found.name[i], found.start[i], found.duration_ns[i], found.start[i] - (i ? found.start[i - 1] + found.duration_ns[i - 1] : found.start[i])]);
+      const rows = answer.row.map((/** @type {number} */ _, /** @type {number} */ i) => [i < at ? "before" : i > at ? "after" : "this", answer.name[i], answer.start[i], answer.duration_ns[i], answer.start[i] - (i ? answer.start[i - 1] + answer.duration_ns[i - 1] : answer.start[i])]);
       part = rows.slice(Math.max(0, at - 6), at + 7);
       if (part.length >= 13) break;
     }

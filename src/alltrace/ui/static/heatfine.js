@@ -7,11 +7,8 @@ const MOST_TILES = 12;
 /** @typedef {{bins: number, values: Uint16Array, have: Uint8Array, picture: HTMLCanvasElement|null, drawn: string}} FineTile */
 
 export class FineHeat {
-  /**
-   * @param {import("./api.js").Api} api
-   * @param {Map<number, number>} rowOf the row of each rank
-   * @param {{arrived: () => void, failed: (error: any) => void}} calls
-   */
+  /** @param {import("./api.js").Api} api @param {Map<number, number>} rowOf the row of each rank
+   * @param {{arrived: () => void, failed: (error: any) => void}} calls */
   constructor(api, rowOf, calls) {
     this.api = api;
     this.rowOf = rowOf;
@@ -27,24 +24,14 @@ export class FineHeat {
     this.stop.abort();
   }
 
-  /**
-   * @param {string} metric
-   * @param {number} level
-   * @param {number} index
-   * @returns {FineTile|undefined}
-   */
+  /** @param {string} metric @param {number} level @param {number} index @returns {FineTile|undefined} */
   get(metric, level, index) {
     return this.tiles.get(`${metric}/${level}/${index}`);
   }
 
-  /**
-   * Request what is missing of a view; requests of another view are cancelled.
-   * @param {string} metric
-   * @param {number} level
-   * @param {number} first
-   * @param {number} last
-   * @param {number[]} ranks those in view, from top to bottom
-   */
+  /** Request what is missing of a view; requests of another view are cancelled. @param {string} metric
+   * @param {number} level @param {number} first @param {number} last
+   * @param {number[]} ranks those in view, from top to bottom */
   want(metric, level, first, last, ranks) {
     const view = `${metric}/${level}/${first}-${last}`;
     if (this.asking && this.asking !== view) {
@@ -60,24 +47,18 @@ export class FineHeat {
     }
   }
 
-  /**
-   * @param {string} view
-   * @param {string} metric
-   * @param {number} level
-   * @param {number} index
-   * @param {number[]} ranks
-   */
+  /** @param {string} view @param {string} metric @param {number} level @param {number} index @param {number[]} ranks */
   async #load(view, metric, level, index, ranks) {
     this.asking = view;
     const { signal } = this.stop;
     const sorted = [...ranks].sort((a, b) => a - b);
     try {
-      const found = await this.api.heatFine(metric, level, index, sorted, signal);
+      const answer = await this.api.heatFine(metric, level, index, sorted, signal);
       const key = `${metric}/${level}/${index}`;
-      const tile = this.tiles.get(key) ?? { bins: found.bins, values: new Uint16Array(this.rowOf.size * found.bins), have: new Uint8Array(this.rowOf.size), picture: null, drawn: "" };
+      const tile = this.tiles.get(key) ?? { bins: answer.bins, values: new Uint16Array(this.rowOf.size * answer.bins), have: new Uint8Array(this.rowOf.size), picture: null, drawn: "" };
       sorted.forEach((rank, i) => {
         const row = this.rowOf.get(rank) ?? 0;
-        tile.values.set(found.values.subarray(i * found.bins, (i + 1) * found.bins), row * found.bins);
+        tile.values.set(answer.values.subarray(i * answer.bins, (i + 1) * answer.bins), row * answer.bins);
         tile.have[row] = 1;
       });
       tile.drawn = "";

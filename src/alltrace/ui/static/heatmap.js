@@ -19,11 +19,8 @@ const MOST_MARKED = 8;
 
 /** The heat map: a row per rank, time from left to right. */
 export class HeatMap {
-  /**
-   * @param {import("./api.js").Api} api
-   * @param {Run} run
-   * @param {{moved?: (span: Span) => void, opened?: (rank: number, ns: number, perPixel: number) => void, failed: (error: any) => void, painted?: () => void, most?: number, extent?: number}} calls `painted`: called once when the first tile is there or not available; `most`: pixels of height; `extent`: ns that can be shown, by default the run's span
-   */
+  /** @param {import("./api.js").Api} api @param {Run} run
+   * @param {{moved?: (span: Span) => void, opened?: (rank: number, ns: number, perPixel: number) => void, failed: (error: any) => void, painted?: () => void, most?: number, extent?: number}} calls `painted`: called once when the first tile is there or not available; `most`: pixels of height; `extent`: ns that can be shown, by default the run's span */
   constructor(api, run, calls) {
     this.api = api;
     this.run = run;
@@ -110,10 +107,7 @@ export class HeatMap {
     return fits >= 1 ? Math.floor(fits) : rows <= MOST_HEIGHT ? 1 : MOST_HEIGHT / rows;
   }
 
-  /**
-   * Where each row begins, and where the last one ends: those of marked ranks are higher.
-   * @param {number[]} rows
-   */
+  /** Where each row begins, and where the last one ends: those of marked ranks are higher. @param {number[]} rows */
   #tops(rows) {
     const high = this.rowHeight;
     const marked = this.marked.size <= MOST_MARKED ? Math.max(MARKED, high) : high;
@@ -121,13 +115,8 @@ export class HeatMap {
     return [0, ...rows.map((rank) => (at += this.marked.has(rank) ? marked : high))];
   }
 
-  /**
-   * A tile's rows, those of equal height at once; a marked rank's is red.
-   * @param {CanvasRenderingContext2D} context
-   * @param {HeatTile|import("./heatfine.js").FineTile} tile
-   * @param {number} x
-   * @param {number} wide
-   */
+  /** A tile's rows, those of equal height at once; a marked rank's is red. @param {CanvasRenderingContext2D} context
+   * @param {HeatTile|import("./heatfine.js").FineTile} tile @param {number} x @param {number} wide */
   #draw(context, tile, x, wide) {
     const picture = this.#picture(tile);
     for (let from = 0, to = 1; from < this.shown.length; from = to++) {
@@ -186,10 +175,7 @@ export class HeatMap {
     return this.#level < this.run.grid.level && !this.run.metrics.find((m) => m.name === this.metric)?.scale;
   }
 
-  /**
-   * The number of the row at a height, by halving.
-   * @param {number} y
-   */
+  /** The number of the row at a height, by halving. @param {number} y */
   #rowAt(y) {
     let [low, high] = [0, this.shown.length];
     while (low < high) {
@@ -200,10 +186,7 @@ export class HeatMap {
     return low;
   }
 
-  /**
-   * Finer tiles over the coarse ones, as far as they are there.
-   * @param {CanvasRenderingContext2D} context
-   */
+  /** Finer tiles over the coarse ones, as far as they are there. @param {CanvasRenderingContext2D} context */
   #paintFine(context) {
     const [level, high, perPixel] = [this.#level, this.rowHeight, this.perPixel];
     const tileNs = 2 ** level * TILE;
@@ -220,12 +203,8 @@ export class HeatMap {
     this.fine.want(this.metric, level, first, last, rows);
   }
 
-  /**
-   * @param {CanvasRenderingContext2D} context
-   * @param {number} width
-   * @param {number} high
-   * @param {ReturnType<typeof theme>} colors
-   */
+  /** @param {CanvasRenderingContext2D} context @param {number} width @param {number} high
+   * @param {ReturnType<typeof theme>} colors */
   #labels(context, width, high, colors) {
     context.font = "11px system-ui, sans-serif";
     context.textBaseline = "middle";
@@ -267,14 +246,11 @@ export class HeatMap {
     }
   }
 
-  /**
-   * @param {number} level
-   * @param {number} index
-   */
+  /** @param {number} level @param {number} index */
   #tile(level, index) {
     const key = `${this.metric}/${level}/${index}`;
-    const found = this.tiles.get(key);
-    if (found !== undefined) return found;
+    const cached = this.tiles.get(key);
+    if (cached !== undefined) return cached;
     this.tiles.set(key, null);
     this.api.heat(this.metric, level, index).then(
       (tile) => {
@@ -333,8 +309,7 @@ export class HeatMap {
 
   /**
    * What ranks that are not marked wait meanwhile, the mean of each bin: that is what a marked one costs, which itself waits for nobody.
-   * @param {HeatTile|import("./heatfine.js").FineTile} tile
-   */
+   * @param {HeatTile|import("./heatfine.js").FineTile} tile */
   #awaited(tile) {
     const [sums, counts] = [new Float64Array(tile.bins), new Uint32Array(tile.bins)];
     for (const rank of this.shown) {
@@ -350,11 +325,7 @@ export class HeatMap {
     return Uint16Array.from(sums, (sum, b) => (counts[b] ? sum / counts[b] : NO_DATA));
   }
 
-  /**
-   * The share under a point, 0 to 1; null if nothing is known.
-   * @param {number} rank
-   * @param {number} ns
-   */
+  /** The share under a point, 0 to 1; null if nothing is known. @param {number} rank @param {number} ns */
   value(rank, ns) {
     const row = this.rowOf.get(rank) ?? 0;
     let level = this.#level;
@@ -427,10 +398,7 @@ export class HeatMap {
     });
   }
 
-  /**
-   * @param {number} factor
-   * @param {number} around
-   */
+  /** @param {number} factor @param {number} around */
   zoom(factor, around) {
     this.look({ start: around - (around - this.span.start) * factor, end: around + (this.span.end - around) * factor });
   }
@@ -444,13 +412,8 @@ export class HeatMap {
   }
 }
 
-/**
- * @param {CanvasRenderingContext2D} context
- * @param {number} x0
- * @param {number} y0
- * @param {number} x1
- * @param {number} y1
- */
+/** @param {CanvasRenderingContext2D} context @param {number} x0 @param {number} y0 @param {number} x1
+ * @param {number} y1 */
 export function line(context, x0, y0, x1, y1) {
   context.beginPath();
   context.moveTo(x0, y0);

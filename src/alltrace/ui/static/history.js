@@ -10,10 +10,7 @@ import { keep } from "./url.js";
 /** @typedef {import("./types.js").Answer} Answer */
 /** @typedef {{run: Answer, host: Answer, finding: Answer, breakdown: {figure?: any}, jobs: string[], tags: string[], place: number|null}} Told */
 
-/**
- * @param {import("./main.js").Context} ctx
- * @param {Record<string, string>} values
- */
+/** @param {import("./main.js").Context} ctx @param {Record<string, string>} values */
 export function show(ctx, values) {
   const stop = new AbortController();
   const chosen = { job: values.job ?? "", tag: values.tag ?? "" };
@@ -83,10 +80,7 @@ export function show(ctx, values) {
   return { close: () => stop.abort(), themed: paint };
 }
 
-/**
- * What the history has on the run that is shown.
- * @param {Told} told
- */
+/** What the history has on the run that is shown. @param {Told} told */
 function sentence(told) {
   if (told.place === null) return "The run that is shown is not among these runs; `alltrace history RUN --history HISTORY` adds it.";
   const row = told.run.rows[told.place];

@@ -8,10 +8,7 @@ import { duration, exact } from "./units.js";
 export const NO_TABLE = 255;
 
 export class Laid {
-  /**
-   * @param {import("./main.js").Context} ctx
-   * @param {() => void} changed
-   */
+  /** @param {import("./main.js").Context} ctx @param {() => void} changed */
   constructor(ctx, changed) {
     this.ctx = ctx;
     this.changed = changed;
@@ -34,10 +31,10 @@ export class Laid {
     this.stop = new AbortController();
     if (query) {
       try {
-        const found = await this.ctx.api.post("laid", { query }, this.stop.signal);
-        for (const track of found.tracks) this.tiles.set(track.rank === null ? "-" : String(track.rank), tileOf(track));
-        const none = found.tracks.length ? "" : "the query found no row with a time";
-        this.ctx.tell([none, ...found.notes.filter((/** @type {string} */ n) => n.startsWith("only the first"))].filter(Boolean).join("; "));
+        const answer = await this.ctx.api.post("laid", { query }, this.stop.signal);
+        for (const track of answer.tracks) this.tiles.set(track.rank === null ? "-" : String(track.rank), tileOf(track));
+        const none = answer.tracks.length ? "" : "the query found no row with a time";
+        this.ctx.tell([none, ...answer.notes.filter((/** @type {string} */ n) => n.startsWith("only the first"))].filter(Boolean).join("; "));
       } catch (error) {
         this.ctx.failed(error);
       }
@@ -45,21 +42,14 @@ export class Laid {
     this.changed();
   }
 
-  /**
-   * The details of a slice.
-   * @param {Tile} tile
-   * @param {number} item
-   */
+  /** The details of a slice. @param {Tile} tile @param {number} item */
   static told(tile, item) {
     const { start, length, row, name } = tile.arrays;
     return { name: tile.names[name[item]] || `row ${row[item]}`, text: `row ${row[item]} of the query, ${duration(length[item])} from ${exact(start[item])}`, span: { start: start[item], end: start[item] + length[item] } };
   }
 }
 
-/**
- * @param {any} track
- * @returns {Tile}
- */
+/** @param {any} track @returns {Tile} */
 function tileOf(track) {
   const names = /** @type {string[]} */ ([...new Set(track.name)]);
   const number = new Map(names.map((n, i) => [n, i]));

@@ -6,19 +6,11 @@ import { forget, link, read, settle } from "./url.js";
 import { Waiting } from "./waiting.js";
 
 /** @typedef {import("./types.js").Run} Run */
-/**
- * The arguments of a view.
- * @typedef {Object} Context
- * @property {HTMLElement} main
- * @property {Api} api
- * @property {Run} run
- * @property {Api|null} apiB
- * @property {Run|null} runB
+/** The arguments of a view. @typedef {Object} Context @property {HTMLElement} main @property {Api} api
+ * @property {Run} run @property {Api|null} apiB @property {Run|null} runB
  * @property {(stage: string) => Promise<void>} after once a stage of the server is over
  * @property {(stage: string) => Promise<void>} afterB the same of the second run
- * @property {(error: any) => void} failed show an error
- * @property {(text: string) => void} tell show a message
- */
+ * @property {(error: any) => void} failed show an error @property {(text: string) => void} tell show a message */
 /** @typedef {{close?: () => void, themed?: () => void, changed?: (values: Record<string, string>) => boolean}} View */
 /** @typedef {(ctx: Context, values: Record<string, string>) => View|void} Show */
 
@@ -88,10 +80,7 @@ function tell(text) {
 
 /** A run on the page, and what the server still makes of it. */
 class Source {
-  /**
-   * @param {Api} api
-   * @param {Promise<any>} asked its facts, already requested
-   */
+  /** @param {Api} api @param {Promise<any>} asked its facts, already requested */
   constructor(api, asked) {
     this.api = api;
     this.asked = asked;
@@ -117,10 +106,7 @@ class Source {
     this.done(run);
   }
 
-  /**
-   * Show what has come in place of what was shown.
-   * @param {number} number
-   */
+  /** Show what has come in place of what was shown. @param {number} number */
   async #renew(number) {
     if (this.run && this.run.shown >= number) return;
     while (this.run && typing()) await new Promise((r) => setTimeout(r, SOON_MS)); // do not interrupt the user
@@ -153,11 +139,8 @@ async function start() {
   if (run.state.partial) setInterval(() => void again(api, run), 3000);
 }
 
-/**
- * The views that have nothing to show; their addresses still work, and say why.
- * @param {Run} run
- * @param {Run|null} runB
- */
+/** The views that have nothing to show; their addresses still work, and say why. @param {Run} run
+ * @param {Run|null} runB */
 function emptyViews(run, runB) {
   const content = { compare: runB !== null || run.steps.length > 1, roofline: run.kernel_reports.length > 0, matrix: run.ranks.length > 1, history: run.history !== null };
   return new Set(Object.entries(content).filter(([, is]) => !is).map(([name]) => name));
@@ -184,11 +167,8 @@ async function exchange() {
   if (focused === "tracks") document.querySelector(/** @type {"div"} */ (".tracks"))?.focus();
 }
 
-/**
- * Whether more of a run that is still being imported is available; then the page is reloaded.
- * @param {Api} api
- * @param {Run} before
- */
+/** Whether more of a run that is still being imported is available; then the page is reloaded. @param {Api} api
+ * @param {Run} before */
 async function again(api, before) {
   const now = await api.get("run").catch(failed);
   if (now?.state.ready && (now.run.ranks !== before.run.ranks || !now.state.partial)) location.reload();
@@ -200,9 +180,9 @@ async function route(anew = false) {
   forget();
   const { view: name, values } = read();
   if (!anew && name === shown && view && view.changed?.(values)) return;
-  const found = VIEWS.find(([v]) => v === name) ?? VIEWS[0];
+  const choice = VIEWS.find(([v]) => v === name) ?? VIEWS[0];
   const mine = ++turn;
-  const module = await found[2]().catch(() => {
+  const module = await choice[2]().catch(() => {
     throw new Refused(0, "the server does not answer; is `alltrace ui` still running?");
   });
   if (mine !== turn) return;
@@ -211,7 +191,7 @@ async function route(anew = false) {
   if (status.className === "bad" || anew) tell("");
   context.main.replaceChildren();
   context.main.className = "";
-  shown = found[0];
+  shown = choice[0];
   for (const a of byId("nav").querySelectorAll("a")) {
     if (a.dataset.view === shown) a.setAttribute("aria-current", "page");
     else a.removeAttribute("aria-current");

@@ -14,11 +14,8 @@ const MEANING = /** @type {Record<string, string>} */ ({
 const LEFT = 76;
 const TOP = 18;
 
-/**
- * Who communicates with whom, and who waits for whom.
- * @param {import("./main.js").Context} ctx
- * @param {Record<string, string>} values
- */
+/** Who communicates with whom, and who waits for whom. @param {import("./main.js").Context} ctx
+ * @param {Record<string, string>} values */
 export function show(ctx, values) {
   let measure = MEASURES.some(([m]) => m === values.measure) ? values.measure : "wait_ns";
   let by = values.by === "host" || ctx.run.ranks.length > 2048 ? "host" : "rank";
@@ -90,10 +87,7 @@ export function show(ctx, values) {
     }
   }
 
-  /**
-   * @param {any} from
-   * @param {any} to
-   */
+  /** @param {any} from @param {any} to */
   function address(from, to) {
     const ranks = by === "rank" ? [from, to] : ctx.run.ranks.filter((r) => r.host === from || r.host === to).map((r) => r.rank);
     return link("timeline", { ranks: [...new Set(ranks)].slice(0, 64).join(","), open: by === "rank" ? from : "-" });
@@ -107,15 +101,15 @@ export function show(ctx, values) {
     return i >= 0 && j >= 0 && i < n && j < n ? { from: told.labels[i], to: told.labels[j], value: cells[i * n + j] } : null;
   }
   canvas.addEventListener("pointermove", (e) => {
-    const found = at(e);
-    if (!found) return tip.hide();
+    const pair = at(e);
+    if (!pair) return tip.hide();
     const verb = { wait_ns: "waited for", message_bytes: "sent to", collective_bytes: "was in collectives with" }[measure];
-    tip.show(e.clientX, e.clientY, [`${name(found.from)} ${verb} ${name(found.to)}`, text(found.value)]);
+    tip.show(e.clientX, e.clientY, [`${name(pair.from)} ${verb} ${name(pair.to)}`, text(pair.value)]);
   });
   canvas.addEventListener("pointerleave", () => tip.hide());
   canvas.addEventListener("click", (e) => {
-    const found = at(e);
-    if (found) location.hash = address(found.from, found.to);
+    const pair = at(e);
+    if (pair) location.hash = address(pair.from, pair.to);
   });
   void ask();
   return { close: () => (stop.abort(), tip.hide()), themed: draw };

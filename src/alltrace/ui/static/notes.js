@@ -36,10 +36,7 @@ export class Notes {
     this.timeline.draw();
   }
 
-  /**
-   * Ask for the text of a new note, on what is selected or at a moment.
-   * @param {number} ns
-   */
+  /** Ask for the text of a new note, on what is selected or at a moment. @param {number} ns */
   write(ns) {
     const { range, area, facts, ranks } = this.timeline;
     const span = range ?? facts?.span ?? { start: ns, end: ns };
@@ -74,11 +71,7 @@ export class Notes {
     this.timeline.details.show(h("div", {}, h("h3", {}, "Notes"), remove ?? "", this.list.length ? tableOf(columns, rows, { name: "notes", filter: false, chosen: (row) => this.choose(row[4]) }) : h("p", { class: "muted" }, "None yet: B adds one at the pointer, or on what is selected.")));
   }
 
-  /**
-   * Go to a note.
-   * @param {number} id
-   * @param {boolean} [move] whether the view goes there too
-   */
+  /** Go to a note. @param {number} id @param {boolean} [move] whether the view goes there too */
   choose(id, move = true) {
     const note = this.list.find((n) => n.id === id);
     if (!note) return this.timeline.ctx.tell(`unknown note ${id} on this run`);
@@ -105,10 +98,7 @@ export class Notes {
     }
   }
 
-  /**
-   * Flags over the tracks.
-   * @param {CanvasRenderingContext2D} context
-   */
+  /** Flags over the tracks. @param {CanvasRenderingContext2D} context */
   draw(context) {
     const { timeline } = this;
     const colors = theme();

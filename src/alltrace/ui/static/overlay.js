@@ -4,11 +4,8 @@ import { arrow, LANE } from "./draw.js";
 import { line } from "./heatmap.js";
 import { exact } from "./units.js";
 
-/**
- * The overlay of the tracks: steps, the selected range, arrows, cursors.
- * @param {import("./timeline.js").Timeline} timeline
- * @param {CanvasRenderingContext2D} context
- */
+/** The overlay of the tracks: steps, the selected range, arrows, cursors.
+ * @param {import("./timeline.js").Timeline} timeline @param {CanvasRenderingContext2D} context */
 export function overlay(timeline, context) {
   const { height } = timeline;
   const colors = theme();
@@ -47,38 +44,35 @@ export function overlay(timeline, context) {
   context.restore();
 }
 
-/**
- * The frame of the chosen event, the arrow from its call, and those from who was last to all others.
- * @param {import("./timeline.js").Timeline} timeline
- * @param {CanvasRenderingContext2D} context
- */
+/** The frame of the chosen event, the arrow from its call, and those from who was last to all others.
+ * @param {import("./timeline.js").Timeline} timeline @param {CanvasRenderingContext2D} context */
 function arrows(timeline, context) {
-  const { facts: found } = timeline;
-  if (!found) return;
+  const { facts: event } = timeline;
+  if (!event) return;
   const rowOf = (/** @type {number} */ rank, /** @type {string} */ key) => timeline.rows.find((r) => r.rank === rank && r.key === key && !r.head) ?? timeline.rows.find((r) => r.rank === rank && r.head);
   const middle = (/** @type {import("./timeline.js").Row} */ r) => timeline.top(r) + Math.min(r.height / 2, LANE / 2 + 1);
-  const own = timeline.rows.filter((r) => r.rank === found.rank && r.key === found.track && !timeline.behind(r));
+  const own = timeline.rows.filter((r) => r.rank === event.rank && r.key === event.track && !timeline.behind(r));
   context.strokeStyle = context.fillStyle = theme().high;
   context.lineWidth = 2;
-  const { start, end } = found.span;
+  const { start, end } = event.span;
   for (const row of own) {
-    const hit = timeline.hits.find((b) => b.track === row.id && b.tile.arrays.row[b.item] === found.row && b.y >= timeline.top(row) - 1 && b.y < timeline.top(row) + row.height);
+    const hit = timeline.hits.find((b) => b.track === row.id && b.tile.arrays.row[b.item] === event.row && b.y >= timeline.top(row) - 1 && b.y < timeline.top(row) + row.height);
     context.strokeRect(timeline.x(start), hit ? hit.y - 1 : timeline.top(row) + 1, Math.max((end - start) / timeline.perPixel, 2), LANE);
   }
   context.lineWidth = 1.2;
-  const here = own[0] ?? rowOf(found.rank, found.track);
-  if (here && found.call) {
-    const call = rowOf(found.rank, found.call.track);
-    if (call && !call.head && !timeline.behind(call)) arrow(context, timeline.x(found.call.columns.start), middle(call), timeline.x(start), middle(here));
+  const here = own[0] ?? rowOf(event.rank, event.track);
+  if (here && event.call) {
+    const call = rowOf(event.rank, event.call.track);
+    if (call && !call.head && !timeline.behind(call)) arrow(context, timeline.x(event.call.columns.start), middle(call), timeline.x(start), middle(here));
   }
-  for (const work of found.launched ?? []) {
-    const there = rowOf(found.rank, work.track);
+  for (const work of event.launched ?? []) {
+    const there = rowOf(event.rank, work.track);
     if (here && there && !there.head && !timeline.behind(there)) arrow(context, timeline.x(start), middle(here), timeline.x(work.start), middle(there));
   }
   eventArrows(timeline, context, rowOf, middle);
-  const members = found.instance?.members ?? [];
-  const last = members.find((/** @type {any} */ m) => m.rank === found.instance.last_rank);
-  const key = found.table === "collectives" ? found.track : timeline.collectiveKey(found.rank, found.track);
+  const members = event.instance?.members ?? [];
+  const last = members.find((/** @type {any} */ m) => m.rank === event.instance.last_rank);
+  const key = event.table === "collectives" ? event.track : timeline.collectiveKey(event.rank, event.track);
   const origin = last && rowOf(last.rank, key);
   if (!origin) return;
   context.globalAlpha = 0.7;
@@ -86,7 +80,7 @@ function arrows(timeline, context) {
   for (const m of members) {
     const there = m.certain ? rowOf(m.rank, key) : null; // waits that the clocks cannot resolve are not drawn
     if (there && timeline.behind(there)) continue;
-    if (there && !timeline.behind(origin) && (near(there) || near(origin))) arrow(context, timeline.x(last.start), middle(origin), timeline.x(found.instance.last_arrival), middle(there));
+    if (there && !timeline.behind(origin) && (near(there) || near(origin))) arrow(context, timeline.x(last.start), middle(origin), timeline.x(event.instance.last_arrival), middle(there));
     if (there) context.fillRect(timeline.x(m.start), middle(there) + 4, Math.max(m.wait_ns / timeline.perPixel, 0.5), 3);
   }
   context.globalAlpha = 1;
@@ -94,11 +88,9 @@ function arrows(timeline, context) {
 
 /**
  * From the record of a CUDA event to the calls that wait for it, and from the work before the record to the work after the wait.
- * @param {import("./timeline.js").Timeline} timeline
- * @param {CanvasRenderingContext2D} context
+ * @param {import("./timeline.js").Timeline} timeline @param {CanvasRenderingContext2D} context
  * @param {(rank: number, key: string) => import("./timeline.js").Row|undefined} rowOf
- * @param {(row: import("./timeline.js").Row) => number} middle
- */
+ * @param {(row: import("./timeline.js").Row) => number} middle */
 function eventArrows(timeline, context, rowOf, middle) {
   const { rank, track, span, awaits, waited_by: waits = [] } = timeline.facts;
   const draw = (/** @type {string} */ from, /** @type {number} */ at, /** @type {string} */ to, /** @type {number} */ then) => {

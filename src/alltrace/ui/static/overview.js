@@ -1,8 +1,7 @@
 // @ts-check
 import { cards, mainCard, timeBar, verdict } from "./cards.js";
-import { shades } from "./colors.js";
-import { choice, h } from "./dom.js";
-import { panels } from "./few.js";
+import { classColor, shades } from "./colors.js";
+import { choice, h, svg } from "./dom.js";
 import { HeatMap } from "./heatmap.js";
 import { listOf, tableOf } from "./table.js";
 import { count, counted, duration, rankText } from "./units.js";
@@ -12,11 +11,7 @@ import { keep, link } from "./url.js";
 
 const FEW_RANKS = 4; // leave room below their rows of the heat map
 
-/**
- * What was found, the facts, and the heat map.
- * @param {Context} ctx
- * @param {Record<string, string>} values
- */
+/** What was found, the facts, and the heat map. @param {Context} ctx @param {Record<string, string>} values */
 export function show(ctx, values) {
   const { run, api } = ctx;
   // until the findings are there the busy time is shown, and then what the first of them is about, the culprits on top
@@ -93,7 +88,7 @@ export function show(ctx, values) {
   // of one height, so that the heat map stays where it is when the findings come
   const told = h("div", { class: "told", "aria-live": "polite" }, h("p", { class: "verdict muted" }, "What costs time is told here once it is found."));
   const bar = h("div", { class: "jobtime" });
-  const found = h("div", { class: "story-cards", tabindex: "0", role: "region", "aria-label": "findings" });
+  const storyCards = h("div", { class: "story-cards", tabindex: "0", role: "region", "aria-label": "findings" });
   const other = h("div");
   const metrics = h("span");
   const perRank = h("div");
@@ -134,7 +129,7 @@ export function show(ctx, values) {
         facts(run),
         few,
       ),
-      found,
+      storyCards,
     ),
     other,
     details(run),
@@ -172,7 +167,7 @@ export function show(ctx, values) {
       told.replaceChildren(verdict(answer, true));
       const more = notes(answer.notes);
       if (more && !answer.cards.length) more.open = true; // they say why
-      found.replaceChildren(cards(answer, true), more ?? "");
+      storyCards.replaceChildren(cards(answer, true), more ?? "");
       const main = mainCard(answer);
       if (main) lead(main);
     } catch (error) {
@@ -216,10 +211,8 @@ export function show(ctx, values) {
     });
   }
 
-  /**
-   * The heat map on what the first finding is about, its culprits on top; what a person or the address chose stays.
-   * @param {import("./cards.js").Card} main
-   */
+  /** The heat map on what the first finding is about, its culprits on top; what a person or the address chose stays.
+   * @param {import("./cards.js").Card} main */
   function lead(main) {
     map.marked = culprits = new Set(main.ranks.length < run.ranks.length ? main.ranks : []);
     if (values.metric === undefined && run.metrics.some((m) => m.name === main.measure)) map.metric = main.measure;
@@ -267,4 +260,66 @@ function details(run) {
     run.missing_ranks.length ? listOf({ "missing ranks": rankText(run.missing_ranks) }) : null,
     notes([...run.notes, ...Object.entries(run.broken).map(([r, why]) => `rank ${r}: ${why}`)]),
   );
+}
+
+/** What a run of few ranks has room for below its heat map: the time of each step, the kernels with most time, why devices were idle. */
+
+const MOST = 8;
+const CAUSES = /** @type {Record<string, string>} */ ({
+  host_sync_ns: "the host waits for the device",
+  host_ns: "the host does something else",
+  launch_ns: "the work is being launched",
+  kernel_wait_ns: "the usual delay between kernels",
+  dependency_ns: "other work or an event",
+  unknown_ns: "unknown",
+});
+
+/** @param {import("./main.js").Context} ctx @returns {HTMLElement} */
+function panels(ctx) {
+  const [kernels, idle] = [h("div"), h("div")];
+  void fill(ctx, kernels, "kernels", { names: "short" }, (rows) => rows.slice(0, MOST).map((r) => [r.name, r.total_ns]), "compute");
+  void fill(ctx, idle, "idle", {}, (rows) => {
+    const sum = (/** @type {string} */ name) => rows.reduce((all, r) => all + (r[name] ?? 0), 0);
+    return Object.entries(CAUSES).map(([name, words]) => /** @type {[string, number]} */ ([words, sum(name)])).filter(([, ns]) => ns > 0).sort((a, b) => b[1] - a[1]);
+  }, "host");
+  return h(
+    "div",
+    { class: "few" },
+    ctx.run.steps.length ? h("section", {}, h("h3", {}, "Time per step"), steps(ctx.run)) : null,
+    h("section", {}, h("h3", {}, "Kernels with most time"), kernels, h("p", {}, h("a", { href: link("recipes", { name: "kernels" }) }, "all kernels"))),
+    h("section", {}, h("h3", {}, "Why devices were idle"), idle, h("p", {}, h("a", { href: link("recipes", { name: "idle" }) }, "by device"))),
+  );
+}
+
+/** A bar for each step, which leads to it on the timeline. @param {import("./types.js").Run} run */
+function steps({ steps }) {
+  const high = Math.max(...steps.map((s) => s.mean_ns), 1);
+  const bars = steps.map((s, at) =>
+    svg("a", { href: link("timeline", { start: s.start, end: s.end }), "aria-label": `step ${s.step}: ${duration(s.mean_ns)}` }, svg("rect", { x: at, y: 1 - s.mean_ns / high, width: 0.8, height: s.mean_ns / high, fill: s.kind === "step" ? classColor("compute") : classColor("idle"), stroke: "none" }, svg("title", {}, `step ${s.step}: ${duration(s.mean_ns)}${s.kind === "step" ? "" : `, ${s.kind}`}`))),
+  );
+  const [first, last] = [steps[0].step, steps[steps.length - 1].step];
+  return h("figure", {}, h("div", { class: "few-top muted" }, `${duration(high)} at most`), svg("svg", { width: "100%", height: 120, viewBox: `0 0 ${steps.length} 1`, preserveAspectRatio: "none" }, ...bars), h("figcaption", { class: "muted" }, `step ${first} to ${last}; height: mean time over the ranks, from 0`));
+}
+
+/** Bars of what a recipe answers. @param {import("./main.js").Context} ctx @param {HTMLElement} place
+ * @param {string} name @param {Record<string, any>} options
+ * @param {(rows: Record<string, any>[]) => [string, number][]} pick
+ * @param {string} hue the class whose colour the bars have */
+async function fill(ctx, place, name, options, pick, hue) {
+  place.replaceChildren(h("p", { class: "muted" }, "This comes when it is added up."));
+  try {
+    /** @type {import("./types.js").Answer} */
+    const answer = await ctx.api.post("recipe", { name, options, ranks: null, steps: "", skip_warmup: false });
+    const bars = pick(answer.rows.map((row) => Object.fromEntries(answer.columns.map((c, i) => [c.name, row[i]]))));
+    const most = Math.max(...bars.map(([, ns]) => ns), 1);
+    const bar = (/** @type {number} */ ns) => {
+      const made = h("span", { class: "few-bar" });
+      made.style.width = `${(100 * ns) / most}%`;
+      made.style.background = classColor(hue);
+      return made;
+    };
+    place.replaceChildren(bars.length ? h("ul", { class: "few-bars" }, ...bars.map(([text, ns]) => h("li", {}, h("span", { class: "few-name", title: text }, text), h("span", { class: "few-value" }, duration(ns)), bar(ns)))) : h("p", { class: "muted" }, "nothing"));
+  } catch (error) {
+    place.replaceChildren(h("p", { class: "muted" }, /** @type {Error} */ (error).message));
+  }
 }

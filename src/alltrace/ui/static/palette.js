@@ -1,5 +1,5 @@
 // @ts-check
-/** The colours of classes, as `charts/palette.py` has them; a test compares both. */
+/** The colours of classes, as `charts/words.py` has them; a test compares both. */
 
 /** @type {Record<string, string>} */
 export const PALETTE = {
@@ -16,10 +16,7 @@ export const PALETTE = {
   host: "#aab065",
 };
 
-/**
- * What differs on a dark page.
- * @type {Record<string, string>}
- */
+/** What differs on a dark page. @type {Record<string, string>} */
 export const DARK = {
   idle: "#29343c",
 };

@@ -6,8 +6,7 @@ const STEP = 24;
 
 /**
  * @param {{name: string, label: string, vertical: boolean, least: number, most: () => number, value: () => number, set: (pixels: number) => void, sign: number}} pane
- *   `vertical`: the border is one between left and right; `sign`: -1 if the pane grows as the pointer moves up
- */
+ *   `vertical`: the border is one between left and right; `sign`: -1 if the pane grows as the pointer moves up */
 function border(pane) {
   const element = h("div", { class: `border ${pane.vertical ? "vertical" : "horizontal"}`, role: "separator", tabindex: "0", "aria-label": pane.label, "aria-orientation": pane.vertical ? "vertical" : "horizontal" });
   const tell = () => {
@@ -44,18 +43,13 @@ function border(pane) {
   return element;
 }
 
-/**
- * The border above the details of a timeline; nothing chosen takes no more room than its one line.
- * @param {HTMLElement} details
- */
+/** The border above the details of a timeline; nothing chosen takes no more room than its one line.
+ * @param {HTMLElement} details */
 export function detailsBorder(details) {
   return border({ name: "details", label: "height of the details", vertical: false, least: 60, most: () => window.innerHeight * 0.75, value: () => details.offsetHeight, set: (v) => details.style.setProperty("--details", `${v}px`), sign: -1 });
 }
 
-/**
- * The border next to the labels of tracks.
- * @param {() => void} changed
- */
+/** The border next to the labels of tracks. @param {() => void} changed */
 export function labelsBorder(changed) {
   const root = document.documentElement;
   const value = () => parseInt(getComputedStyle(root).getPropertyValue("--labels"), 10) || 200;

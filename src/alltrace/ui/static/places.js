@@ -12,12 +12,9 @@ const RANKS = ["rank", "run rank"];
 /** @param {Column} column */
 const plain = ({ name }) => name.replace(/_ns$| \(ns\)$/, "").replace(/_/g, " ").toLowerCase();
 
-/**
- * Where the rows of a table are on the timeline.
- * @param {Column[]} columns
+/** Where the rows of a table are on the timeline. @param {Column[]} columns
  * @param {number} [zero] what a time of the table is at the run's start: of `stats` and `nsys` the session's clock
- * @returns {{column: number, address: (row: any[]) => string|null}|null} the column that leads there; null if no row has a time
- */
+ * @returns {{column: number, address: (row: any[]) => string|null}|null} the column that leads there; null if no row has a time */
 export function placesOf(columns, zero = 0) {
   const names = columns.map(plain);
   const first = (/** @type {string[]} */ wanted) => wanted.map((w) => names.findIndex((n, i) => n === w && (columns[i].unit === "ns" || columns[i].unit === null))).find((i) => i >= 0) ?? -1;

@@ -10,11 +10,7 @@ import { keep, link } from "./url.js";
 /** @typedef {{name: string, type: string, default: any, help: string, choices: string[]|null, required: boolean}} Option */
 /** @typedef {{name: string, group: string, summary: string, windowed: boolean, session_time: boolean, options: Option[]}} Recipe */
 
-/**
- * Any recipe's table and picture.
- * @param {import("./main.js").Context} ctx
- * @param {Record<string, string>} values
- */
+/** Any recipe's table and picture. @param {import("./main.js").Context} ctx @param {Record<string, string>} values */
 export function show(ctx, values) {
   const known = ctx.run.ranks.map((r) => r.rank);
   const form = h("div", {}, h("p", { class: "muted", role: "status" }, "reading the recipes ..."));
@@ -114,8 +110,8 @@ export function show(ctx, values) {
     }
   }
 
-  ctx.api.get("recipes").then((found) => {
-    recipes = found.recipes;
+  ctx.api.get("recipes").then((response) => {
+    recipes = response.recipes;
     fill();
     void ask();
   }, (error) => (form.replaceChildren(), ctx.failed(error)));

@@ -10,18 +10,11 @@ import { keep, link } from "./url.js";
 /** @typedef {import("./roofpicture.js").Point} Point */
 /** @typedef {Record<string, any>} Row */
 
-/**
- * The rows of an answer by the names of its columns.
- * @param {Answer} answer
- * @returns {Row[]}
- */
+/** The rows of an answer by the names of its columns. @param {Answer} answer @returns {Row[]} */
 const named = (answer) => answer.rows.map((row) => Object.fromEntries(answer.columns.map((c, i) => [c.name, row[i]])));
 
-/**
- * The roofline of the launches that Nsight Compute measured, and what they represent in the run.
- * @param {import("./main.js").Context} ctx
- * @param {Record<string, string>} values
- */
+/** The roofline of the launches that Nsight Compute measured, and what they represent in the run.
+ * @param {import("./main.js").Context} ctx @param {Record<string, string>} values */
 export function show(ctx, values) {
   ctx.main.append(h("h2", {}, "Roofline"));
   if (!ctx.run.kernel_reports.length) {
@@ -35,8 +28,8 @@ export function show(ctx, values) {
   const stop = new AbortController();
   /** @type {Roofline|null} */
   let view = null;
-  ctx.api.get("roofline", {}, stop.signal).then((found) => {
-    view = new Roofline(ctx, place, found, values);
+  ctx.api.get("roofline", {}, stop.signal).then((answers) => {
+    view = new Roofline(ctx, place, answers, values);
     ctx.api.get("weighed", {}, stop.signal).then((weighed) => view?.weigh(weighed), (error) => {
       if (error?.name !== "AbortError") view?.unweighed(error.message);
     });
@@ -45,23 +38,20 @@ export function show(ctx, values) {
 }
 
 class Roofline {
-  /**
-   * @param {import("./main.js").Context} ctx
-   * @param {HTMLElement} place
-   * @param {{launches: Answer, points: Answer, advice: Answer, ceilings: Row[], notes: string[]}} found
-   * @param {Record<string, string>} values
-   */
-  constructor(ctx, place, found, values) {
+  /** @param {import("./main.js").Context} ctx @param {HTMLElement} place
+   * @param {{launches: Answer, points: Answer, advice: Answer, ceilings: Row[], notes: string[]}} answers
+   * @param {Record<string, string>} values */
+  constructor(ctx, place, answers, values) {
     this.ctx = ctx;
-    this.found = found;
-    this.launches = named(found.launches);
+    this.answers = answers;
+    this.launches = named(answers.launches);
     const key = (/** @type {Row} */ r) => `${r.report}/${r.launch}`;
     const number = new Map(this.launches.map((l, i) => [key(l), i]));
     /** @type {(Row & {of: number})[]} */
-    this.points = named(found.points).filter((p) => p.precision !== null && number.has(key(p))).map((p) => ({ ...p, of: number.get(key(p)) ?? 0 }));
+    this.points = named(answers.points).filter((p) => p.precision !== null && number.has(key(p))).map((p) => ({ ...p, of: number.get(key(p)) ?? 0 }));
     /** @type {Row[][]} */
     this.advice = this.launches.map(() => []);
-    for (const a of named(found.advice)) this.advice[number.get(key(a)) ?? 0]?.push(a);
+    for (const a of named(answers.advice)) this.advice[number.get(key(a)) ?? 0]?.push(a);
     /** @type {(Row|null)[]|null} */
     this.weights = null;
     this.devices = [...new Set(this.launches.map((l) => l.device ?? ""))];
@@ -96,7 +86,7 @@ class Roofline {
       this.told,
       h("div", { class: "roof" }, h("div", { class: "roof-picture" }, this.picture.element, this.weighing), this.table),
       this.details,
-      notes([...found.notes, ...(found.launches.total_rows > this.launches.length ? [`only the first ${this.launches.length} of ${found.launches.total_rows} launches are shown`] : [])]) ?? "",
+      notes([...answers.notes, ...(answers.launches.total_rows > this.launches.length ? [`only the first ${this.launches.length} of ${answers.launches.total_rows} launches are shown`] : [])]) ?? "",
     );
     this.draw();
     if (this.chosen >= 0) this.choose(this.chosen, "address");
@@ -106,10 +96,7 @@ class Roofline {
     this.picture.close();
   }
 
-  /**
-   * Whether a point has a place on logarithmic axes.
-   * @param {Row} p
-   */
+  /** Whether a point has a place on logarithmic axes. @param {Row} p */
   #can(p) {
     return p.intensity_flop_per_byte > 0 && p.work_flop_per_s > 0;
   }
@@ -133,7 +120,7 @@ class Roofline {
     this.told.textContent = !this.precisions.length
       ? `None of ${count(launches)} launches has a count of floating-point operations in its report; \`ncu --set roofline\` collects them. The table shows the rest.`
       : `${counted(launches - without, "launch", "launches")} as points${without ? `; ${count(without)} without one: they did no ${this.precision} work, moved nothing, or the report does not say` : ""}.`;
-    const ceilings = this.found.ceilings.filter((c) => (c.device ?? "") === this.device).map((c) => ({ name: c.name.split(",")[0], kind: c.kind, value: c.value }));
+    const ceilings = this.answers.ceilings.filter((c) => (c.device ?? "") === this.device).map((c) => ({ name: c.name.split(",")[0], kind: c.kind, value: c.value }));
     this.picture.show(
       shown.map((p) => {
         const l = this.launches[p.of];
@@ -153,11 +140,8 @@ class Roofline {
     this.#keep();
   }
 
-  /**
-   * The table next to the picture: a row for each launch of the device.
-   * @param {(Row & {of: number})[]} points
-   * @param {(launch: Row) => boolean} mine
-   */
+  /** The table next to the picture: a row for each launch of the device. @param {(Row & {of: number})[]} points
+   * @param {(launch: Row) => boolean} mine */
   #fill(points, mine) {
     /** @type {Map<number, Row>} */
     const best = new Map();
@@ -201,10 +185,7 @@ class Roofline {
     for (const tr of this.table.querySelectorAll("tbody tr")) tr.classList.toggle("chosen", tr instanceof HTMLElement && tr.dataset.key === String(this.chosen));
   }
 
-  /**
-   * @param {number} launch
-   * @param {"picture"|"table"|"address"} from
-   */
+  /** @param {number} launch @param {"picture"|"table"|"address"} from */
   choose(launch, from) {
     this.chosen = launch;
     this.picture.choose(launch);
@@ -221,7 +202,7 @@ class Roofline {
     if (!l) return;
     const w = this.weights?.[this.chosen];
     const own = this.points.filter((p) => p.of === this.chosen);
-    const facts = Object.fromEntries(this.found.launches.columns.filter((c) => !["name"].includes(c.name) && l[c.name] !== null).map((c) => [c.name, typeof l[c.name] === "number" && !Number.isInteger(l[c.name]) ? Math.round(l[c.name] * 100) / 100 : l[c.name]]));
+    const facts = Object.fromEntries(this.answers.launches.columns.filter((c) => !["name"].includes(c.name) && l[c.name] !== null).map((c) => [c.name, typeof l[c.name] === "number" && !Number.isInteger(l[c.name]) ? Math.round(l[c.name] * 100) / 100 : l[c.name]]));
     const pattern = w ? `^${String(l.name).split(/[<(]/)[0].trim().split(/\s+/).pop()?.replace(/^.*::/, "").replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$` : "";
     this.details.replaceChildren(
       h("h2", {}, l.name),
@@ -243,10 +224,10 @@ class Roofline {
     );
   }
 
-  /** @param {Answer & {of: (number|null)[]}} found */
-  weigh(found) {
-    const rows = named(found);
-    this.weights = this.launches.map((_, i) => (typeof found.of[i] === "number" ? rows[found.of[i]] : null));
+  /** @param {Answer & {of: (number|null)[]}} answers */
+  weigh(answers) {
+    const rows = named(answers);
+    this.weights = this.launches.map((_, i) => (typeof answers.of[i] === "number" ? rows[answers.of[i]] : null));
     const matched = this.weights.filter((w) => w).length;
     const share = rows.reduce((n, r) => n + r.share_percent, 0);
     this.weighing.textContent = matched

@@ -11,11 +11,7 @@ import { svg, tip } from "./dom.js";
 const [LEFT, RIGHT, TOP, BOTTOM] = [74, 12, 12, 44];
 const SCALES = /** @type {[number, string][]} */ ([[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]]);
 
-/**
- * A rate in a unit that can be read, such as 3.2 TFLOP/s.
- * @param {number|null} value
- * @param {string} unit
- */
+/** A rate in a unit that can be read, such as 3.2 TFLOP/s. @param {number|null} value @param {string} unit */
 export function rate(value, unit) {
   if (value === null) return "";
   const [size, letter] = SCALES.find(([s]) => value >= s) ?? [1, ""];
@@ -49,11 +45,7 @@ export class RoofPicture {
     tip.hide();
   }
 
-  /**
-   * @param {Point[]} points
-   * @param {Ceiling[]} ceilings
-   * @param {Look} look
-   */
+  /** @param {Point[]} points @param {Ceiling[]} ceilings @param {Look} look */
   show(points, ceilings, look) {
     this.points = [...points].sort((a, b) => a.x - b.x || a.y - b.y);
     this.ceilings = ceilings;
@@ -132,10 +124,7 @@ export class RoofPicture {
     return parts;
   }
 
-  /**
-   * The ceilings: strong for the chosen precision and level, faint for the others.
-   * @param {Scales} scales
-   */
+  /** The ceilings: strong for the chosen precision and level, faint for the others. @param {Scales} scales */
   #roofs({ e, X, Y, width }) {
     const parts = [];
     const strong = (/** @type {Ceiling} */ c) => c.name === this.look.precision || c.name === this.look.level || (this.look.level === "all" && c.kind === "memory");
@@ -177,12 +166,7 @@ export class RoofPicture {
     return p.share === null ? (this.look.weighed ? 3.5 : 5) : 4 + 15 * Math.sqrt(p.share / 100);
   }
 
-  /**
-   * @param {Point} p
-   * @param {number} i
-   * @param {number} x
-   * @param {number} y
-   */
+  /** @param {Point} p @param {number} i @param {number} x @param {number} y */
   #mark(p, i, x, y) {
     const r = this.#radius(p);
     const facts = {
@@ -254,11 +238,7 @@ export class RoofPicture {
     this.#zoom(Math.exp(Math.max(-200, Math.min(200, e.deltaY || e.deltaX)) / 500), x, y);
   }
 
-  /**
-   * @param {number} factor
-   * @param {number} x
-   * @param {number} y
-   */
+  /** @param {number} factor @param {number} x @param {number} y */
   #zoom(factor, x, y) {
     const now = this.extent;
     const by = Math.max(0.2 / (now.x1 - now.x0), Math.min(factor, 24 / (now.x1 - now.x0)));

@@ -5,14 +5,9 @@ import { moment } from "./units.js";
 
 export const RULER = 30;
 
-/**
- * Ticks of time, and the steps above them.
- * @param {HTMLCanvasElement} canvas
- * @param {number} width
- * @param {number} left where time begins
- * @param {import("./types.js").Span} span
- * @param {import("./types.js").Step[]} steps
- */
+/** Ticks of time, and the steps above them. @param {HTMLCanvasElement} canvas @param {number} width
+ * @param {number} left where time begins @param {import("./types.js").Span} span
+ * @param {import("./types.js").Step[]} steps */
 export function drawRuler(canvas, width, left, span, steps) {
   const context = fit(canvas, width, RULER);
   const colors = theme();
@@ -46,10 +41,7 @@ export function drawRuler(canvas, width, left, span, steps) {
   }
 }
 
-/**
- * The next of 1, 2, 5, 10, ... ns.
- * @param {number} ns
- */
+/** The next of 1, 2, 5, 10, ... ns. @param {number} ns */
 export function niceStep(ns) {
   const base = 10 ** Math.floor(Math.log10(Math.max(ns, 1)));
   return [1, 2, 5, 10].map((f) => f * base).find((s) => s >= ns) ?? 10 * base;

@@ -13,7 +13,7 @@ export class Search {
     this.timeline = timeline;
     this.pattern = "";
     /** @type {any} */
-    this.found = null;
+    this.hits = null;
     /** @type {Set<string>|null} the names that are found, as far as tiles have them */
     this.lit = null;
     this.at = -1;
@@ -30,7 +30,7 @@ export class Search {
   clear() {
     this.stop.abort();
     this.pattern = "";
-    this.found = this.lit = null;
+    this.hits = this.lit = null;
     this.at = -1;
     this.element.hidden = true;
   }
@@ -46,9 +46,9 @@ export class Search {
     this.told.textContent = "searching ...";
     try {
       // all ranks, shown or not: marks and the total are of the run
-      const found = await timeline.ctx.api.post("search", { pattern }, this.stop.signal);
-      this.found = found;
-      this.lit = new Set(found.names.map((/** @type {string} */ n) => n.slice(0, 200)));
+      const hits = await timeline.ctx.api.post("search", { pattern }, this.stop.signal);
+      this.hits = hits;
+      this.lit = new Set(hits.names.map((/** @type {string} */ n) => n.slice(0, 200)));
       this.#tell();
       timeline.details.show(this.#panel());
     } catch (error) {
@@ -61,7 +61,7 @@ export class Search {
 
   /** @param {number} by */
   step(by) {
-    const events = this.found?.events;
+    const events = this.hits?.events;
     if (!events?.row.length) return;
     const size = events.row.length;
     if (this.at < 0) {
@@ -75,14 +75,14 @@ export class Search {
   }
 
   #tell() {
-    const { total, events, ranks_done: done, ranks_asked: asked } = this.found;
+    const { total, events, ranks_done: done, ranks_asked: asked } = this.hits;
     const of = done < asked ? `+ in ${count(done)} of ${count(asked)} ranks` : "";
     const among = events.row.length < total ? ` (${count(events.row.length)} can be stepped through)` : "";
     this.told.textContent = this.at < 0 ? `${count(total)}${of} found` : `${count(this.at + 1)} of ${count(total)}${of}${among}`;
   }
 
   #panel() {
-    const { events, names, total, by_rank: by, ranks_done: done, ranks_asked: asked } = this.found;
+    const { events, names, total, by_rank: by, ranks_done: done, ranks_asked: asked } = this.hits;
     const rows = events.row.map((/** @type {number} */ _, /** @type {number} */ i) => COLUMNS.map((c) => events[c.name][i]));
     const part = done < asked ? `, in the ${count(done)} of ${count(asked)} ranks that could be looked at in the time there is` : "";
     const more = rows.length < total ? ` The first ${count(rows.length)} are listed.` : "";
@@ -102,16 +102,13 @@ export class Search {
     );
   }
 
-  /**
-   * Marks on the line of each rank.
-   * @param {CanvasRenderingContext2D} context
-   */
+  /** Marks on the line of each rank. @param {CanvasRenderingContext2D} context */
   draw(context) {
-    if (!this.found) return;
+    if (!this.hits) return;
     const { timeline } = this;
     const colors = theme();
     for (const row of timeline.visible()) {
-      const marks = row.head ? this.found.marks[row.rank] : null;
+      const marks = row.head ? this.hits.marks[row.rank] : null;
       if (!marks) continue;
       const y = timeline.top(row) + row.height;
       if (y <= timeline.stuck) continue;
@@ -135,12 +132,9 @@ export class Search {
     context.lineWidth = 1;
   }
 
-  /**
-   * How many were found on a rank, for its label.
-   * @param {number} rank
-   */
+  /** How many were found on a rank, for its label. @param {number} rank */
   of(rank) {
-    const found = this.found?.by_rank[rank];
-    return found ? ` · ${count(found)} found` : "";
+    const hits = this.hits?.by_rank[rank];
+    return hits ? ` · ${count(hits)} found` : "";
   }
 }

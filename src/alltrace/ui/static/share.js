@@ -14,12 +14,9 @@ export async function copyLink(tell) {
   }
 }
 
-/**
- * A picture of the view: an SVG if it is one, else a PNG of its canvases and the labels next to them.
- * @param {HTMLElement} main
- * @param {string} name what the file is called
- * @returns {Promise<boolean>} whether there was something to draw
- */
+/** A picture of the view: an SVG if it is one, else a PNG of its canvases and the labels next to them.
+ * @param {HTMLElement} main @param {string} name what the file is called
+ * @returns {Promise<boolean>} whether there was something to draw */
 export async function savePicture(main, name) {
   const drawings = [...main.querySelectorAll("svg")].filter((s) => s.getBoundingClientRect().height > 40 && !s.parentElement?.closest("svg"));
   const canvases = [...main.querySelectorAll("canvas")].filter((c) => c.clientHeight > 20 && c.width > 1);
@@ -41,10 +38,7 @@ const LOOKS = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharr
 
 const SVG = "http:" + "//www.w3.org/2000/svg";
 
-/**
- * Merges drawings on top of each other into one.
- * @param {SVGSVGElement[]} layers
- */
+/** Merges drawings on top of each other into one. @param {SVGSVGElement[]} layers */
 function joined(layers) {
   const boxes = layers.map((s) => s.getBoundingClientRect());
   const [left, top] = [Math.min(...boxes.map((b) => b.left)), Math.min(...boxes.map((b) => b.top))];
@@ -77,11 +71,7 @@ function styled(drawing) {
   return copy;
 }
 
-/**
- * @param {HTMLElement} main
- * @param {HTMLCanvasElement[]} canvases
- * @returns {Promise<Blob|null>}
- */
+/** @param {HTMLElement} main @param {HTMLCanvasElement[]} canvases @returns {Promise<Blob|null>} */
 function painted(main, canvases) {
   const boxes = canvases.map((c) => visible(c, main));
   const [left, top] = [Math.min(...boxes.map((b) => b.left)), Math.min(...boxes.map((b) => b.top))];
@@ -111,11 +101,8 @@ function painted(main, canvases) {
   return new Promise((resolve) => picture.toBlob(resolve, "image/png"));
 }
 
-/**
- * The part of an element that can be seen in what scrolls around it.
- * @param {Element} element
- * @param {HTMLElement} main
- */
+/** The part of an element that can be seen in what scrolls around it. @param {Element} element
+ * @param {HTMLElement} main */
 function visible(element, main) {
   let { left, top, right, bottom } = element.getBoundingClientRect();
   for (let around = element.parentElement; around; around = around === main ? null : around.parentElement) {
@@ -126,10 +113,7 @@ function visible(element, main) {
   return { left, top, right: Math.max(left, right), bottom: Math.max(top, bottom) };
 }
 
-/**
- * @param {Blob} blob
- * @param {string} name
- */
+/** @param {Blob} blob @param {string} name */
 function offer(blob, name) {
   const url = URL.createObjectURL(blob);
   h("a", { href: url, download: name }).click();

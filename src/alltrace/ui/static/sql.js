@@ -8,11 +8,7 @@ import { keep, link } from "./url.js";
 
 const FIRST = "SELECT rank, short_name, count(*) AS n, sum(\"end\" - start) AS total_ns\nFROM kernels GROUP BY ALL ORDER BY total_ns DESC LIMIT 50";
 
-/**
- * Queries over the run's tables.
- * @param {import("./main.js").Context} ctx
- * @param {Record<string, string>} values
- */
+/** Queries over the run's tables. @param {import("./main.js").Context} ctx @param {Record<string, string>} values */
 export function show(ctx, values) {
   const box = h("textarea", { "aria-label": "query in DuckDB's SQL", spellcheck: "false" });
   box.value = values.query ?? FIRST;
@@ -53,10 +49,8 @@ export function show(ctx, values) {
   return { close: () => stop.abort() };
 }
 
-/**
- * The ranks that an answer is about, in the form that the timeline requests.
- * @param {import("./types.js").Answer} answer
- */
+/** The ranks that an answer is about, in the form that the timeline requests.
+ * @param {import("./types.js").Answer} answer */
 function ranksOf({ columns, rows }) {
   const at = columns.findIndex((c) => c.name === "rank");
   const ranks = at < 0 ? [] : [...new Set(rows.map((r) => r[at]).filter((r) => typeof r === "number"))];

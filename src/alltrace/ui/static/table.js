@@ -7,14 +7,9 @@ import { cell, count, counted, exact } from "./units.js";
 const SHOWN = 200;
 const MOST_TEXT = 112;
 
-/**
- * A table that can be sorted, filtered and saved.
- *
- * @param {Column[]} columns
- * @param {any[][]} rows
+/** A table that can be sorted, filtered and saved. @param {Column[]} columns @param {any[][]} rows
  * @param {{name: string, total?: number, chosen?: (row: any[], element: HTMLTableRowElement) => void, links?: (row: any[], column: number) => string|null, filter?: boolean, sort?: string, sorted?: (text: string) => void, key?: (row: any[]) => string}} options
- *   `name` names the file that is saved; `chosen` is called with a row that is clicked; `links` returns the address of a cell; `key` names a row, as its `data-key`
- */
+ *   `name` names the file that is saved; `chosen` is called with a row that is clicked; `links` returns the address of a cell; `key` names a row, as its `data-key` */
 export function tableOf(columns, rows, options) {
   const numeric = columns.map((_, c) => rows.some((r) => typeof r[c] === "number") && rows.every((r) => r[c] === null || typeof r[c] === "number"));
   let [by, down] = sortOf(options.sort ?? "", columns);
@@ -35,19 +30,19 @@ export function tableOf(columns, rows, options) {
 
   function chosenRows() {
     const wanted = words.toLowerCase();
-    let found = wanted ? rows.filter((r) => r.some((v, i) => cell(v, columns[i].unit, columns[i].name).toLowerCase().includes(wanted))) : rows;
-    if (by >= 0) found = [...found].sort((a, b) => compare(a[by], b[by], down));
-    return found;
+    let matching = wanted ? rows.filter((r) => r.some((v, i) => cell(v, columns[i].unit, columns[i].name).toLowerCase().includes(wanted))) : rows;
+    if (by >= 0) matching = [...matching].sort((a, b) => compare(a[by], b[by], down));
+    return matching;
   }
 
   function fill() {
-    const found = chosenRows();
+    const matching = chosenRows();
     heads.forEach((th, i) => th.setAttribute("aria-sort", i === by ? (down ? "descending" : "ascending") : "none"));
-    body.replaceChildren(...found.slice(0, shown).map(line));
-    more.hidden = found.length <= shown;
-    more.textContent = `show more of ${count(found.length)} rows`;
+    body.replaceChildren(...matching.slice(0, shown).map(line));
+    more.hidden = matching.length <= shown;
+    more.textContent = `show more of ${count(matching.length)} rows`;
     const total = options.total ?? rows.length;
-    told.textContent = `${counted(found.length, "row")}${total > rows.length ? ` of ${count(total)}` : ""}`;
+    told.textContent = `${counted(matching.length, "row")}${total > rows.length ? ` of ${count(total)}` : ""}`;
   }
 
   /** @param {any[]} row */
@@ -95,40 +90,26 @@ export function tableOf(columns, rows, options) {
 
 /**
  * Names of hundreds of characters are cut in the middle, so that a row stays on one line: their ends distinguish them.
- * @param {string} text
- */
+ * @param {string} text */
 const shortened = (text) => (text.length > MOST_TEXT ? `${text.slice(0, MOST_TEXT / 2)} … ${text.slice(-MOST_TEXT / 2)}` : text);
 
 /** @param {Column} column its moments are shown as numbers, so their unit is in the header */
 const heading = ({ name, unit }) => name.replace(/_ns$/, "").replace(/_percent$/, " %").replace(/_/g, " ") + (unit === "ns" && /^(start|end|time)/.test(name) ? " [ns]" : "");
 
-/**
- * @param {string} text
- * @param {Column[]} columns
- * @returns {[number, boolean]}
- */
+/** @param {string} text @param {Column[]} columns @returns {[number, boolean]} */
 function sortOf(text, columns) {
   const down = text.startsWith("-");
   return [columns.findIndex((c) => c.name === (down ? text.slice(1) : text)), down];
 }
 
-/**
- * What has no value is last in either direction.
- * @param {any} a
- * @param {any} b
- * @param {boolean} down
- */
+/** What has no value is last in either direction. @param {any} a @param {any} b @param {boolean} down */
 function compare(a, b, down) {
   if (a === null || b === null) return a === b ? 0 : a === null ? 1 : -1;
   const order = typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
   return down ? -order : order;
 }
 
-/**
- * RFC 4180 with LF line ends.
- * @param {Column[]} columns
- * @param {any[][]} rows
- */
+/** RFC 4180 with LF line ends. @param {Column[]} columns @param {any[][]} rows */
 export function csv(columns, rows) {
   const quoted = (/** @type {any} */ v) => {
     const text = v === null || v === undefined ? "" : typeof v === "object" ? JSON.stringify(v) : String(v);
@@ -137,10 +118,7 @@ export function csv(columns, rows) {
   return [columns.map((c) => c.name), ...rows].map((r) => r.map(quoted).join(",")).join("\n") + "\n";
 }
 
-/**
- * Names and values, one below the other.
- * @param {Record<string, any>} values
- */
+/** Names and values, one below the other. @param {Record<string, any>} values */
 export function listOf(values) {
   const list = h("dl");
   for (const [name, value] of Object.entries(values)) {

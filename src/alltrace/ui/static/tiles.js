@@ -8,10 +8,7 @@ const MOST_TILES = 8000;
 const AT_ONCE = 2;
 
 export class TileStore {
-  /**
-   * @param {import("./api.js").Api} api
-   * @param {{arrived: () => void, failed: (error: any) => void}} calls
-   */
+  /** @param {import("./api.js").Api} api @param {{arrived: () => void, failed: (error: any) => void}} calls */
   constructor(api, calls) {
     this.api = api;
     this.calls = calls;
@@ -29,40 +26,25 @@ export class TileStore {
     this.tiles.clear();
   }
 
-  /**
-   * @param {string} track
-   * @param {number} level
-   * @param {number} index
-   * @returns {Tile|undefined}
-   */
+  /** @param {string} track @param {number} level @param {number} index @returns {Tile|undefined} */
   get(track, level, index) {
-    const found = this.tiles.get(`${level}/${index}/${track}`);
-    if (found) found.used = this.clock;
-    return found;
+    const tile = this.tiles.get(`${level}/${index}/${track}`);
+    if (tile) tile.used = this.clock;
+    return tile;
   }
 
-  /**
-   * The tile to draw: the one that is wanted, or a coarser one that covers it.
-   * @param {string} track
-   * @param {number} level
-   * @param {number} index
-   * @returns {Tile|undefined}
-   */
+  /** The tile to draw: the one that is wanted, or a coarser one that covers it. @param {string} track
+   * @param {number} level @param {number} index @returns {Tile|undefined} */
   best(track, level, index) {
     for (let up = 0; up < 10; up++) {
-      const found = this.get(track, level + up, Math.floor(index / 2 ** up));
-      if (found) return found;
+      const coarser = this.get(track, level + up, Math.floor(index / 2 ** up));
+      if (coarser) return coarser;
     }
     return undefined;
   }
 
-  /**
-   * Request what is missing of a view; requests of another view are cancelled.
-   * @param {string[]} tracks
-   * @param {number} level
-   * @param {number} first
-   * @param {number} last
-   */
+  /** Request what is missing of a view; requests of another view are cancelled. @param {string[]} tracks
+   * @param {number} level @param {number} first @param {number} last */
   want(tracks, level, first, last) {
     this.clock++;
     const missing = tracks.filter((t) => {
@@ -84,19 +66,14 @@ export class TileStore {
     void this.#load(ask.slice(0, Math.min(most, 96)), level, first, last);
   }
 
-  /**
-   * @param {string[]} tracks
-   * @param {number} level
-   * @param {number} first
-   * @param {number} last
-   */
+  /** @param {string[]} tracks @param {number} level @param {number} first @param {number} last */
   async #load(tracks, level, first, last) {
     const flight = { level, first, last, tracks: new Set(tracks), stop: new AbortController() };
     this.flying.add(flight);
     try {
-      const found = await this.api.tiles(tracks, level, first, last - first + 1, flight.stop.signal);
+      const arrived = await this.api.tiles(tracks, level, first, last - first + 1, flight.stop.signal);
       const got = new Set();
-      for (const tile of found) {
+      for (const tile of arrived) {
         tile.used = this.clock;
         got.add(tile.track);
         this.tiles.set(`${level}/${tile.index}/${tile.track}`, tile);

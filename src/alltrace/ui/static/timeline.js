@@ -30,10 +30,7 @@ const MOST_STUCK = 0.6; // pinned tracks that fill more of the height scroll wit
 const MOST_ASKED = 256; // ranks with tracks requested at once
 
 export class Timeline {
-  /**
-   * @param {Context} ctx
-   * @param {Record<string, string>} values
-   */
+  /** @param {Context} ctx @param {Record<string, string>} values */
   constructor(ctx, values) {
     this.ctx = ctx;
     this.whole = ctx.run.grid.span_ns;
@@ -131,26 +128,17 @@ export class Timeline {
     this.stuck = this.pinned <= this.height * MOST_STUCK ? this.pinned : 0;
   }
 
-  /**
-   * Where a row is on the screen.
-   * @param {Row} row
-   */
+  /** Where a row is on the screen. @param {Row} row */
   top(row) {
     return row.pin && this.stuck ? row.y : row.y - this.scrolled;
   }
 
-  /**
-   * Whether a row is behind the pinned ones.
-   * @param {Row} row
-   */
+  /** Whether a row is behind the pinned ones. @param {Row} row */
   behind(row) {
     return !row.pin && this.top(row) + row.height <= this.stuck;
   }
 
-  /**
-   * The row at a height of the screen.
-   * @param {number} y
-   */
+  /** The row at a height of the screen. @param {number} y */
   rowAt(y) {
     return this.visible().reverse().find((r) => this.top(r) <= y && y < this.top(r) + r.height);
   }
@@ -176,10 +164,7 @@ export class Timeline {
     this.draw();
   }
 
-  /**
-   * Show what a URL says.
-   * @param {Record<string, string>} values
-   */
+  /** Show what a URL says. @param {Record<string, string>} values */
   changed(values) {
     const known = this.ctx.run.ranks.map((r) => r.rank);
     const number = (/** @type {string|undefined} */ v, /** @type {number} */ other) => (v !== undefined && v !== "" && Number.isFinite(Number(v)) ? Number(v) : other);
@@ -234,39 +219,26 @@ export class Timeline {
     this.layout();
   }
 
-  /**
-   * @param {string} text
-   * @param {"start"|"end"} which
-   */
+  /** @param {string} text @param {"start"|"end"} which */
   #typed(text, which) {
     const ns = parseTime(text);
     if (ns !== null) this.look(which === "start" ? ns : this.span.start, which === "end" ? ns : this.span.end);
   }
 
-  /**
-   * @param {number} start
-   * @param {number} end
-   * @returns {Span}
-   */
+  /** @param {number} start @param {number} end @returns {Span} */
   #bounded(start, end) {
     const length = Math.max(LEAST_NS, Math.min(end - start, this.whole * 1.02 + LEAST_NS));
     const from = Math.max(-length * 0.5, Math.min(start, this.whole - length * 0.5));
     return { start: from, end: from + length };
   }
 
-  /**
-   * @param {number} start
-   * @param {number} end
-   */
+  /** @param {number} start @param {number} end */
   look(start, end) {
     this.span = this.#bounded(start, end);
     this.draw();
   }
 
-  /**
-   * @param {number} factor
-   * @param {number} [around]
-   */
+  /** @param {number} factor @param {number} [around] */
   zoom(factor, around = (this.span.start + this.span.end) / 2) {
     this.look(around - (around - this.span.start) * factor, around + (this.span.end - around) * factor);
   }
@@ -286,7 +258,7 @@ export class Timeline {
     try {
       for (let i = 0; i < ranks.length; i += MOST_ASKED) {
         const { tracks } = await this.ctx.api.post("tracks", { ranks: ranks.slice(i, i + MOST_ASKED) });
-        for (const [rank, found] of Object.entries(tracks)) this.tracks.set(Number(rank), found);
+        for (const [rank, known] of Object.entries(tracks)) this.tracks.set(Number(rank), known);
         this.layout();
       }
     } catch (error) {
@@ -324,9 +296,9 @@ export class Timeline {
       add(rank, "summary", `rank ${rank} · ${host}${this.arrangement.told(rank)}${this.search.of(rank)}`, true);
       addLaid(rank);
       if (this.open.has(rank) && !this.arrangement.byKind) {
-        const found = shownOf(rank);
-        for (const t of found) add(rank, t.key, t.label);
-        if (this.tracks.has(rank) && !found.length) add(rank, "summary", "no track is shown");
+        const visible = shownOf(rank);
+        for (const t of visible) add(rank, t.key, t.label);
+        if (this.tracks.has(rank) && !visible.length) add(rank, "summary", "no track is shown");
       }
     }
     if (this.arrangement.byKind) {
@@ -342,11 +314,8 @@ export class Timeline {
     this.draw();
   }
 
-  /**
-   * The tracks of a pin, as far as they are known.
-   * @param {string} pin
-   * @param {number[]} ranks those that are shown, in their order
-   */
+  /** The tracks of a pin, as far as they are known. @param {string} pin
+   * @param {number[]} ranks those that are shown, in their order */
   #pinned(pin, ranks) {
     const [every, at] = [pin.startsWith("*"), pin.indexOf("/")];
     const [rank, key] = [Number(pin.slice(every ? 1 : 0, at)), pin.slice(at + 1)];
@@ -376,9 +345,9 @@ export class Timeline {
       if (this.rows[middle].y + this.rows[middle].height <= top) low = middle + 1;
       else high = middle;
     }
-    const found = [];
-    for (let i = low; i < this.rows.length && this.rows[i].y < bottom; i++) found.push(this.rows[i]);
-    return this.stuck ? [...found.filter((r) => !r.pin), ...this.rows.filter((r) => r.pin)] : found;
+    const rows = [];
+    for (let i = low; i < this.rows.length && this.rows[i].y < bottom; i++) rows.push(this.rows[i]);
+    return this.stuck ? [...rows.filter((r) => !r.pin), ...this.rows.filter((r) => r.pin)] : rows;
   }
 
   /** @param {number} ns */
@@ -462,10 +431,7 @@ export class Timeline {
     return `, cursors ${duration(Math.abs(this.cursors[1] - this.cursors[0]))} apart`;
   }
 
-  /**
-   * @param {number} rank
-   * @param {string} other
-   */
+  /** @param {number} rank @param {string} other */
   collectiveKey(rank, other) {
     return this.tracks.get(rank)?.find((t) => t.group === "collectives")?.key ?? other;
   }
@@ -494,10 +460,8 @@ export class Timeline {
     if (act && of !== undefined) /** @type {HTMLElement|null} */ (this.labels.querySelector(`[data-act="${act}"][data-${act === "fold" ? "rank" : "id"}="${CSS.escape(of)}"]`))?.focus();
   }
 
-  /**
-   * @param {Span|null} range
-   * @param {string[]|null} [tracks] ranks and keys; null for what the devices of all ranks did that are shown
-   */
+  /** @param {Span|null} range
+   * @param {string[]|null} [tracks] ranks and keys; null for what the devices of all ranks did that are shown */
   selectRange(range, tracks = null) {
     this.range = range;
     this.area = tracks;
@@ -513,10 +477,7 @@ export class Timeline {
     this.draw();
   }
 
-  /**
-   * @param {EventId} event
-   * @param {boolean} [go] whether to go where it is
-   */
+  /** @param {EventId} event @param {boolean} [go] whether to go where it is */
   async choose(event, go = false) {
     this.chosen = event;
     this.range = this.area = null;
@@ -567,8 +528,7 @@ export class Timeline {
 
   /**
    * Go along the arrow: from work to its call, from a call to its work, in a collective to who was last, from there to the next;
-   * from a wait for a CUDA event to its record, from a record to the first wait.
-   */
+   * from a wait for a CUDA event to its record, from a record to the first wait. */
   follow() {
     const { facts } = this;
     if (!facts || !this.chosen) return;
@@ -609,15 +569,15 @@ export class Timeline {
     for (const far of [1, 50, 1e9]) {
       const [start, end] = forward ? [from, from + reach * far] : [from - reach * far, from + 1];
       const bounds = { start: Math.round(Math.max(start, -1)), end: Math.round(Math.min(end, this.whole + 1)) };
-      const found = await this.ctx.api.post("events", { ranks: [rank], tables, track: key, ...bounds }).catch(this.ctx.failed);
-      if (!found) return;
-      const places = found.start.map((/** @type {number} */ s, /** @type {number} */ i) => ({ s, i }));
+      const events = await this.ctx.api.post("events", { ranks: [rank], tables, track: key, ...bounds }).catch(this.ctx.failed);
+      if (!events) return;
+      const places = events.start.map((/** @type {number} */ s, /** @type {number} */ i) => ({ s, i }));
       // several may start together: they keep the order of the answer
       const own = this.chosen?.rank === rank ? this.chosen : null;
-      const at = places.findIndex((/** @type {{i: number}} */ p) => own && found.row[p.i] === own.row && found.table[p.i] === own.table);
+      const at = places.findIndex((/** @type {{i: number}} */ p) => own && events.row[p.i] === own.row && events.table[p.i] === own.table);
       const good = places.filter((/** @type {{s: number, i: number}} */ p) => (at >= 0 ? (forward ? p.i > at : p.i < at) : forward ? p.s >= from : p.s <= from));
       const pick = forward ? good[0] : good[good.length - 1];
-      if (pick) return this.choose({ rank, table: found.table[pick.i], row: found.row[pick.i] }, true);
+      if (pick) return this.choose({ rank, table: events.table[pick.i], row: events.row[pick.i] }, true);
     }
   }
 
@@ -633,11 +593,8 @@ export class Timeline {
     this.draw();
   }
 
-  /**
-   * Pin a track, or what is like it on all ranks shown; or take the pin away.
-   * @param {string} id
-   * @param {boolean} [every]
-   */
+  /** Pin a track, or what is like it on all ranks shown; or take the pin away. @param {string} id
+   * @param {boolean} [every] */
   pin(id, every = false) {
     const pin = every && !id.startsWith("*") ? `*${id}` : id;
     if (!this.pins.delete(pin)) this.pins.add(pin);
@@ -663,21 +620,15 @@ export class Timeline {
     return { x, y: e.clientY - box.top, ns: this.span.start + (x - this.left) * this.perPixel };
   }
 
-  /**
-   * The tracks between two heights on the screen; those of a query are not the run's.
-   * @param {number} from
-   * @param {number} to
-   */
+  /** The tracks between two heights on the screen; those of a query are not the run's. @param {number} from
+   * @param {number} to */
   between(from, to) {
     const [top, bottom] = [Math.min(from, to), Math.max(from, to)];
     const inside = (/** @type {Row} */ r) => this.top(r) + r.height > (r.pin ? top : Math.max(top, this.stuck)) && this.top(r) <= bottom;
     return [...new Set(this.rows.filter((r) => !r.tile && inside(r)).map((r) => r.id))];
   }
 
-  /**
-   * @param {number} x
-   * @param {number} y
-   */
+  /** @param {number} x @param {number} y */
   hit(x, y) {
     let best;
     for (const b of this.hits) {
@@ -688,10 +639,7 @@ export class Timeline {
   }
 }
 
-/**
- * @param {Context} ctx
- * @param {Record<string, string>} values
- */
+/** @param {Context} ctx @param {Record<string, string>} values */
 export function show(ctx, values) {
   const timeline = new Timeline(ctx, values);
   Object.assign(window, { alltraceTimeline: timeline }); // for measuring

@@ -11,11 +11,8 @@ export function read() {
   return { view: view || "overview", values: Object.fromEntries(new URLSearchParams(query)) };
 }
 
-/**
- * The link to a view.
- * @param {string} view
- * @param {Record<string, string|number|null|undefined>} values empty ones are left out
- */
+/** The link to a view. @param {string} view
+ * @param {Record<string, string|number|null|undefined>} values empty ones are left out */
 export function link(view, values = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(values)) {
@@ -29,11 +26,8 @@ let waiting = 0;
 /** @type {(() => void)|null} */
 let held = null;
 
-/**
- * Put the state of the current view into the URL, without a step in the history; not at every frame.
- * @param {string} view
- * @param {Record<string, string|number|null|undefined>} values
- */
+/** Put the state of the current view into the URL, without a step in the history; not at every frame.
+ * @param {string} view @param {Record<string, string|number|null|undefined>} values */
 export function keep(view, values) {
   clearTimeout(waiting);
   held = () => {

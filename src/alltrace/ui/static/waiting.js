@@ -14,11 +14,8 @@ const PATIENCE_MS = 700; // what is made sooner needs no bar
 const NAMES = { clocks: "clocks", levels: "levels of detail", "job-time": "where the time went", findings: "findings" };
 
 export class Waiting {
-  /**
-   * @param {import("./api.js").Api} api
-   * @param {HTMLElement} place where the bar is
-   * @param {{exchanged: (number: number) => void, failed: (error: any) => void}} calls `exchanged`: what is shown was exchanged
-   */
+  /** @param {import("./api.js").Api} api @param {HTMLElement} place where the bar is
+   * @param {{exchanged: (number: number) => void, failed: (error: any) => void}} calls `exchanged`: what is shown was exchanged */
   constructor(api, place, calls) {
     this.api = api;
     this.calls = calls;
@@ -32,21 +29,15 @@ export class Waiting {
     this.listeners = [];
   }
 
-  /**
-   * Go by this state, and ask on until nothing is made any more.
-   * @param {State} state
-   */
+  /** Go by this state, and ask on until nothing is made any more. @param {State} state */
   follow(state) {
     this.#take(state);
     if (this.#over) return;
     setTimeout(() => this.api.get("state").then((s) => this.follow(s), this.calls.failed), performance.now() - this.begun < 3000 ? OFTEN_MS : SELDOM_MS);
   }
 
-  /**
-   * Fulfilled once a stage has ended, done or failed; at once if the server does not start it.
-   * @param {string} stage
-   * @returns {Promise<void>}
-   */
+  /** Fulfilled once a stage has ended, done or failed; at once if the server does not start it.
+   * @param {string} stage @returns {Promise<void>} */
   after(stage) {
     return new Promise((go) => {
       this.listeners.push({ stage, go });

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from importlib.resources import files
 from itertools import pairwise
@@ -8,8 +6,7 @@ import pytest
 from tests.charts.color_vision import SEEN_BY, ciede2000, lab
 from tests.together import together
 
-from alltrace.charts.palette import DARK, NEIGHBOURS, PALETTE, SEVERITIES
-from alltrace.charts.words import color
+from alltrace.charts.words import DARK, NEIGHBOURS, PALETTE, SEVERITIES, color
 from alltrace.tiles.tracks import CLASSES
 
 LEAST = 12
@@ -40,14 +37,11 @@ def test_classes_side_by_side_are_told_apart(eyes):
             assert apart >= LEAST, f"{one} and {other} for {eyes}: {apart:.1f}"
 
 
-def test_the_page_has_the_same_colours():
+def test_the_page_and_every_class_have_the_colours():
     script = files("alltrace.ui").joinpath("static/palette.js").read_text()
     tables = re.findall(r"export const (\w+) = \{(.*?)\n\}", script, re.DOTALL)
     found = {name: dict(re.findall(r'^  "?([a-z ]+)"?: "(#[0-9a-f]{6})",$', body, re.MULTILINE)) for name, body in tables}
     assert found == {"PALETTE": PALETTE, "DARK": DARK}
-
-
-def test_every_class_has_a_colour_and_pictures_use_it():
     assert {c for c in CLASSES if c not in ("range", "collective")} <= set(PALETTE)
     assert color("compute", 3) == PALETTE["compute"]
     assert color("exposed copy", 0) == PALETTE["exposed copy"]
