@@ -1,4 +1,4 @@
-"""An SQLite export to a run directory, against pandas and ConnectorX writing the same tables to Parquet."""
+"""An SQLite export to a run directory, against pandas, ConnectorX and ADBC writing the same tables to Parquet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.data import large_report
 from benchmarks.measure import ALLTRACE, folder_bytes, median, side_by_side
 
-_PEERS = ("pandas", "connectorx")
+_PEERS = ("pandas", "connectorx", "adbc")
 
 
 def run(runs: int) -> list[str]:

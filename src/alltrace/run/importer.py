@@ -76,6 +76,9 @@ _FEW_REPORTS = 16
 _QUICK_LOOK = ".sqlite"
 """A first look at such a report takes three milliseconds, and what its hash takes."""
 
+_MOST_OPEN = 256
+"""As many small reports stay open from the first look until they are read; a process may have about 1,000 files open."""
+
 _LOOKS_WORTH_A_PROCESS = 500
 _BYTES_WORTH_A_PROCESS = 2 << 30
 
@@ -155,10 +158,8 @@ def import_reports(
         opened.enter_context(shared_reports(reports))
         watcher.found(len(reports))
         scratch = opened.enter_context(_scratch(reports, output))
-        probes = _with_ages(_probe_all(reports, wanted, jobs, known or {}, scratch, parts), outdated(reports))
-        for probe in probes:
-            if probe.reader is not None:
-                opened.callback(probe.reader.close)
+        readers = opened.enter_context(_closing_all())
+        probes = _with_ages(_probe_all(reports, wanted, jobs, known or {}, scratch, parts, readers), outdated(reports))
         _check_readable(probes, strict)
         taken, plan = planned(reports, probes, rank_from)
         probes = [probes[n] for n in taken]
@@ -168,7 +169,7 @@ def import_reports(
             with _alone(output):
                 _clear(output, seen)
                 remove_damaged_folders(output)
-                imported = _import_planned(output, manifest, plan, probes, wanted, jobs, strict, rules, watcher)
+                imported = _import_planned(output, manifest, plan, probes, wanted, jobs, strict, rules, watcher, readers)
                 logs = nccl_logs, training_logs, gpu_logs, gpu_log_offset_ns, training_patterns, inspector_logs
                 return _with_logs(output, imported, logs, jobs)
         except OSError as error:
@@ -206,19 +207,17 @@ def import_part(
     with _scratch(reports, output) as scratch, ExitStack() as opened:
         try:
             stamps = [file_stamps(p) for p in reports]
-            probes = _with_ages(_probe_all(reports, wanted, jobs, {}, scratch, {}), outdated(reports))
-            for probe in probes:
-                if probe.reader is not None:
-                    opened.callback(probe.reader.close)
+            readers = opened.enter_context(_closing_all())
+            probes = _with_ages(_probe_all(reports, wanted, jobs, {}, scratch, {}, readers), outdated(reports))
             _check_readable(probes, strict=True)
             taken, plan = planned(reports, probes, rank_from)
             probes, stamps = [probes[n] for n in taken], [stamps[n] for n in taken]
             signatures = {r.rank: _signature(r, probes, wanted, rules) for r in plan.ranks}
             _prepare(output)
             with _alone(output, among_parts=True):
-                tasks = _tasks(output, plan, list(plan.ranks), probes, wanted, signatures, rules)
-                watcher.planned(len(plan.ranks), sum(p.rows for p in probes))
                 jobs = _processes_worth(sum(p.rows for p in probes)) if jobs is None else jobs
+                tasks = _tasks(output, plan, list(plan.ranks), probes, wanted, signatures, rules, jobs, readers)
+                watcher.planned(len(plan.ranks), sum(p.rows for p in probes))
                 ranks = [r for o in run_tasks(import_ranks, tasks, jobs=jobs, progress=watcher.advance) for r in o.get()]
                 for probe, seen in zip(probes, stamps, strict=True):
                     if probe.report is not None:
@@ -232,6 +231,21 @@ def _parts_of(output: Path, parts: Mapping[str, Part]) -> list[Path]:
     if not parts:
         raise InputError(output, found="it has no part of a run", expected="parts made by `alltrace import REPORT --part -o RUN`")
     return sorted(map(Path, parts), key=lambda p: natural_key(str(p)))
+
+
+@contextmanager
+def _closing_all() -> Iterator[dict[str, ReportReader]]:
+    """The readers that stay open from the first look, by the path of the report; whoever reads a report takes its reader out."""
+    readers: dict[str, ReportReader] = {}
+    try:
+        yield readers
+    finally:
+        _close(readers)
+
+
+def _close(readers: dict[str, ReportReader]) -> None:
+    while readers:
+        readers.popitem()[1].close()
 
 
 @contextmanager
@@ -260,6 +274,7 @@ def _import_planned(
     strict: bool,
     rules: KernelRules,
     watcher: Watcher,
+    readers: dict[str, ReportReader],
 ) -> Manifest:
     is_new = not (output / MANIFEST).exists()
     signatures = {r.rank: _signature(r, probes, wanted, rules) for r in plan.ranks}
@@ -267,7 +282,7 @@ def _import_planned(
     todo = [r for r in plan.ranks if r.rank not in unchanged]
     if jobs is None and not remote():
         jobs = _processes_worth(sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}))
-    tasks = _tasks(output, plan, todo, probes, wanted, signatures, rules)
+    tasks = _tasks(output, plan, todo, probes, wanted, signatures, rules, jobs, readers)
     watcher.planned(len(todo), sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}))
     write_manifest(output, manifest.with_ranks(unchanged.values()))
     done = dict(unchanged)
@@ -330,18 +345,28 @@ def _probe_all(
     known: Mapping[str, Content],
     scratch: str,
     parts: Mapping[str, Part],
+    readers: dict[str, ReportReader],
 ) -> list[_Probe]:
-    """What a first look at each report finds, or found when it was imported as a part."""
+    """What a first look at each report finds, or found when it was imported as a part; adds the `readers` that stay open."""
     known_parts = [part_of(path, parts) for path in reports]
     probes = [None if part is None else _Probe(part.record, part.report, part.rows) for part in known_parts]
     folders = [f"{scratch}/{n}" if scratch else "" for n in range(len(reports))]
-    alone = len(reports) == 1 and not remote()  # then it is read in this process too, and need not be opened again
     new = [n for n, probe in enumerate(probes) if probe is None]
-    items = [_Look(str(p := reports[n]), wanted, known.get(str(p)), folders[n], len(reports), alone) for n in new]
     many = jobs if scratch or remote() else _processes_for_looks([reports[n] for n in new], jobs)
+    # those are read in this process too, and need not be opened again
+    stay = set() if remote() else {n for n in new[:_MOST_OPEN] if len(reports) == 1 or (many == 1 and _is_light(reports[n]))}
+    items = [_Look(str(p := reports[n]), wanted, known.get(str(p)), folders[n], len(reports), n in stay) for n in new]
     for outcome in run_tasks(_probe, items, jobs=many, hosts=[host_path(look.path).host for look in items]):
-        probes[new[outcome.index]] = outcome.get()
+        probe = outcome.get()
+        if probe.reader is not None:
+            readers[probe.record.path] = probe.reader
+        probes[new[outcome.index]] = probe._replace(reader=None)
     return [p for p in probes if p is not None]
+
+
+def _is_light(report: Path) -> bool:
+    """Whether a report takes little memory while it stays open."""
+    return report.suffix.lower() == _QUICK_LOOK and report.is_file() and report.stat().st_size < _WORTH_A_THREAD_BYTES
 
 
 def _processes_for_looks(reports: Sequence[Path], jobs: int | None) -> int | None:
@@ -594,8 +619,13 @@ def _tasks(
     wanted: tuple[str, ...],
     signatures: dict[int, dict[str, Any]],
     rules: KernelRules,
+    jobs: int | None,
+    readers: dict[str, ReportReader],
 ) -> list[RankTask]:
-    """One task for each set of ranks that share reports, so that a report is read once; the largest first."""
+    """One task for each set of ranks that share reports, so that a report is read once; the largest first.
+
+    `readers`: those that stay open, which are closed if the tasks run in other processes.
+    """
     owners: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
     for rank in plan.ranks:
         for source in rank.sources:
@@ -612,6 +642,8 @@ def _tasks(
         together[number] = (reports, members)
         group_of.update(dict.fromkeys(reports, number))
     groups = list(together.values())
+    if jobs != 1 and len(groups) > 1:
+        _close(readers)
     groups.sort(key=lambda g: -sum(probes[i].rows for i in g[0]))
     return [
         RankTask(
@@ -625,7 +657,7 @@ def _tasks(
             owners={i: tuple(owners[i]) for i in sorted(reports)},
             scratch={i: probes[i].scratch for i in sorted(reports)},
             rows={i: probes[i].rows for i in sorted(reports)},
-            reader=probes[next(iter(reports))].reader,
+            readers=readers,
         )
         for reports, members in groups
     ]

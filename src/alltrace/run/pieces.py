@@ -76,7 +76,7 @@ class Piece:
     def names(self) -> Names:
         """The strings of its tables."""
         path = self.folder / NAMES
-        return Names(lambda: [path] if path.is_file() else [])
+        return Names(lambda: [path] if path.is_file() else [], lambda _, columns: self.read("names", columns))
 
     def read(self, name: str, columns: Sequence[str], dictionaries: Sequence[str] = ()) -> pa.Table:
         """Columns of a table with rows; those in `dictionaries` are dictionary-encoded."""
@@ -128,8 +128,7 @@ class Piece:
             self.processes = table.num_rows
         if table.num_rows:
             write_parquet(written := table.cast(TABLES[name].arrow_schema()), self.folder / f"{name}.parquet", store_schema=False)
-            if name != "names":
-                self.hold(name, written)
+            self.hold(name, written)
 
 
 class Sinks:

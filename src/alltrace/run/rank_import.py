@@ -54,8 +54,8 @@ class RankTask(NamedTuple):
     owners: Mapping[int, tuple[tuple[int, tuple[int, ...]], ...]] = {}
     scratch: Mapping[int, str] = {}  # for each report the folder with the files made to open it; empty if none
     rows: Mapping[int, int] = {}  # approximate number of rows of each report
-    # the one report, if it is already open and the task runs in this process; the opener closes it
-    reader: ReportReader | None = None
+    # the reports that are already open, by path, if the task runs in this process; each is taken out and closed
+    readers: dict[str, ReportReader] = {}  # noqa: RUF012  no task adds one
 
 
 def import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[RankRecord]:
@@ -86,13 +86,11 @@ def _read_report(
     advance: Callable[[int], None],
 ) -> Iterator[tuple[int, Piece]]:
     """Each rank's piece of one report."""
-    if task.reader is not None:
-        yield from _split(task.reader, report, mine, task, folder, advance)
-        return
     scratch = Path(task.scratch[report]) if task.scratch.get(report) else None
-    at = host_path(task.reports[report].path)
+    path = task.reports[report].path
+    at = host_path(path)
     with naming_host(at.host):
-        reader = open_report(at.path, task.processes.get(report, ()), scratch)
+        reader = task.readers.pop(path, None) or open_report(at.path, task.processes.get(report, ()), scratch)
         try:
             yield from _split(reader, report, mine, task, folder, advance)
         finally:
@@ -274,7 +272,6 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
         doubt=next((p.doubt for p in pieces if p.doubt is not None), None),
     )
     write_rank_record(piece.folder, rank, task.signatures[plan.rank])
-    _sync(piece.folder)
     place = run / rank_folder(plan.rank)
     shutil.rmtree(place, ignore_errors=True)
     piece.folder.rename(place)
@@ -300,15 +297,6 @@ def _lacking(pieces: Sequence[Piece]) -> dict[str, tuple[str, ...]]:
 def _shift(task: RankTask, first: int, other: int) -> int:
     a, b = task.reports[first].utc_ns, task.reports[other].utc_ns
     return b - a if a is not None and b is not None else 0
-
-
-def _sync(folder: Path) -> None:
-    """Make the folder's entries durable before it is renamed into place."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _devices(piece: Piece, host: str) -> tuple[Device, ...]:
