@@ -198,22 +198,20 @@ class _KernelKinds:
         built_in = built_in_rules()
         self._rules = built_in if tuple(rules) == built_in.rules else KernelRules(rules[: len(rules) - len(built_in.rules)])
         self._reader = reader
-        self._known: dict[int, str | None] = {}
 
     def fill(self, batch: Any) -> Any:
         import pyarrow as pa
 
         # the best name a kernel has is the demangled one
         encoded = pc.dictionary_encode(pc.coalesce(batch.column("name"), batch.column("short_name")))
-        ids = encoded.dictionary.to_pylist()
-        if any(i not in self._known for i in ids):
-            names = self._reader.dictionaries()["names"]
-            texts = dict(zip(names.column("id").to_pylist(), names.column("value").to_pylist(), strict=True))
-            self._known.update({i: self._rules.kind(texts.get(i)) for i in ids})
-        kinds = pc.dictionary_encode(pa.array([self._known[i] for i in ids], pa.string()))
+        kinds = pc.dictionary_encode(pa.array(self._rules.kinds(encoded.dictionary.to_pylist(), self._texts), pa.string()))
         indices = pc.take(kinds.indices, encoded.indices)
         column = pa.DictionaryArray.from_arrays(indices, kinds.dictionary)
         return batch.set_column(batch.schema.get_field_index("kind"), batch.schema.field("kind"), column)
+
+    def _texts(self) -> dict[int | None, str]:
+        names = self._reader.dictionaries()["names"]
+        return dict(zip(names.column("id").to_pylist(), names.column("value").to_pylist(), strict=True))
 
 
 def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], staging: Path) -> RankRecord:
