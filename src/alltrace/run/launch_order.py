@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from alltrace.run.pieces import Piece
@@ -112,12 +113,13 @@ def _order(piece: Piece, name: str, ids: Int64, starts: Int64) -> tuple[int, Int
     back_rows = np.flatnonzero((ids[1:] < ids[:-1]) & (ids[1:] >= 0))
     if not len(back_rows):
         return 0, none
-    columns = [integers(column, -1) for column in piece.read(name, _SERIAL[name]).columns]
-    same = np.logical_and.reduce([column[back_rows] == column[back_rows + 1] for column in columns])
-    inside = back_rows[same]
+    table = piece.read(name, _SERIAL[name])
+    here, behind = (table.take(pa.array(rows)).columns for rows in (back_rows, back_rows + 1))
+    same = [integers(a, -1) == integers(b, -1) for a, b in zip(here, behind, strict=True)]
+    inside = back_rows[np.logical_and.reduce(same)]
     if not len(inside):  # as in most reports: ids are lower only where the next thread or stream begins
         return 0, none
-    track = distinct_rows(*columns)[1]
+    track = distinct_rows(*(integers(column, -1) for column in table.columns))[1]
     back, late = 0, [none]
     for number in np.unique(track[inside]).tolist():
         rows = np.flatnonzero((track == number) & (ids >= 0))

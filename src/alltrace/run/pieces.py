@@ -126,6 +126,8 @@ class Piece:
         """Write the dictionary `name`; one without rows gets no file."""
         if name == "processes":
             self.processes = table.num_rows
+        if name == "names":  # by id, because a reader has them in the order in which it was asked
+            table = table.take(pc.sort_indices(table.column("id")))
         if table.num_rows:
             write_parquet(written := table.cast(TABLES[name].arrow_schema()), self.folder / f"{name}.parquet", store_schema=False)
             self.hold(name, written)
