@@ -87,6 +87,8 @@ def _read_report(
 ) -> Iterator[tuple[int, Piece]]:
     """Each rank's piece of one report."""
     scratch = Path(task.scratch[report]) if task.scratch.get(report) else None
+    if scratch is not None:
+        scratch.mkdir(exist_ok=True)
     path = task.reports[report].path
     at = host_path(path)
     with naming_host(at.host):
