@@ -23,7 +23,7 @@ import pytest
 from alltrace.readers.base import Report, ReportProcess
 from alltrace.readers.nsys.read import NsysReader
 from alltrace.readers.registry import open_report
-from alltrace.run import checksums, importer, pieces, rank_import
+from alltrace.run import checksums, importer, open_readers, pieces, rank_import
 from alltrace.run.identity import plan_ranks
 from alltrace.run.importer import import_reports
 from alltrace.run.json_files import read_json, write_json
@@ -526,7 +526,7 @@ def test_a_small_report_is_opened_once(reports, tiny_run, tmp_path, monkeypatch,
         monkeypatch.setattr(reader, "close", lambda: (closed.append(path), close()))
         return reader
 
-    monkeypatch.setattr(importer, "_MOST_OPEN", most_open)
+    monkeypatch.setattr(open_readers, "_MOST_OPEN", most_open)
     monkeypatch.setattr(importer, "open_report", lambda path, scratch=None: noting(path, (), scratch))
     monkeypatch.setattr(rank_import, "open_report", noting)
     import_reports([str(reports)], tmp_path / "run", jobs=jobs)

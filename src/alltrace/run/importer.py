@@ -13,7 +13,6 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -47,10 +46,11 @@ from alltrace.run.manifest import (
 )
 from alltrace.run.meeting_kernels import find_meeting_kernels
 from alltrace.run.names import Names
+from alltrace.run.open_readers import Readers, close_readers, closing_readers, staying_open
 from alltrace.run.parquet import write_parquet
 from alltrace.run.parts import PARTS, Part, part_of, read_parts, write_part
 from alltrace.run.rank_import import RankTask, import_ranks
-from alltrace.run.report_hash import Content, content_hash, file_stamps, is_as_it_was
+from alltrace.run.report_hash import Content, file_stamps, hashing
 from alltrace.run.same_recording import planned
 from alltrace.run.shared_place import shared_place, shared_reports
 from alltrace.run.side_files import side_file_of
@@ -70,14 +70,9 @@ _FULL = {
 _ROWS_WORTH_A_PROCESS = 3_000_000
 """Starting a process and loading its code takes as long as a million rows; and a reader already has its own threads."""
 
-_WORTH_A_THREAD_BYTES = 8 << 20
-
 _FEW_REPORTS = 16
 _QUICK_LOOK = ".sqlite"
 """A first look at such a report takes three milliseconds, and what its hash takes."""
-
-_MOST_OPEN = 256
-"""As many small reports stay open from the first look until they are read; a process may have about 1,000 files open."""
 
 _LOOKS_WORTH_A_PROCESS = 500
 _BYTES_WORTH_A_PROCESS = 2 << 30
@@ -170,7 +165,7 @@ def import_reports(
         opened.enter_context(shared_reports(reports))
         watcher.found(len(reports))
         scratch = opened.enter_context(_scratch(reports, output))
-        readers = opened.enter_context(_closing_all())
+        readers = opened.enter_context(closing_readers())
         probes = _with_ages(_probe_all(reports, wanted, jobs, known or {}, scratch, parts, readers), outdated(reports))
         _check_readable(probes, strict)
 
@@ -223,7 +218,7 @@ def import_part(
     with _scratch(reports, output) as scratch, ExitStack() as opened:
         try:
             stamps = [file_stamps(p) for p in reports]
-            readers = opened.enter_context(_closing_all())
+            readers = opened.enter_context(closing_readers())
             probes = _with_ages(_probe_all(reports, wanted, jobs, {}, scratch, {}, readers), outdated(reports))
             _check_readable(probes, strict=True)
             taken, plan = planned(reports, probes, rank_from)
@@ -247,21 +242,6 @@ def _parts_of(output: Path, parts: Mapping[str, Part]) -> list[Path]:
     if not parts:
         raise InputError(output, found="it has no part of a run", expected="parts made by `alltrace import REPORT --part -o RUN`")
     return sorted(map(Path, parts), key=lambda p: natural_key(str(p)))
-
-
-@contextmanager
-def _closing_all() -> Iterator[dict[str, ReportReader]]:
-    """The readers that stay open from the first look, by the path of the report; whoever reads a report takes its reader out."""
-    readers: dict[str, ReportReader] = {}
-    try:
-        yield readers
-    finally:
-        _close(readers)
-
-
-def _close(readers: dict[str, ReportReader]) -> None:
-    while readers:
-        readers.popitem()[1].close()
 
 
 @contextmanager
@@ -289,7 +269,7 @@ def _import_planned(
     strict: bool,
     rules: KernelRules,
     watcher: Watcher,
-    readers: dict[str, ReportReader],
+    readers: Readers,
 ) -> Manifest:
     """Import what is planned; a rank one of whose reports turns out to be damaged, from others that have it too."""
     is_new = not (output / MANIFEST).exists()
@@ -374,7 +354,7 @@ def _probe_all(
     known: Mapping[str, Content],
     scratch: str,
     parts: Mapping[str, Part],
-    readers: dict[str, ReportReader],
+    readers: Readers,
 ) -> list[_Probe]:
     """What a first look at each report finds, or found when it was imported as a part; adds the `readers` that stay open."""
     known_parts = [part_of(path, parts) for path in reports]
@@ -382,20 +362,16 @@ def _probe_all(
     folders = [f"{scratch}/{n}" if scratch else "" for n in range(len(reports))]
     new = [n for n, probe in enumerate(probes) if probe is None]
     many = jobs if scratch or remote() else _processes_for_looks([reports[n] for n in new], jobs)
-    # those are read in this process too, and need not be opened again
-    stay = set() if remote() else {n for n in new[:_MOST_OPEN] if len(reports) == 1 or (many == 1 and _is_light(reports[n]))}
-    items = [_Look(str(p := reports[n]), wanted, known.get(str(p)), folders[n], len(reports), n in stay) for n in new]
+    # what is read in this process too need not be opened again
+    stay = set(reports) if len(reports) == 1 else staying_open([reports[n] for n in new]) if many == 1 else set()
+    stay = set() if remote() else stay
+    items = [_Look(str(p := reports[n]), wanted, known.get(str(p)), folders[n], len(reports), p in stay) for n in new]
     for outcome in run_tasks(_probe, items, jobs=many, hosts=[host_path(look.path).host for look in items]):
         probe = outcome.get()
         if probe.reader is not None:
             readers[probe.record.path] = probe.reader
         probes[new[outcome.index]] = probe._replace(reader=None)
     return [p for p in probes if p is not None]
-
-
-def _is_light(report: Path) -> bool:
-    """Whether a report takes little memory while it stays open."""
-    return report.suffix.lower() == _QUICK_LOOK and report.is_file() and report.stat().st_size < _WORTH_A_THREAD_BYTES
 
 
 def _processes_for_looks(reports: Sequence[Path], jobs: int | None) -> int | None:
@@ -425,7 +401,7 @@ def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
     size, digest = 0, ""
     reader: ReportReader | None = None
     try:
-        with naming_host(host), _hashed(path, known) as hashed:
+        with naming_host(host), hashing(path, known) as hashed:
             try:
                 reader = open_report(path, scratch=Path(look.scratch) if look.scratch else None)
                 report, rows = reader.report, reader.rows_estimate(look.wanted)
@@ -466,19 +442,6 @@ def _session_ns(report: Report) -> int | None:
     if report.start_ns is None or report.stop_ns is None or not 0 <= report.stop_ns - report.start_ns <= MOST_TIME_NS:
         return None
     return report.stop_ns - report.start_ns
-
-
-@contextmanager
-def _hashed(path: Path, known: Content | None) -> Iterator[Callable[[], tuple[int, str]]]:
-    """A function that gives the size and the hash of a report; of a large one they are worked out while the block runs."""
-    if known is not None and is_as_it_was(path, known):
-        unchanged = known.size_bytes, known.digest
-        yield lambda: unchanged
-    elif path.is_file() and path.stat().st_size < _WORTH_A_THREAD_BYTES:
-        yield lambda: content_hash(path)
-    else:
-        with ThreadPoolExecutor(1, "alltrace-hash") as pool:
-            yield pool.submit(content_hash, path).result
 
 
 def _has_room(scratch: Path, count: int) -> bool:
@@ -649,7 +612,7 @@ def _tasks(
     signatures: dict[int, dict[str, Any]],
     rules: KernelRules,
     jobs: int | None,
-    readers: dict[str, ReportReader],
+    readers: Readers,
 ) -> list[RankTask]:
     """One task for each set of ranks that share reports, so that a report is read once; the largest first.
 
@@ -672,7 +635,7 @@ def _tasks(
         group_of.update(dict.fromkeys(reports, number))
     groups = list(together.values())
     if jobs != 1 and len(groups) > 1:
-        _close(readers)
+        close_readers(readers)
     groups.sort(key=lambda g: -sum(probes[i].rows for i in g[0]))
     return [
         RankTask(

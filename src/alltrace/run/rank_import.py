@@ -24,6 +24,7 @@ from alltrace.run.identity import RankPlan
 from alltrace.run.manifest import RANKS, Device, RankRecord, ReportRecord, rank_folder
 from alltrace.run.meeting_kernels import keep_unknown_kernels
 from alltrace.run.missing_records import Missing, missing_records
+from alltrace.run.open_readers import Readers
 from alltrace.run.pieces import Piece, Sinks, grouped
 from alltrace.run.plausibility import set_aside
 from alltrace.run.prefetch import prefetched
@@ -55,7 +56,7 @@ class RankTask(NamedTuple):
     scratch: Mapping[int, str] = {}  # for each report the folder with the files made to open it; empty if none
     rows: Mapping[int, int] = {}  # approximate number of rows of each report
     # the reports that are already open, by path, if the task runs in this process; each is taken out and closed
-    readers: dict[str, ReportReader] = {}  # noqa: RUF012  no task adds one
+    readers: Readers = {}  # noqa: RUF012  no task adds one
 
 
 def import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[RankRecord]:
