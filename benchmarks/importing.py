@@ -1,4 +1,4 @@
-"""An SQLite export to a run directory, against pandas and ConnectorX writing the same tables to Parquet."""
+"""An SQLite export to a run directory, against pandas, ConnectorX and ADBC writing the same tables to Parquet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.data import large_report
 from benchmarks.measure import ALLTRACE, folder_bytes, median, side_by_side
 
-_PEERS = ("pandas", "connectorx")
+_PEERS = ("pandas", "connectorx", "adbc")
 
 
 def run(runs: int) -> list[str]:
@@ -37,7 +37,7 @@ def _compare(source: Path, folder: Path, runs: int) -> list[str]:
     rows = []
     for name in peers:
         theirs, cpu = median([t.wall_s for t in taken[name]]), median([t.cpu_s for t in taken[name]])
-        figures = f"{ours:.2f} s against {theirs:.2f} s; CPU {own_cpu:.2f} s against {cpu:.2f} s"
+        figures = f"{ours:.2f} s against {theirs:.2f} s; CPU {own_cpu:.2f} s against {cpu:.2f} s, {cpu / own_cpu:.1f} times"
         rows.append(f"| import, whole process from its start | {name} | {theirs / ours:.1f} | {figures} |")
     peak = max(t.peak_mb for t in taken["alltrace"])
     share = folder_bytes(output) / source.stat().st_size

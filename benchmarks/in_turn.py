@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--questions", action="store_true", help="seven questions to one large report, in place of arguments")
     parser.add_argument("--imports", type=Path, nargs="+", default=(), help="reports to import, in place of arguments")
     parser.add_argument("arguments", nargs="*", help="of alltrace")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     if args.runs < 1:
         parser.error(f"--runs must be at least 1; {args.runs} was given")
     if not (args.other / "src" / "alltrace").is_dir():

@@ -30,7 +30,7 @@ TABLES = (
 def main() -> None:
     tool, source, output = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     output.mkdir(parents=True, exist_ok=True)
-    copy = (_with_pandas if tool == "pandas" else _with_connectorx)(source, output)
+    copy = {"pandas": _with_pandas, "connectorx": _with_connectorx, "adbc": _with_adbc}[tool](source, output)
     with closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as connection:
         present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         for table in TABLES:
@@ -55,6 +55,18 @@ def _with_connectorx(source: str, output: Path) -> Callable[[str, sqlite3.Connec
     def copy(table: str, _connection: sqlite3.Connection) -> None:
         arrow = connectorx.read_sql(f"sqlite://{source}", f'SELECT * FROM "{table}"', return_type="arrow")
         pq.write_table(arrow, output / f"{table}.parquet", compression="zstd")
+
+    return copy
+
+
+def _with_adbc(source: str, output: Path) -> Callable[[str, sqlite3.Connection], None]:
+    import pyarrow.parquet as pq
+    from adbc_driver_sqlite import dbapi
+
+    def copy(table: str, _connection: sqlite3.Connection) -> None:
+        with dbapi.connect(source) as connection, connection.cursor() as cursor:
+            cursor.execute(f'SELECT * FROM "{table}"')
+            pq.write_table(cursor.fetch_arrow_table(), output / f"{table}.parquet", compression="zstd")
 
     return copy
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from tools import make_growth_chart
 
-from benchmarks import growth, in_turn, measure, processes
+from benchmarks import growth, in_turn, measure, processes, recorded_rows
 from benchmarks.__main__ import main
 from benchmarks.in_turn import difference
 from benchmarks.measure import Taken
@@ -158,3 +158,35 @@ def test_a_chart_of_growth_has_a_line_for_each_stage():
     assert x1 - x0 == pytest.approx(x2 - x1, abs=0.2)
     assert y1 - y0 == pytest.approx(y2 - y1, abs=0.2)
     assert y0 > y2  # more is higher
+
+
+def test_rows_are_written_in_their_place_with_day_speed_and_load():
+    page = "# Page\n\n<!-- rows of: import -->\n<!-- end of rows -->\n\nMore.\n"
+    where = recorded_rows.machine()
+    text = recorded_rows.with_rows(page, "import", where, ["| import | pandas | 9.9 | 1.0 s |"])
+    assert "Measured on 20" in where
+    assert "load" in where
+    assert text.startswith(f"# Page\n\n<!-- rows of: import -->\n`python -m benchmarks import --record`. {where}\n\n| what |")
+    assert text.endswith("| import | pandas | 9.9 | 1.0 s |\n<!-- end of rows -->\n\nMore.\n")
+    assert recorded_rows.suites_of(text) == ["import"]
+    with pytest.raises(ValueError, match="0 places for the rows of stats"):
+        recorded_rows.with_rows(page, "stats", where, [])
+
+
+def test_rows_older_than_their_code_are_marked_until_they_are_new():
+    where = "Measured on 2026-01-02T10:00:00Z: a loop takes 0.1 s, load 0.0."
+    page = recorded_rows.with_rows("<!-- rows of: import -->\n<!-- end of rows -->\n", "import", where, ["| a | b | 1 | c |"])
+    fresh = recorded_rows.marked(page, {"import": "2026-01-02T09:59:59Z"})
+    assert fresh == (page, [])
+    text, old = recorded_rows.marked(page, {"import": "2026-01-02T10:00:01Z"})
+    assert old == ["import"]
+    assert (
+        "| a | b | 1 | c |\n\nThese rows are older than the code that they measure, which changed on 2026-01-02.\n<!-- end" in text
+    )
+    assert recorded_rows.marked(text, {"import": "2026-01-03T00:00:00Z"})[0].count("older than the code") == 1
+    assert recorded_rows.marked(text, {"import": "2026-01-01T00:00:00Z"}) == (page, [])
+
+
+def test_the_code_of_a_suite_is_as_old_as_its_last_commit():
+    assert recorded_rows.changed_on("import") <= recorded_rows.changed_on("stats")
+    assert recorded_rows.changed_on("stats").startswith("20")

@@ -21,7 +21,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from alltrace.readers.base import Report, ReportProcess
-from alltrace.run import checksums, importer, pieces
+from alltrace.readers.nsys.read import NsysReader
+from alltrace.readers.registry import open_report
+from alltrace.run import checksums, importer, open_readers, pieces, rank_import
 from alltrace.run.identity import plan_ranks
 from alltrace.run.importer import import_reports
 from alltrace.run.json_files import read_json, write_json
@@ -238,7 +240,7 @@ def test_when_all_are_broken_nothing_is_made(tmp_path, strict):
 def test_a_full_disk_is_a_sentence_and_no_rank_looks_whole(reports, tiny_run, tmp_path, monkeypatch, code, found, module, at):
     run = tmp_path / "run"
 
-    def full(*arguments):
+    def full(*arguments, **options):
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(module, at, full)
@@ -441,7 +443,8 @@ def test_thousands_of_ranks_are_put_into_tasks_at_once():
     probes = [importer._Probe(ReportRecord(r.path, 1, "x"), r, 100) for r in found]
     plan = plan_ranks(found)
     began = time.process_time()
-    tasks = importer._tasks(Path("run"), plan, plan.ranks, probes, ("kernels",), {n: {} for n in range(count)}, built_in_rules())
+    signatures: dict = {n: {} for n in range(count)}
+    tasks = importer._tasks(Path("run"), plan, plan.ranks, probes, ("kernels",), signatures, built_in_rules(), 1, {})
     assert time.process_time() - began < 4  # was 17 s
     assert [[r.rank for r in t.ranks] for t in tasks] == [[n] for n in range(count)]
 
@@ -509,6 +512,37 @@ def test_a_report_that_changed_between_the_looks_is_never_called_the_same(report
     swapped = [r._replace(reports=()) for r in second.ranks]
     assert swapped == [r._replace(reports=()) for r in first.ranks]
     assert [r.reports for r in second.ranks] == [(1,), (0,)]
+
+
+@pytest.mark.parametrize(("most_open", "jobs", "again"), [(256, 1, 0), (1, 1, 1), (256, 2, 0)])
+def test_a_small_report_is_opened_once(reports, tiny_run, tmp_path, monkeypatch, most_open, jobs, again):
+    """Others that it would take to keep open are opened again, and processes of their own open what they read."""
+    opened, closed = [], []
+
+    def noting(path, *more):
+        reader = open_report(path, *more)
+        opened.append(path)
+        close = reader.close
+        monkeypatch.setattr(reader, "close", lambda: (closed.append(path), close()))
+        return reader
+
+    monkeypatch.setattr(open_readers, "_MOST_OPEN", most_open)
+    monkeypatch.setattr(importer, "open_report", lambda path, scratch=None: noting(path, (), scratch))
+    monkeypatch.setattr(rank_import, "open_report", noting)
+    import_reports([str(reports)], tmp_path / "run", jobs=jobs)
+    assert len(opened) == 2 + again
+    assert sorted(closed) == sorted(opened)
+    assert contents(tmp_path / "run") == contents(tiny_run)
+
+
+def test_reports_that_stay_open_are_closed_if_the_import_fails(reports, tmp_path, monkeypatch):
+    closed = []
+    monkeypatch.setattr(NsysReader, "close", lambda reader: closed.append(reader.report.path))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "other").touch()
+    with pytest.raises(InputError, match="a folder with other files in it"):
+        import_reports([str(reports)], tmp_path / "run", jobs=1)
+    assert len(set(closed)) == 2
 
 
 def test_lengths_are_those_of_aligned_times(reports, tmp_path):
@@ -652,7 +686,8 @@ def test_what_was_made_to_open_a_report_stays_with_it_if_others_are_left_out():
     taken, plan = planned([Path(p.record.path) for p in probes], probes, None)
     assert taken == [0, 2]
     ones = [probes[n] for n in taken]
-    tasks = importer._tasks(Path("run"), plan, plan.ranks, ones, ("kernels",), {r.rank: {} for r in plan.ranks}, built_in_rules())
+    signatures: dict = {r.rank: {} for r in plan.ranks}
+    tasks = importer._tasks(Path("run"), plan, plan.ranks, ones, ("kernels",), signatures, built_in_rules(), 1, {})
     assert {task.scratch[n]: task.reports[n].path for task in tasks for n in task.reports} == {
         "/s/0": "/x/rank0.nsys-rep",
         "/s/2": "/x/rank2.nsys-rep",

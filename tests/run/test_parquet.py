@@ -42,6 +42,14 @@ def test_a_type_that_parquet_lacks_is_an_error(tmp_path):
         parquet.write_parquet(pa.table({"x": pa.nulls(1, pa.month_day_nano_interval())}), tmp_path / "none")
 
 
+def test_a_table_written_at_once_is_the_file_of_one_written_in_pieces(tmp_path, monkeypatch):
+    for name, most_bytes in (("once", 1 << 22), ("pieces", 0)):
+        monkeypatch.setattr(parquet, "_WRITE_WHOLE_BYTES", most_bytes)
+        parquet.write_row_group(TABLE, tmp_path / name, compression="lz4", store_schema=False)
+    assert (tmp_path / "once").read_bytes() == (tmp_path / "pieces").read_bytes()
+    assert parquet.read_parquet(tmp_path / "once", TABLE.column_names).equals(TABLE)
+
+
 def test_row_groups_come_one_by_one_in_the_order_of_the_rows(path, tmp_path):
     found = [t.to_pydict() for t in parquet.read_row_groups(path, ["c", "b", "not there"], ["b"])]
     assert [sorted(t.items()) for t in found] == [

@@ -84,3 +84,26 @@ def test_a_name_is_looked_at_once_and_few_names_are_remembered(monkeypatch):
     assert len(rules._known) == 2
     assert rules.kind("x" * 2_000 + "gemm") == "compute"
     assert len(rules._known) == 2
+
+
+def test_names_with_known_ids_are_not_asked_for_again():
+    rules, asked = KernelRules(), []
+
+    def texts():
+        asked.append(1)
+        return {1: "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 2: "ampere_sgemm_128x64_tn"}
+
+    assert rules.kinds([2, None, 1], texts) == ["compute", None, "collective"]
+    assert rules.kinds([1, 2], texts) == ["collective", "compute"]
+    assert len(asked) == 1
+    assert rules.kinds([3, 1], texts) == [None, "collective"]  # of an id without a name nothing is remembered
+    assert rules.kinds([3], lambda: {3: "ampere_sgemm_64x64_nn"}) == ["compute"]
+
+
+def test_few_ids_are_remembered(monkeypatch):
+    monkeypatch.setattr(kernel_rules, "_MOST_KNOWN", 2)
+    rules = KernelRules()
+    names = {n: f"ampere_sgemm_{n}" for n in range(9)}
+    for n in range(9):
+        assert rules.kinds([n], lambda: names) == ["compute"]
+        assert len(rules._of_ids) <= 2

@@ -13,7 +13,6 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -47,10 +46,11 @@ from alltrace.run.manifest import (
 )
 from alltrace.run.meeting_kernels import find_meeting_kernels
 from alltrace.run.names import Names
+from alltrace.run.open_readers import Readers, close_readers, closing_readers, staying_open
 from alltrace.run.parquet import write_parquet
 from alltrace.run.parts import PARTS, Part, part_of, read_parts, write_part
 from alltrace.run.rank_import import RankTask, import_ranks
-from alltrace.run.report_hash import Content, content_hash, file_stamps, is_as_it_was
+from alltrace.run.report_hash import Content, file_stamps, hashing
 from alltrace.run.same_recording import planned
 from alltrace.run.shared_place import shared_place, shared_reports
 from alltrace.run.side_files import side_file_of
@@ -69,8 +69,6 @@ _FULL = {
 }
 _ROWS_WORTH_A_PROCESS = 3_000_000
 """Starting a process and loading its code takes as long as a million rows; and a reader already has its own threads."""
-
-_WORTH_A_THREAD_BYTES = 8 << 20
 
 _FEW_REPORTS = 16
 _QUICK_LOOK = ".sqlite"
@@ -167,10 +165,8 @@ def import_reports(
         opened.enter_context(shared_reports(reports))
         watcher.found(len(reports))
         scratch = opened.enter_context(_scratch(reports, output))
-        probes = _with_ages(_probe_all(reports, wanted, jobs, known or {}, scratch, parts), outdated(reports))
-        for probe in probes:
-            if probe.reader is not None:
-                opened.callback(probe.reader.close)
+        readers = opened.enter_context(closing_readers())
+        probes = _with_ages(_probe_all(reports, wanted, jobs, known or {}, scratch, parts, readers), outdated(reports))
         _check_readable(probes, strict)
 
         def plan_of(probes: Sequence[_Probe]) -> _Planned:
@@ -184,7 +180,7 @@ def import_reports(
             with _alone(output):
                 _clear(output, seen)
                 remove_damaged_folders(output)
-                imported = _import_planned(output, work, plan_of, wanted, jobs, strict, rules, watcher)
+                imported = _import_planned(output, work, plan_of, wanted, jobs, strict, rules, watcher, readers)
                 logs = nccl_logs, training_logs, gpu_logs, gpu_log_offset_ns, training_patterns, inspector_logs
                 return _with_logs(output, imported, logs, jobs)
         except OSError as error:
@@ -222,19 +218,17 @@ def import_part(
     with _scratch(reports, output) as scratch, ExitStack() as opened:
         try:
             stamps = [file_stamps(p) for p in reports]
-            probes = _with_ages(_probe_all(reports, wanted, jobs, {}, scratch, {}), outdated(reports))
-            for probe in probes:
-                if probe.reader is not None:
-                    opened.callback(probe.reader.close)
+            readers = opened.enter_context(closing_readers())
+            probes = _with_ages(_probe_all(reports, wanted, jobs, {}, scratch, {}, readers), outdated(reports))
             _check_readable(probes, strict=True)
             taken, plan = planned(reports, probes, rank_from)
             probes, stamps = [probes[n] for n in taken], [stamps[n] for n in taken]
             signatures = {r.rank: _signature(r, probes, wanted, rules) for r in plan.ranks}
             _prepare(output)
             with _alone(output, among_parts=True):
-                tasks = _tasks(output, plan, list(plan.ranks), probes, wanted, signatures, rules)
-                watcher.planned(len(plan.ranks), sum(p.rows for p in probes))
                 jobs = _processes_worth(sum(p.rows for p in probes)) if jobs is None else jobs
+                tasks = _tasks(output, plan, list(plan.ranks), probes, wanted, signatures, rules, jobs, readers)
+                watcher.planned(len(plan.ranks), sum(p.rows for p in probes))
                 ranks = [r for o in run_tasks(import_ranks, tasks, jobs=jobs, progress=watcher.advance) for r in o.get()]
                 for probe, seen in zip(probes, stamps, strict=True):
                     if probe.report is not None:
@@ -275,6 +269,7 @@ def _import_planned(
     strict: bool,
     rules: KernelRules,
     watcher: Watcher,
+    readers: Readers,
 ) -> Manifest:
     """Import what is planned; a rank one of whose reports turns out to be damaged, from others that have it too."""
     is_new = not (output / MANIFEST).exists()
@@ -285,7 +280,7 @@ def _import_planned(
     todo = [r for r in plan.ranks if r.rank not in unchanged]
     if jobs is None and not remote():
         jobs = _processes_worth(sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}))
-    tasks = _tasks(output, plan, todo, probes, wanted, signatures, rules)
+    tasks = _tasks(output, plan, todo, probes, wanted, signatures, rules, jobs, readers)
     watcher.planned(len(todo), sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}))
     write_manifest(output, manifest.with_ranks(unchanged.values()))
     done = dict(unchanged)
@@ -307,7 +302,7 @@ def _import_planned(
     if damaged and in_part and not strict:
         others = plan_of(readable)
         if {r.rank for r in others.plan.ranks} >= {r.rank for r in plan.ranks}:
-            return _import_planned(output, others, plan_of, wanted, jobs, strict, rules, watcher)
+            return _import_planned(output, others, plan_of, wanted, jobs, strict, rules, watcher, readers)
     if failed and (strict or not done):
         first = failed[0][1]
         if is_new and not done:  # nothing to continue with
@@ -359,17 +354,23 @@ def _probe_all(
     known: Mapping[str, Content],
     scratch: str,
     parts: Mapping[str, Part],
+    readers: Readers,
 ) -> list[_Probe]:
-    """What a first look at each report finds, or found when it was imported as a part."""
+    """What a first look at each report finds, or found when it was imported as a part; adds the `readers` that stay open."""
     known_parts = [part_of(path, parts) for path in reports]
     probes = [None if part is None else _Probe(part.record, part.report, part.rows) for part in known_parts]
     folders = [f"{scratch}/{n}" if scratch else "" for n in range(len(reports))]
-    alone = len(reports) == 1 and not remote()  # then it is read in this process too, and need not be opened again
     new = [n for n, probe in enumerate(probes) if probe is None]
-    items = [_Look(str(p := reports[n]), wanted, known.get(str(p)), folders[n], len(reports), alone) for n in new]
     many = jobs if scratch or remote() else _processes_for_looks([reports[n] for n in new], jobs)
+    # what is read in this process too need not be opened again
+    stay = set(reports) if len(reports) == 1 else staying_open([reports[n] for n in new]) if many == 1 else set()
+    stay = set() if remote() else stay
+    items = [_Look(str(p := reports[n]), wanted, known.get(str(p)), folders[n], len(reports), p in stay) for n in new]
     for outcome in run_tasks(_probe, items, jobs=many, hosts=[host_path(look.path).host for look in items]):
-        probes[new[outcome.index]] = outcome.get()
+        probe = outcome.get()
+        if probe.reader is not None:
+            readers[probe.record.path] = probe.reader
+        probes[new[outcome.index]] = probe._replace(reader=None)
     return [p for p in probes if p is not None]
 
 
@@ -400,7 +401,7 @@ def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
     size, digest = 0, ""
     reader: ReportReader | None = None
     try:
-        with naming_host(host), _hashed(path, known) as hashed:
+        with naming_host(host), hashing(path, known) as hashed:
             try:
                 reader = open_report(path, scratch=Path(look.scratch) if look.scratch else None)
                 report, rows = reader.report, reader.rows_estimate(look.wanted)
@@ -441,19 +442,6 @@ def _session_ns(report: Report) -> int | None:
     if report.start_ns is None or report.stop_ns is None or not 0 <= report.stop_ns - report.start_ns <= MOST_TIME_NS:
         return None
     return report.stop_ns - report.start_ns
-
-
-@contextmanager
-def _hashed(path: Path, known: Content | None) -> Iterator[Callable[[], tuple[int, str]]]:
-    """A function that gives the size and the hash of a report; of a large one they are worked out while the block runs."""
-    if known is not None and is_as_it_was(path, known):
-        unchanged = known.size_bytes, known.digest
-        yield lambda: unchanged
-    elif path.is_file() and path.stat().st_size < _WORTH_A_THREAD_BYTES:
-        yield lambda: content_hash(path)
-    else:
-        with ThreadPoolExecutor(1, "alltrace-hash") as pool:
-            yield pool.submit(content_hash, path).result
 
 
 def _has_room(scratch: Path, count: int) -> bool:
@@ -623,8 +611,13 @@ def _tasks(
     wanted: tuple[str, ...],
     signatures: dict[int, dict[str, Any]],
     rules: KernelRules,
+    jobs: int | None,
+    readers: Readers,
 ) -> list[RankTask]:
-    """One task for each set of ranks that share reports, so that a report is read once; the largest first."""
+    """One task for each set of ranks that share reports, so that a report is read once; the largest first.
+
+    `readers`: those that stay open, which are closed if the tasks run in other processes.
+    """
     owners: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
     for rank in plan.ranks:
         for source in rank.sources:
@@ -641,6 +634,8 @@ def _tasks(
         together[number] = (reports, members)
         group_of.update(dict.fromkeys(reports, number))
     groups = list(together.values())
+    if jobs != 1 and len(groups) > 1:
+        close_readers(readers)
     groups.sort(key=lambda g: -sum(probes[i].rows for i in g[0]))
     return [
         RankTask(
@@ -654,7 +649,7 @@ def _tasks(
             owners={i: tuple(owners[i]) for i in sorted(reports)},
             scratch={i: probes[i].scratch for i in sorted(reports)},
             rows={i: probes[i].rows for i in sorted(reports)},
-            reader=probes[next(iter(reports))].reader,
+            readers=readers,
         )
         for reports, members in groups
     ]

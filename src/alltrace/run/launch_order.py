@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -55,9 +56,9 @@ def launch_order(piece: Piece, calls: Int64 | None, kernels: Int64 | None, suspe
         return LaunchOrder()
     own = _ids(piece, "api", suspect)
     known = own >= 0
-    if np.count_nonzero(own >= 0) < _MANY:
+    if np.count_nonzero(known) < _MANY:
         return LaunchOrder()
-    low, high = int(own[own >= 0].min()), int(own.max())
+    low, high = int(own.min(where=known, initial=_UNKNOWN)), int(own.max())
     in_order = (np.diff(own) > 0).mean() > _SHARE_IN_ORDER
     if not (in_order and _SHARED_IDS * (high - low) > len(own)) and _SHARED_IDS * len(np.unique(own)) < len(own):
         return LaunchOrder(unjoined=True)
@@ -73,8 +74,8 @@ def launch_order(piece: Piece, calls: Int64 | None, kernels: Int64 | None, suspe
     if others is not None and kernels is not None:
         back_ns = max(back_ns, _order(piece, "kernels", others, kernels)[0])
         first = np.full(high - low + 1, _UNKNOWN)
-        rows = np.flatnonzero(known)[::-1]  # of calls with one id the outer one is the first of its thread
-        first[own[rows] - low] = calls[rows]
+        rows = slice(None, None, -1) if known.all() else np.flatnonzero(known)[::-1]
+        first[own[rows] - low] = calls[rows]  # of calls with one id the outer one is the first of its thread
         inside = (others >= low) & (others <= high)
         launched = first[np.where(inside, others - low, 0)]
         behind = inside & (launched != _UNKNOWN) & (launched > kernels + _STEP_NS)
@@ -110,11 +111,17 @@ def _order(piece: Piece, name: str, ids: Int64, starts: Int64) -> tuple[int, Int
     is in order of threads or streams, and of starts in each.
     """
     none = np.empty(0, np.int64)
-    if not ((ids[1:] < ids[:-1]) & (ids[1:] >= 0)).any():
+    back_rows = np.flatnonzero((ids[1:] < ids[:-1]) & (ids[1:] >= 0))
+    if not len(back_rows):
         return 0, none
-    columns = [column for column in piece.read(name, _SERIAL[name]).columns if len(pc.unique(column)) > 1]
+    table = piece.read(name, _SERIAL[name])
+    here, behind = (table.take(pa.array(rows)).columns for rows in (back_rows, back_rows + 1))
+    same = [integers(a, -1) == integers(b, -1) for a, b in zip(here, behind, strict=True)]
+    inside = back_rows[np.logical_and.reduce(same)]
+    if not len(inside):  # as in most reports: ids are lower only where the next thread or stream begins
+        return 0, none
+    columns = [column for column in table.columns if len(pc.unique(column)) > 1]
     track = distinct_rows(*(integers(column, -1) for column in columns))[1] if columns else np.zeros(len(ids), np.int8)
-    inside = np.flatnonzero((ids[1:] < ids[:-1]) & (ids[1:] >= 0) & (track[1:] == track[:-1]))
     back, late = 0, [none]
     for number in np.unique(track[inside]).tolist():
         rows = np.flatnonzero((track == number) & (ids >= 0))

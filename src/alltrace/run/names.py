@@ -20,11 +20,13 @@ _FEW_TEXTS = 1_000
 class Names:
     """The interned strings of a run: looks up the text of ids.
 
-    `paths`: returns the files with the names when the first text is needed; a name may be in several.
+    `paths`: returns the files with the names when the first text is needed; a name may be in several. `read`: returns
+    columns of one of them; None to read it.
     """
 
-    def __init__(self, paths: Callable[[], Iterable[Path]]) -> None:
+    def __init__(self, paths: Callable[[], Iterable[Path]], read: Callable[[Path, list[str]], pa.Table] | None = None) -> None:
         self._paths = paths
+        self._read = read
 
     @cached_property
     def _sorted(self) -> tuple[NDArray[np.int64], pa.Array]:
@@ -34,7 +36,7 @@ class Names:
 
         paths = list(self._paths())
         table = pa.concat_tables(
-            [read_parquet(p, ["id", "value"]) for p in paths] or [TABLES["names"].arrow_schema().empty_table()]
+            [(self._read or read_parquet)(p, ["id", "value"]) for p in paths] or [TABLES["names"].arrow_schema().empty_table()]
         )
         ids = table.column("id").to_numpy()
         if np.any(ids[1:] < ids[:-1]):

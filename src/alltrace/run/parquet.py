@@ -20,6 +20,8 @@ ORDER_KEY = b"alltrace.row_groups"
 
 _ROWS_WORTH_THREADS = 100_000
 _WORTH_ZSTD_BYTES = 1 << 16
+_WRITE_WHOLE_BYTES = 1 << 22
+"""A table of up to this size is encoded in memory and written at once, for the same reason."""
 _READ_WHOLE_BYTES = 1 << 18
 """A file of up to this size is read at once: a rank of a large run has many small files, and a call for each column of each
 takes as long as to decode it."""
@@ -149,8 +151,16 @@ def write_parquet(table: Any, path: Path, **settings: Any) -> None:
     Raises `OSError`: the file cannot be written. Raises `pyarrow.ArrowException`: Parquet does not support a type.
     """
     codec = "zstd" if table.nbytes > _WORTH_ZSTD_BYTES else quick_codec()
-    with pq.ParquetWriter(path, table.schema, compression=codec, **settings) as writer:
+    write_row_group(table, path, compression=codec, **settings)
+
+
+def write_row_group(table: Any, path: Path, **settings: Any) -> None:
+    """Write a table as one row group; `settings` are those of `pyarrow.parquet.ParquetWriter`."""
+    memory = pa.BufferOutputStream() if table.nbytes <= _WRITE_WHOLE_BYTES else None
+    with pq.ParquetWriter(path if memory is None else memory, table.schema, **settings) as writer:
         writer.write_table(table, row_group_size=max(1, table.num_rows))
+    if memory is not None:
+        path.write_bytes(memory.getvalue())
 
 
 def read_row_groups(path: Path, columns: Sequence[str], dictionaries: Sequence[str] = (), rows: int = 0) -> Iterator[Any]:

@@ -76,7 +76,7 @@ class Piece:
     def names(self) -> Names:
         """The strings of its tables."""
         path = self.folder / NAMES
-        return Names(lambda: [path] if path.is_file() else [])
+        return Names(lambda: [path] if path.is_file() else [], lambda _, columns: self.read("names", columns))
 
     def read(self, name: str, columns: Sequence[str], dictionaries: Sequence[str] = ()) -> pa.Table:
         """Columns of a table with rows; those in `dictionaries` are dictionary-encoded."""
@@ -126,10 +126,11 @@ class Piece:
         """Write the dictionary `name`; one without rows gets no file."""
         if name == "processes":
             self.processes = table.num_rows
+        if name == "names":  # by id, because a reader has them in the order in which it was asked
+            table = table.take(pc.sort_indices(table.column("id")))
         if table.num_rows:
             write_parquet(written := table.cast(TABLES[name].arrow_schema()), self.folder / f"{name}.parquet", store_schema=False)
-            if name != "names":
-                self.hold(name, written)
+            self.hold(name, written)
 
 
 class Sinks:

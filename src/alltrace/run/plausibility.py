@@ -212,8 +212,8 @@ def times_of(piece: Piece, name: str) -> RowTimes | None:
 def _check_unit(tables: Mapping[str, RowTimes], report: str) -> None:
     """Refuse times that are in a longer unit than ns, by how long calls and kernels take."""
     both = [tables[name] for name in ("api", "kernels") if name in tables and len(tables[name].start) >= _MANY]
-    samples = [(t.end - t.start)[:: max(1, len(t.start) // _SAMPLE)] for t in both]
-    medians = [float(np.median(np.abs(took))) for took in samples]
+    few = [slice(None, None, max(1, len(t.start) // _SAMPLE)) for t in both]
+    medians = [float(np.median(np.abs(t.end[rows] - t.start[rows]))) for t, rows in zip(both, few, strict=True)]
     if len(both) == 2 and medians[0] < _SHORTEST_CALL_NS and medians[1] < _SHORT_KERNEL_NS:
         raise InputError(
             report,

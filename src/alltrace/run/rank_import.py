@@ -24,6 +24,7 @@ from alltrace.run.identity import RankPlan
 from alltrace.run.manifest import RANKS, Device, RankRecord, ReportRecord, rank_folder
 from alltrace.run.meeting_kernels import keep_unknown_kernels
 from alltrace.run.missing_records import Missing, missing_records
+from alltrace.run.open_readers import Readers
 from alltrace.run.pieces import Piece, Sinks, grouped
 from alltrace.run.plausibility import set_aside
 from alltrace.run.prefetch import prefetched
@@ -54,8 +55,8 @@ class RankTask(NamedTuple):
     owners: Mapping[int, tuple[tuple[int, tuple[int, ...]], ...]] = {}
     scratch: Mapping[int, str] = {}  # for each report the folder with the files made to open it; empty if none
     rows: Mapping[int, int] = {}  # approximate number of rows of each report
-    # the one report, if it is already open and the task runs in this process; the opener closes it
-    reader: ReportReader | None = None
+    # the reports that are already open, by path, if the task runs in this process; each is taken out and closed
+    readers: Readers = {}  # noqa: RUF012  no task adds one
 
 
 def import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[RankRecord]:
@@ -86,15 +87,13 @@ def _read_report(
     advance: Callable[[int], None],
 ) -> Iterator[tuple[int, Piece]]:
     """Each rank's piece of one report."""
-    if task.reader is not None:
-        yield from _split(task.reader, report, mine, task, folder, advance)
-        return
     scratch = Path(task.scratch[report]) if task.scratch.get(report) else None
     if scratch is not None:
         scratch.mkdir(exist_ok=True)
-    at = host_path(task.reports[report].path)
+    path = task.reports[report].path
+    at = host_path(path)
     with naming_host(at.host):
-        reader = open_report(at.path, task.processes.get(report, ()), scratch)
+        reader = task.readers.pop(path, None) or open_report(at.path, task.processes.get(report, ()), scratch)
         try:
             yield from _split(reader, report, mine, task, folder, advance)
         finally:
@@ -202,22 +201,20 @@ class _KernelKinds:
         built_in = built_in_rules()
         self._rules = built_in if tuple(rules) == built_in.rules else KernelRules(rules[: len(rules) - len(built_in.rules)])
         self._reader = reader
-        self._known: dict[int, str | None] = {}
 
     def fill(self, batch: Any) -> Any:
         import pyarrow as pa
 
         # the best name a kernel has is the demangled one
         encoded = pc.dictionary_encode(pc.coalesce(batch.column("name"), batch.column("short_name")))
-        ids = encoded.dictionary.to_pylist()
-        if any(i not in self._known for i in ids):
-            names = self._reader.dictionaries()["names"]
-            texts = dict(zip(names.column("id").to_pylist(), names.column("value").to_pylist(), strict=True))
-            self._known.update({i: self._rules.kind(texts.get(i)) for i in ids})
-        kinds = pc.dictionary_encode(pa.array([self._known[i] for i in ids], pa.string()))
+        kinds = pc.dictionary_encode(pa.array(self._rules.kinds(encoded.dictionary.to_pylist(), self._texts), pa.string()))
         indices = pc.take(kinds.indices, encoded.indices)
         column = pa.DictionaryArray.from_arrays(indices, kinds.dictionary)
         return batch.set_column(batch.schema.get_field_index("kind"), batch.schema.field("kind"), column)
+
+    def _texts(self) -> dict[int | None, str]:
+        names = self._reader.dictionaries()["names"]
+        return dict(zip(names.column("id").to_pylist(), names.column("value").to_pylist(), strict=True))
 
 
 def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], staging: Path) -> RankRecord:
@@ -276,7 +273,6 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
         doubt=next((p.doubt for p in pieces if p.doubt is not None), None),
     )
     write_rank_record(piece.folder, rank, task.signatures[plan.rank])
-    _sync(piece.folder)
     place = run / rank_folder(plan.rank)
     shutil.rmtree(place, ignore_errors=True)
     piece.folder.rename(place)
@@ -302,15 +298,6 @@ def _lacking(pieces: Sequence[Piece]) -> dict[str, tuple[str, ...]]:
 def _shift(task: RankTask, first: int, other: int) -> int:
     a, b = task.reports[first].utc_ns, task.reports[other].utc_ns
     return b - a if a is not None and b is not None else 0
-
-
-def _sync(folder: Path) -> None:
-    """Make the folder's entries durable before it is renamed into place."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _devices(piece: Piece, host: str) -> tuple[Device, ...]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from alltrace.trace.errors import InputError
 
 _HASH_BLOCK, _LEAST_BLOCK = 1 << 20, 1 << 14
+_WORTH_A_THREAD_BYTES = 8 << 20
 
 Stamps = tuple[tuple[int, ...], ...]
 
@@ -61,6 +64,19 @@ def content_hash(path: Path) -> tuple[int, str]:
     except OSError as error:
         raise InputError(path, found=f"it cannot be read ({error.strerror or error})", advice="check its permissions") from error
     return size, digest.hexdigest()
+
+
+@contextmanager
+def hashing(path: Path, known: Content | None) -> Iterator[Callable[[], tuple[int, str]]]:
+    """A function that gives the size and the hash of a report; of a large one they are worked out while the block runs."""
+    if known is not None and is_as_it_was(path, known):
+        unchanged = known.size_bytes, known.digest
+        yield lambda: unchanged
+    elif path.is_file() and path.stat().st_size < _WORTH_A_THREAD_BYTES:
+        yield lambda: content_hash(path)
+    else:
+        with ThreadPoolExecutor(1, "alltrace-hash") as pool:
+            yield pool.submit(content_hash, path).result
 
 
 def _read(source: io.FileIO) -> Iterator[memoryview]:

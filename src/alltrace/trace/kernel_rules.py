@@ -10,7 +10,7 @@ answer counts it as compute.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -64,6 +64,7 @@ class KernelRules:
         self.rules: tuple[KernelRule, ...] = (*own, *BUILT_IN)
         self._own = [(UserPattern("a kernel rule", r.pattern), r.kind) for r in own]
         self._known: dict[str, str] = {}  # the ranks of a job run the same kernels
+        self._of_ids: dict[int | None, str | None] = {}
 
     @property
     def fingerprint(self) -> str:
@@ -85,6 +86,16 @@ class KernelRules:
             if len(name) <= _LONGEST_KNOWN and len(self._known) < _MOST_KNOWN:
                 self._known[name] = result
         return result
+
+    def kinds(self, ids: Sequence[int | None], texts: Callable[[], Mapping[int | None, str]]) -> list[str | None]:
+        """The class of each of some names by their ids, which are the same in every report; `texts` gives names that are new."""
+        known = self._of_ids
+        if any(i not in known for i in ids):
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            names = texts()
+            known.update({i: self.kind(names.get(i)) for i in ids if i is None or i in names})
+        return [known.get(i) for i in ids]
 
 
 @lru_cache(maxsize=1)
