@@ -33,6 +33,7 @@ from alltrace.run.store import Run
 from alltrace.synth import write_run
 from alltrace.trace.errors import InputError, StrictError, UsageError
 from alltrace.trace.kernel_rules import built_in_rules
+from alltrace.trace.schema import DICTIONARIES
 
 
 def contents(run: Path):
@@ -165,7 +166,7 @@ def test_stopped_at_each_rank_and_table_nothing_half_written_is_read(reports, ti
     monkeypatch.setattr(pieces.Piece, "write_dictionary", stopping)
     with pytest.raises(KeyboardInterrupt):
         import_reports([str(reports)], run, jobs=1)
-    assert len(list((run / "ranks").iterdir())) == (1 if stop_at >= 6 else 0)
+    assert len(list((run / "ranks").iterdir())) == (1 if stop_at >= len(DICTIONARIES) else 0)
     with pytest.raises(InputError, match="did not finish"):
         Run(run)
     monkeypatch.undo()
