@@ -19,15 +19,7 @@ from alltrace.run.store import Run
 def clock_error_ns(
     one: int, other: int, errors_ns: Mapping[int, int | None], components: Mapping[int, int], shared: Mapping[int, int]
 ) -> int | None:
-    """How far the clocks of two ranks may be off against each other; None if nothing connects them or tells their errors.
-
-    Args:
-        one: A rank.
-        other: Another or the same.
-        errors_ns: For each rank half of the interval of its clock, as in `Alignment`.
-        components: For each rank its component, likewise.
-        shared: For each rank the number of its clock, likewise.
-    """
+    """How far the clocks of two ranks may be off against each other; None if nothing connects them or tells their errors."""
     if one == other or (one in shared and shared[one] == shared.get(other)):
         return 0
     both_errors = errors_ns.get(one), errors_ns.get(other)
@@ -39,13 +31,14 @@ def clock_error_ns(
 class Aligned:
     """What needs all ranks at once, on the run's aligned clock.
 
-    `run` is the run with the alignment's clocks: its tables are aligned, `collectives` among them. `notes` is what a reader must
-    know of clocks and matches, `steps_notes` of the steps, `unmatched` the operations of each rank that found no partner.
-    `matching_score` says how sure it is which ranks communicate, from 0 to 1: the share of operations that are explained, each
+    `run` is the run with the alignment's clocks: its tables are aligned, `collectives` among them. `notes` is what a
+    reader must know of clocks and matches, `steps_notes` of the steps, `unmatched` the operations of each rank that
+    found no partner. `matching_score` says how sure it is which ranks communicate, from 0 to 1: the share of operations
+    that are explained, each
         weighed by
-    how sure its match is; None if there is no communication. `matching_reason` is one sentence where the score is too low to
-    compute a loss or a wait from, else None. `doubted` has for each rank whose times are in doubt, and that is therefore compared
-    with no other, the reason.
+    how sure its match is; None if there is no communication. `matching_reason` is one sentence where the score is too
+    low to compute a loss or a wait from, else None. `doubted` has for each rank whose times are in doubt, and that is
+    therefore compared with no other, the reason.
     """
 
     def __init__(self, run: Run) -> None:
@@ -119,7 +112,8 @@ class Aligned:
     def unmatched_members(self, rank: int) -> tuple[pa.Table, list[str | None]]:
         """The operations of a rank whose partners' reports are missing, each as the one member of an instance, as in `members`.
 
-        `group_size` is None if the profiler does not say it. `communicator` is the row of the list, which has the names.
+        `group_size` is None if the profiler does not say it. `communicator` is the row of the list, which has the
+        names.
         """
         import pyarrow as pa
         import pyarrow.compute as pc

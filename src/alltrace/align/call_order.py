@@ -16,20 +16,15 @@ _MOST_CALLS = 8
 
 
 class _Calls(NamedTuple):
-    """The calls of a communicator by one member, in their order: what they are, and their instances, -1 without one."""
+    """The calls of a communicator by one member, in their order."""
 
     member: int
     op: Int64
-    instance: Int64
+    instance: Int64  # -1 without one
 
 
 def misordered(timelines: AnyTimelines, instance: Mapping[int, Int64]) -> list[str]:
-    """A sentence for each communicator whose members call operations without a partner in different orders, with both orders.
-
-    Args:
-        timelines: The operations.
-        instance: For each member the instance of each of its operations, -1 without a partner.
-    """
+    """A sentence for each communicator whose members call operations without a partner in different orders, with both orders."""
     kinds = timelines.kinds
     named = (kinds.communicator >= 0) & (kinds.communicator < timelines.first_inferred) & (kinds.paired == 0) & ~kinds.exchanging
     lacking = [m for m, number in instance.items() if (number < 0).any()]

@@ -1,9 +1,9 @@
 """How far fitted clocks may be off: half of the interval that holds the truth with a probability of `COVERAGE`.
 
-The variance of what a cell is always late is estimated from cells of one unit, as a share of the scatter of their ends; with few of
-these it is assumed to be as large as the scatter. A member is taken to be late alike in all operations of its communicator, so that
-only different members average out. Then random cells are fitted like the real ones. No clock is further off than
-the law allows: no member of a synchronising operation ends before the last one has started.
+The variance of what a cell is always late is estimated from cells of one unit, as a share of the scatter of their ends;
+with few of these it is assumed to be as large as the scatter. A member is taken to be late alike in all operations of
+its communicator, so that only different members average out. Then random cells are fitted like the real ones. No clock
+is further off than the law allows: no member of a synchronising operation ends before the last one has started.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.align.clock_fit import Cells, Clocks, Ends, Floats, Sums, levels, robust_levels
+from alltrace.align.clock_fit import Cells, Clocks, Ends, Sums, levels, robust_levels
 from alltrace.align.clock_sharing import Units
 from alltrace.align.constants import COVERAGE, OUTLIER_SIGMAS
 from alltrace.align.disjoint_sets import DisjointSets
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct, distinct_rows
 
 _DRAWS, _DRAWS_AT_ONCE, _DRAWS_OF_STUDENT = 128, 16, 1 << 16
@@ -28,17 +28,11 @@ _ASSUMED = 4
 
 @dataclass(frozen=True)
 class Lateness:
-    """What cells are late.
+    """What the fitted cells are late, as variances, ns^2."""
 
-    Attributes:
-        always: For each of the fitted cells the variance of what it is always late, ns^2.
-        noise: Likewise the variance of the rest.
-        sigmas: How many standard errors the interval has to each side.
-    """
-
-    always: Floats
-    noise: Floats
-    sigmas: float
+    always: Floats  # of what a cell is always late
+    noise: Floats  # of the rest
+    sigmas: float  # how many standard errors the interval has to each side
 
     @property
     def weight(self) -> Floats:
@@ -47,15 +41,7 @@ class Lateness:
 
 
 def lateness(cells: Cells, rows: NDArray[np.intp], units: Units, components: int, ahead_ns: Floats) -> Lateness:
-    """What the cells are late.
-
-    Args:
-        cells: The cells.
-        rows: Those that are fitted.
-        units: The unknowns.
-        components: The number of parts that nothing connects.
-        ahead_ns: How far ahead each rank was.
-    """
+    """What the cells in `rows`, which are fitted, are late; `components` parts of them are not connected."""
     scatter, noise, block, unit = cells.scatter[rows], cells.noise[rows], cells.block[rows], units.of_rank[cells.rank[rows]]
     roles, role = distinct(cells.role[rows])
     # communicators are roles that blocks connect
@@ -81,15 +67,7 @@ def lateness(cells: Cells, rows: NDArray[np.intp], units: Units, components: int
 def offset_errors(
     cells: Cells, rows: NDArray[np.intp], units: Units, late: Lateness, against: Callable[[Floats], Floats]
 ) -> Floats:
-    """Half of the interval of each rank's offset, ns.
-
-    Args:
-        cells: The cells.
-        rows: Those that are fitted.
-        units: The unknowns.
-        late: What they are late.
-        against: Takes from offsets of all ranks (r, k) those of what they are relative to.
-    """
+    """Half of the interval of each rank's offset, ns; `against` takes from offsets (r, k) those of what they are relative to."""
     unit, role = units.of_rank[cells.rank[rows]], distinct(cells.role[rows])[1]
     free = np.ones(units.count, np.bool_)
 
@@ -101,7 +79,7 @@ def offset_errors(
     return late.sigmas * _deviation(fitted)
 
 
-def rate_errors(cells: Cells, rows: NDArray[np.intp], clock: Int64, free: NDArray[np.bool_]) -> Floats:
+def rate_errors(cells: Cells, rows: NDArray[np.intp], clock: Int64, free: Flags) -> Floats:
     """Half of the interval of the rate of each clock."""
     block, of_row = cells.block[rows], clock[cells.rank[rows]]
     weight = 1.0 / cells.slope_noise[rows]
@@ -119,10 +97,7 @@ def rate_errors(cells: Cells, rows: NDArray[np.intp], clock: Int64, free: NDArra
 def errors_over_time(offset: Floats, before: Floats, after: Floats) -> Floats:
     """Half of the interval that a clock is within over a time, if its offset at a time in between and its rate are independent.
 
-    Args:
-        offset: Half of the interval of each offset.
-        before: What half of the interval of the rate makes of the time before.
-        after: Likewise of the time after.
+    `before` and `after` are what half of the interval of the rate makes of the time before and after.
     """
     one, other = np.random.default_rng(2).standard_normal((2, _DRAWS_AT_ONCE * _DRAWS))
     one, other = one / np.quantile(np.abs(one), COVERAGE), other / np.quantile(np.abs(other), COVERAGE)
@@ -150,22 +125,19 @@ def _student(freedom: int) -> float:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the law allows: after the fit, clock `one` may be ahead of clock `other` by at most `most_ns` more; arrays of pairs.
-
-    `broken` is the number of instances, outliers among them, that break the law by the fitted clocks.
-    """
+    """What the law allows: after the fit, clock `one` may be ahead of clock `other` by at most `most_ns` more; arrays of pairs."""
 
     one: Int64
     other: Int64
     most_ns: Floats
-    broken: int
+    broken: int  # instances, outliers among them, that break the law by the fitted clocks
 
     @property
     def broken_ns(self) -> float:
         """By how much the fitted clocks break the law at most."""
         return -float(self.most_ns.min(initial=0.0))
 
-    def reach(self, origins: NDArray[np.bool_]) -> Floats:
+    def reach(self, origins: Flags) -> Floats:
         """How much further off each clock can be from those of `origins`: the shortest path, either way; infinite without any."""
         both = []
         for one, other in ((self.one, self.other), (self.other, self.one)):
@@ -186,15 +158,8 @@ def edges(ends: Ends, clocks: Clocks) -> tuple[Floats, Floats, Floats, Floats]:
     return start, end, last, first
 
 
-def limits(ends: Ends, used: NDArray[np.bool_], clocks: Clocks, clock: Int64) -> Limits:
-    """The law of each instance of which all members are used.
-
-    Args:
-        ends: The ends.
-        used: Which are neither outliers nor of wrong instances.
-        clocks: The fitted clocks.
-        clock: The clock of each rank; those of one clock move together.
-    """
+def limits(ends: Ends, used: Flags, clocks: Clocks, clock: Int64) -> Limits:
+    """The law of each instance of which all members are `used`; ranks of one `clock` move together."""
     heads, which, of = ends.first[:-1], ends.instance, clock[ends.rank]
     start, end, last, first = edges(ends, clocks)
     latest, earliest = np.zeros(len(heads), np.int64), np.zeros(len(heads), np.int64)

@@ -9,11 +9,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.align.clock_fit import Cells, Clocks, Ends, Floats, robust_levels
+from alltrace.align.clock_fit import Cells, Clocks, Ends, robust_levels
 from alltrace.align.constants import OUTLIER_SIGMAS, WRONG_SHARE
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.placed_ranks import PlacedRank
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct, distinct_rows, rows_by
 
 _APART, _BY_STAMPS, _MONOTONIC = 0, 1, 2
@@ -23,17 +23,11 @@ FEW = 2
 
 @dataclass(frozen=True)
 class Units:
-    """The unknowns: ranks of one unit have one offset, once `known_ns` is taken off; ranks of one clock have one rate.
-
-    Attributes:
-        of_rank: Unit of each rank.
-        clock: Clock of each rank: the number of its host, or of a host before it that has the same clock.
-        known_ns: What is known of each rank's stamp's error.
-    """
+    """The unknowns: ranks of one unit have one offset, once `known_ns` is taken off; ranks of one clock have one rate."""
 
     of_rank: Int64
-    clock: Int64
-    known_ns: Floats
+    clock: Int64  # number of the rank's host, or of a host before it that has the same clock
+    known_ns: Floats  # what is known of each rank's stamp's error
 
     @property
     def count(self) -> int:
@@ -60,15 +54,12 @@ class Units:
 class Sharing:
     """What is assumed of the ranks' clocks, until ends contradict it.
 
-    A report's UTC stamp may be off by milliseconds even from the clock of its own host. So the reports of a host are one unit by
-    their monotonic clocks, or by their stamps where these agree, or are units of their own.
-
-    Args:
-        ranks: The ranks.
-        seen: Which of them have ends. A stamp is believed of a rank without any if those of other reports of its host may agree.
+    A report's UTC stamp may be off by milliseconds even from the clock of its own host. So the reports of a host are
+    one unit by their monotonic clocks, or by their stamps where these agree, or are units of their own. The stamp of a
+    rank that has no ends, as `seen` says, is believed if those of other reports of its host may agree.
     """
 
-    def __init__(self, ranks: Sequence[PlacedRank], seen: NDArray[np.bool_]) -> None:
+    def __init__(self, ranks: Sequence[PlacedRank], seen: Flags) -> None:
         place = {host: n for n, host in enumerate(dict.fromkeys(p.host for p in ranks))}
         self.host: Int64 = np.array([place[p.host] for p in ranks], np.int64)
         self._clock_of_host = np.arange(len(place))
@@ -98,13 +89,7 @@ class Sharing:
         return Units(distinct(np.where(own, 2 * len(own) + self._report, shared))[1], clock, known)
 
     def corrected(self, cells: Cells, ends: Ends, clocks: Clocks) -> bool:
-        """Let ranks share what the ends do not contradict: of a host, then of hosts; returns whether anything changed.
-
-        Args:
-            cells: The cells.
-            ends: The ends that they are of.
-            clocks: The clocks that fit best so far.
-        """
+        """Let ranks share what the ends do not contradict: of a host, then of hosts; returns whether anything changed."""
         before = self.units
         if not self._compared:
             self._compared = True
@@ -156,7 +141,7 @@ class Sharing:
                 self.units = self._numbered()
 
 
-def _broken(ends: Ends, host: Int64, clocks: Clocks, hosts: int) -> NDArray[np.bool_]:
+def _broken(ends: Ends, host: Int64, clocks: Clocks, hosts: int) -> Flags:
     """For each host whether a member ends before another of it has started, in more instances than are matched wrongly."""
     instances, group = distinct_rows(ends.instance, host[ends.rank])
     start, end = (clocks.true(ends.rank, times) for times in (ends.start, ends.end))
@@ -165,7 +150,7 @@ def _broken(ends: Ends, host: Int64, clocks: Clocks, hosts: int) -> NDArray[np.b
     np.minimum.at(first, group, end)
     several = np.bincount(group) > 1
     number, less = (np.bincount(instances[1], which, hosts) for which in (several, first < last))
-    result: NDArray[np.bool_] = less > np.maximum(WRONG_SHARE * number, FEW)
+    result: Flags = less > np.maximum(WRONG_SHARE * number, FEW)
     return result
 
 

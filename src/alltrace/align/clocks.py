@@ -1,8 +1,8 @@
 """The clocks of all hosts from matched operations: offset and rate of each host, how far they may be off, and the stamps' errors.
 
-Starts from UTC. Ranks of one host share its clock unless their ends show otherwise (`alltrace.align.clock_sharing`). The rate of a
-host is an unknown only where it is larger than twice its error. What no synchronising operation connects is connected by sends and
-receives, and ranks without any connection stay at their UTC stamps, with a note.
+Starts from UTC. Ranks of one host share its clock unless their ends show otherwise (`alltrace.align.clock_sharing`).
+The rate of a host is an unknown only where it is larger than twice its error. What no synchronising operation connects
+is connected by sends and receives, and ranks without any connection stay at their UTC stamps, with a note.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from alltrace.align.clock_fit import (
     Cells,
     Clocks,
     Ends,
-    Floats,
     Sums,
     ends_of,
     late_ends,
@@ -37,7 +36,7 @@ from alltrace.align.members import EXCHANGE, Evidence
 from alltrace.align.message_bounds import bounds_between
 from alltrace.align.placed_ranks import PlacedRank
 from alltrace.run.manifest import Clock
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct, distinct_rows, rows_by
 from alltrace.trace.number_text import number_ranges
 
@@ -49,51 +48,29 @@ _EXACT = 1 << 10
 
 @dataclass(frozen=True)
 class Solution:
-    """The clocks found.
+    """The clocks found."""
 
-    Attributes:
-        clocks: One per host, in the order of the hosts' first ranks.
-        stamp_errors_ns: For each rank what its UTC stamp is ahead of its host's clock.
-        ahead_ns: For each rank what its stamped time is ahead of the run's time at the run's zero: offset and stamp error.
-        components: For each rank its component.
-        residuals_ns: For each rank the typical scatter of its ends, None with too little evidence.
-        errors_ns: For each rank half of the 95 % interval of its clock in the time of its evidence, None with too little of it.
-        shared: For each rank the number of its clock: ranks with one number have no error against each other.
-        notes: What a reader must know.
-    """
-
-    clocks: tuple[Clock, ...]
-    stamp_errors_ns: dict[int, int]
-    ahead_ns: dict[int, int]
+    clocks: tuple[Clock, ...]  # one per host, in the order of the hosts' first ranks
+    stamp_errors_ns: dict[int, int]  # what a rank's UTC stamp is ahead of its host's clock
+    ahead_ns: dict[int, int]  # what a rank's stamped time is ahead at the run's zero: offset and stamp error
     components: dict[int, int]
-    residuals_ns: dict[int, int | None]
-    errors_ns: dict[int, int | None] = field(default_factory=dict)
-    shared: dict[int, int] = field(default_factory=dict)
+    residuals_ns: dict[int, int | None]  # scatter of its ends; None with too little evidence
+    errors_ns: dict[int, int | None] = field(default_factory=dict)  # half of the 95 % interval in the time of its evidence
+    shared: dict[int, int] = field(default_factory=dict)  # ranks with one number have no error against each other
     notes: tuple[str, ...] = ()
 
 
 @dataclass
 class _Fit:
-    """Fitted clocks; arrays by rank.
-
-    Attributes:
-        ends: What they were fitted to.
-        clocks: The clocks.
-        units: The unknowns.
-        component: Component of each rank: the lowest rank that it is connected with.
-        offset_error: Half of the interval of each offset, at the mean time of the rank's evidence.
-        rate_error: Half of the interval of each rate.
-        seen_ns: First, mean and last stamped time of each rank's evidence.
-        limits: What the law allows.
-    """
+    """Fitted clocks; arrays by rank."""
 
     ends: Ends
     clocks: Clocks
     units: Units
-    component: Int64
-    offset_error: Floats
-    rate_error: Floats
-    seen_ns: Floats
+    component: Int64  # the lowest rank that each rank is connected with
+    offset_error: Floats  # half of the interval, at the mean time of the rank's evidence
+    rate_error: Floats  # half of the interval
+    seen_ns: Floats  # first, mean and last stamped time of each rank's evidence
     limits: Limits
 
     def error(self) -> Floats:
@@ -104,26 +81,15 @@ class _Fit:
 
 @dataclass
 class _State:
-    """What is known of the clocks while they are solved for; arrays by the place of a rank.
-
-    Attributes:
-        ranks: The ranks.
-        hosts: The hosts.
-        host_of: Place of each rank's host.
-        fit: The clocks.
-        jumps: The steps of clocks.
-        widths: Half of the distance of the bounds that sends and receives gave.
-        messages: How many sends and receives these are.
-        notes: What a reader must know.
-    """
+    """What is known of the clocks while they are solved for; arrays by the place of a rank."""
 
     ranks: Sequence[PlacedRank]
     hosts: list[str]
-    host_of: Int64
+    host_of: Int64  # place of each rank's host
     fit: _Fit
     jumps: dict[int, Jump]
-    widths: Floats
-    messages: Int64
+    widths: Floats  # half of the distance of the bounds that sends and receives gave
+    messages: Int64  # how many these are
     notes: list[str] = field(default_factory=list)
 
     def error(self, fitted: Floats) -> Floats:
@@ -141,12 +107,7 @@ class _State:
 
 
 def solve(evidence: Evidence, ranks: Sequence[PlacedRank]) -> Solution:
-    """The clocks by which the members of synchronising operations leave them together.
-
-    Args:
-        evidence: Matched operations, in the time of the ranks' files.
-        ranks: All ranks of the run, by number.
-    """
+    """The clocks by which members of synchronising operations, in the time of the ranks' files, leave them together."""
     apart: dict[str, int] = {}
     while True:
         state = _solved(_usable(evidence, ranks, apart), ranks)
@@ -315,14 +276,10 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
     return _Fit(ends, clocks, units, component, offset_error, np.hypot(rate_error, missed)[units.clock], seen, law)
 
 
-def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: NDArray[np.bool_]) -> tuple[Clocks, Cells]:
-    """The clocks that fit best, within a small part of the scatter of ends, and the cells by them.
+def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: Flags) -> tuple[Clocks, Cells]:
+    """The clocks that fit best, within a small part of the scatter of ends, and the cells by them; those `wanted` may have a rate.
 
-    Args:
-        ends: The ends.
-        clocks: Where to begin.
-        sharing: Which ranks share a clock; what the ends contradict of it is changed.
-        wanted: The clocks that may have a rate.
+    What the ends contradict of `sharing` is changed.
     """
     span = float(np.ptp(ends.end)) if len(ends.end) else 0.0
     begun, cells = clocks, measured(ends, clocks)[0]
@@ -396,9 +353,9 @@ def _joined(cells: Cells, rows: NDArray[np.intp], part: Int64, count: int) -> In
     return sets.labels()
 
 
-def _not_first(component: Int64) -> NDArray[np.bool_]:
+def _not_first(component: Int64) -> Flags:
     """All but the first of each component, which the others are measured against."""
-    others: NDArray[np.bool_] = component != np.arange(len(component))
+    others: Flags = component != np.arange(len(component))
     return others
 
 
@@ -487,7 +444,7 @@ def _rounded(error: float) -> int | None:
     return None if np.isinf(error) else int(np.ceil(error))
 
 
-def _notes(state: _State, clocks: Sequence[Clock], alone: NDArray[np.bool_]) -> list[str]:
+def _notes(state: _State, clocks: Sequence[Clock], alone: Flags) -> list[str]:
     """What a reader must know of the clocks."""
     notes = []
     zero = float(state.fit.ends.end.min()) if len(state.fit.ends.end) else 0.0

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from alltrace.align.constants import LEAST_LAUNCHED, LEAST_WORK
 from alltrace.align.evidence import collect
@@ -40,7 +39,7 @@ from alltrace.run.run_logs import PRINTED_FILE
 from alltrace.run.store import Run
 from alltrace.run.verify import DEVICES, OPERATIONS
 from alltrace.run.writer import TableWriter
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import Flags, Int64, integers
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
 
@@ -189,7 +188,7 @@ def _same(run: Run, record: RankRecord, draft: Path, number: int) -> RankRecord:
 
 
 def _apart(
-    rank: Rank, devices: Sequence[Device], owners: Mapping[int, NDArray[np.bool_]], draft: Path, numbers: Sequence[int]
+    rank: Rank, devices: Sequence[Device], owners: Mapping[int, Flags], draft: Path, numbers: Sequence[int]
 ) -> list[RankRecord]:
     """The devices of a process, as ranks."""
     folders = [draft / rank_folder(number) for number in numbers]
@@ -235,7 +234,7 @@ def _dictionary(rank: Rank, name: str, device: Device, place: Path) -> None:
     write_parquet(table, place)
 
 
-def _owners(rank: Rank, places: Mapping[int, int]) -> dict[int, NDArray[np.bool_]]:
+def _owners(rank: Rank, places: Mapping[int, int]) -> dict[int, Flags]:
     """For each thread that launches work, to which devices, by their places."""
     api = rank.file_table("api", ("process", "correlation", "thread"))
     called = integers(api.column("process"), -1), integers(api.column("correlation"), -1), integers(api.column("thread"), -1)
@@ -256,7 +255,7 @@ def _owners(rank: Rank, places: Mapping[int, int]) -> dict[int, NDArray[np.bool_
     return {thread: launches >= LEAST_LAUNCHED * launches.max() for thread, launches in counts.items()}
 
 
-def _sharing(owners: Mapping[int, NDArray[np.bool_]], count: int) -> list[list[int]]:
+def _sharing(owners: Mapping[int, Flags], count: int) -> list[list[int]]:
     """The places of devices to which one thread launches, of each set of these."""
     sets = [set(np.flatnonzero(its).tolist()) for its in owners.values()]
     group = list(range(count))
@@ -272,9 +271,7 @@ def _key(process: Int64, correlation: Int64) -> Int64:
     return ((process + 1) << 33) + correlation
 
 
-def _shares(
-    name: str, rows: pa.Table, places: Mapping[int, int], owners: Mapping[int, NDArray[np.bool_]]
-) -> list[NDArray[np.bool_]]:
+def _shares(name: str, rows: pa.Table, places: Mapping[int, int], owners: Mapping[int, Flags]) -> list[Flags]:
     """Which rows of a table each device has: what is on it, what its threads did, and what is nobody's alone."""
     columns = rows.column_names
     if name == "syncs":  # a thread waits for one device or another: without the other's row it seems to wait for all

@@ -8,11 +8,7 @@ from alltrace.trace.arrays import Int64
 
 
 class DisjointSets:
-    """Sets of the numbers 0 to n - 1, each alone to begin with; nearly constant time for each question (Tarjan 1975).
-
-    Args:
-        count: The number n.
-    """
+    """Sets of the numbers 0 to n - 1, each alone to begin with; nearly constant time for each question (Tarjan 1975)."""
 
     def __init__(self, count: int) -> None:
         self._above = list(range(count))

@@ -1,8 +1,8 @@
 """One rank's communication operations, from the best available evidence.
 
-In falling order: the rank's own table `collectives`, if its reader fills it; NCCL traced by the profiler (GPU operations with a
-sequence number); NVTX calls joined with the kernels that they launched; only kernels; and in addition MPI's operations, which are
-of the host.
+In falling order: the rank's own table `collectives`, if its reader fills it; NCCL traced by the profiler (GPU
+operations with a sequence number); NVTX calls joined with the kernels that they launched; only kernels; and in addition
+MPI's operations, which are of the host.
 """
 
 from __future__ import annotations

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from alltrace.align.nccl_names import ALL_TO_ALL, RECV, SEND, SEND_RECV
-from alltrace.trace.arrays import coded, integers, is_one_of
+from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of
 from alltrace.trace.distinct import distinct_rows
 
 _MOST = 2.0**63
@@ -18,17 +17,12 @@ _KERNEL = "kernel"
 
 
 def fold_groups(table: Any) -> Any:
-    """The operations of one rank, with a row for each group of sends and receives in place of one for each of its calls.
+    """The operations of one rank, names as text, with a row for each group of sends and receives in place of one for each call.
 
-    Calls of one kernel and communicator are one operation if they have one peer, or if they send to all members and receive from
-    all, which is an all-to-all. Calls without a peer count as of one peer, but of several both ways it is not known whether that is
-    one: they are what their kernel shows. What a member sends to itself goes with the rest.
-
-    Args:
-        table: Columns of `collectives`, with names as text; times may be null.
-
-    Returns:
-        The same columns. `bytes` and `count` of a group are what it sends, or what it receives if it sends nothing.
+    Calls of one kernel and communicator are one operation if they have one peer, or if they send to all members and
+    receive from all, which is an all-to-all. Calls without a peer count as of one peer, but of several both ways it is
+    not known whether that is one: they are what their kernel shows. What a member sends to itself goes with the rest.
+    `bytes` and `count` of a group are what it sends, or what it receives if it sends nothing.
     """
     import pyarrow as pa
 
@@ -51,10 +45,10 @@ def fold_groups(table: Any) -> Any:
     first = np.full(groups, -1, np.int64)
     first[group[others[::-1]]] = others[::-1]  # the first call with another member
 
-    def count(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def count(chosen: Flags) -> Int64:
         return np.bincount(group[chosen], minlength=groups)
 
-    def peers(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def peers(chosen: Flags) -> Int64:
         pairs = distinct_rows(group[chosen], peer[chosen])[0]
         return np.bincount(pairs[0], minlength=groups) if chosen.any() else np.zeros(groups, np.int64)
 

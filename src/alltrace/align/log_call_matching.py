@@ -1,9 +1,10 @@
 """Which call of a log is which operation of a trace, on one rank: two sequences, aligned.
 
-Both are in the order of issue. A log is usually longer than the trace, and lines and events go missing on either side. So short
-pieces of the trace are searched in the whole log first (correlation over operations), and from the best place on both
-sequences are aligned within a band, by operation and by what is known of sizes; the duration of operations of one size
-distinguishes places with equal operations. Values that a similarly good alignment would fill differently stay open.
+Both are in the order of issue. A log is usually longer than the trace, and lines and events go missing on either side.
+So short pieces of the trace are searched in the whole log first (correlation over operations), and from the best place
+on both sequences are aligned within a band, by operation and by what is known of sizes; the duration of operations of
+one size distinguishes places with equal operations. Values that a similarly good alignment would fill differently stay
+open.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.core import sequences
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import rows_by
 
 BAND = 96
@@ -43,40 +43,24 @@ _ALIKE = 0.35
 
 @dataclass(frozen=True)
 class TracedOps:
-    """Operations of one rank in the order of issue; arrays of n values.
-
-    Attributes:
-        op: Number of the operation.
-        duration_ns: How long it took on the device, 0 if not known.
-        lane: Number of the stream, or -1.
-        bytes: Message size, or -1.
-        utc_ns: When it was issued, by the host's clock; None if the report does not say.
-    """
+    """Operations of one rank in the order of issue; arrays of n values, of which -1 is an unknown stream or size."""
 
     op: Int64
-    duration_ns: Int64
-    lane: Int64
+    duration_ns: Int64  # on the device, 0 if not known
+    lane: Int64  # number of the stream
     bytes: Int64
-    utc_ns: Int64 | None
+    utc_ns: Int64 | None  # when it was issued, by the host's clock; None if the report does not say
 
 
 @dataclass(frozen=True)
 class LoggedCalls:
-    """Calls of one rank in the order of its log; arrays of m values.
+    """Calls of one rank in the order of its log; arrays of m values."""
 
-    Attributes:
-        op: Number of the operation, as in `TracedOps`.
-        kind: Number of what a call would fill in; equal numbers fill in the same.
-        group: Number of its communicator.
-        bytes: Message size, or -1.
-        utc_ns: When its line was written, in UTC or in a local time of an unknown zone; None without times.
-    """
-
-    op: Int64
-    kind: Int64
-    group: Int64
+    op: Int64  # as in `TracedOps`
+    kind: Int64  # equal numbers fill in the same
+    group: Int64  # number of its communicator
     bytes: Int64
-    utc_ns: Int64 | None
+    utc_ns: Int64 | None  # when its line was written, in UTC or a local time of an unknown zone; None without times
 
     def cut(self, low: int, high: int) -> LoggedCalls:
         """The calls from `low` to `high`."""
@@ -86,25 +70,15 @@ class LoggedCalls:
 
 @dataclass(frozen=True)
 class CallMatch:
-    """The calls of a rank's operations.
+    """The calls of a rank's operations."""
 
-    Attributes:
-        call: The call of each operation, -1 without one.
-        sure: Whether no similarly good alignment fills in something else.
-        covered: Operations within the log.
-        share: Matched operations of these, 0 to 1.
-        chance: The share of operations that would agree by chance.
-        timed: Whether the lines' times agree with the trace's.
-        reason: Why there is no match, or None.
-    """
-
-    call: Int64
-    sure: NDArray[np.bool_]
-    covered: int
-    share: float
-    chance: float
-    timed: bool
-    reason: str | None = None
+    call: Int64  # -1 without one
+    sure: Flags  # no similarly good alignment fills in something else
+    covered: int  # operations within the log
+    share: float  # matched operations of these
+    chance: float  # the share of operations that would agree by chance
+    timed: bool  # the lines' times agree with the trace's
+    reason: str | None = None  # why there is no match
 
 
 def match_calls(trace: TracedOps, log: LoggedCalls) -> CallMatch:
@@ -202,27 +176,20 @@ def _windows(trace: TracedOps, log: LoggedCalls) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a piece of the trace is found in the log.
-
-    Attributes:
-        begin: The piece's first operation; `width`: its operations.
-        firsts: The calls that the first may be, negative where the log begins later.
-        agreeing: The share of its operations that agree there.
-        lanes: For each communicator the stream that its operations are on there.
-    """
+    """Where a piece of the trace is found in the log."""
 
     begin: int
     width: int
-    firsts: Int64
-    agreeing: float
-    lanes: Int64
+    firsts: Int64  # calls that the first operation may be, negative where the log begins later
+    agreeing: float  # share
+    lanes: Int64  # for each communicator the stream that its operations are on there
 
 
 def _place(trace: TracedOps, log: LoggedCalls, width: int, many: int) -> _Place:
     """The piece of the trace that is best found in the log.
 
-    Every communicator's operations are on one stream, which is found together with the place: there, each communicator gets the
-    stream that matches most of its operations.
+    Every communicator's operations are on one stream, which is found together with the place: there, each communicator
+    gets the stream that matches most of its operations.
     """
     mine, its = _tokens(trace, log)
     n, m = len(mine), len(its)
@@ -293,7 +260,7 @@ def _worth_trying(trace: TracedOps, log: LoggedCalls, place: _Place) -> list[int
 @dataclass(frozen=True)
 class _Path:
     call: Int64
-    sure: NDArray[np.bool_]
+    sure: Flags
     score: float
 
 
@@ -309,7 +276,7 @@ def _aligned(trace: TracedOps, log: LoggedCalls, place: _Place, first: int) -> _
     return path
 
 
-def _learned(trace: TracedOps, log: LoggedCalls, call: Int64, kinds: int) -> tuple[NDArray[np.float64], Int64]:
+def _learned(trace: TracedOps, log: LoggedCalls, call: Int64, kinds: int) -> tuple[Floats, Int64]:
     """For each kind the median logarithm of durations and the usual lane; NaN and -1 for kinds with fewer than three."""
     typical, lane = np.full(kinds, np.nan), np.full(kinds, -1, np.int64)
     rows = np.flatnonzero((call >= 0) & (trace.duration_ns > 0))
@@ -323,7 +290,7 @@ def _learned(trace: TracedOps, log: LoggedCalls, call: Int64, kinds: int) -> tup
     return typical, lane
 
 
-def _passed(trace: TracedOps, log: LoggedCalls, begin: int, place: int, typical: NDArray[np.float64], lane: Int64) -> _Path:
+def _passed(trace: TracedOps, log: LoggedCalls, begin: int, place: int, typical: Floats, lane: Int64) -> _Path:
     """The band laid from the place to the end of the trace, and from there back to its beginning, piece by piece."""
     n = len(trace.op)
     call, sure = np.full(n, -1, np.int64), np.zeros(n, np.bool_)
@@ -360,16 +327,10 @@ def _passed(trace: TracedOps, log: LoggedCalls, begin: int, place: int, typical:
 
 
 class Alignment(NamedTuple):
-    """The best alignment of n operations and some calls.
+    """The best alignment of n operations and some calls."""
 
-    Attributes:
-        call: The call of each operation, -1 without one: int64 array of n.
-        sure: Whether every alignment in which the operation has a call of another kind scores less by a margin: bool array of n.
-        score: The score of the whole.
-    """
-
-    call: NDArray[np.int64]
-    sure: NDArray[np.bool_]
+    call: Int64
+    sure: Flags
     score: float
 
 
@@ -388,25 +349,12 @@ def align_within_band(
     alike: float,
     margin: float,
 ) -> Alignment:
-    """Align the operations of a trace with the calls of a log.
+    """Align the operations of a trace with the calls of a log, whose call `first` is expected at the first operation.
 
-    A match scores 1, more where sizes, durations and lanes agree and less where they do not; skipping costs. Operations before
-    the first call and after the last cost nothing.
-
-    Args:
-        op: Operation numbers, int64 array of n.
-        size: Sizes, int64, -1 if not known.
-        duration: Logarithms of durations, float64, NaN if not known.
-        lane: Streams, int64, -1 if not known.
-        call_op: Operation numbers of the calls, int64 array of m.
-        call_size: Their sizes, int64, -1 if not known.
-        kind: Kind of each call, int64.
-        kind_duration: For each kind the usual logarithm of its durations, float64, NaN if not known.
-        kind_lane: For each kind its usual lane, int64, -1 if not known.
-        first: The call that is expected at the first operation.
-        band: How far from there a match may be.
-        alike: How far logarithms of equal durations are apart.
-        margin: By how much other alignments must score less for a match to be sure.
+    A match scores 1, more where sizes, durations (logarithms, NaN if not known) and lanes agree and less where they do
+    not; skipping costs. Operations before the first call and after the last cost nothing. Logarithms of equal durations
+    are apart by at most `alike`. A match is sure if alignments in which the operation has a call of another kind score
+    less by `margin`.
     """
     ops, sizes, durations, lanes, call_ops, call_sizes, kinds, kind_durations, kind_lanes = (
         np.ascontiguousarray(c) for c in (op, size, duration, lane, call_op, call_size, kind, kind_duration, kind_lane)

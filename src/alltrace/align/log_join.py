@@ -1,8 +1,9 @@
 """NCCL's logs joined with the operations of a trace: what a log says about an operation that the trace does not.
 
-Each rank's operations are aligned with its calls (`alltrace.align.log_call_matching`). A call fills in what is null: size, count,
-type, communicator, peer, root. Values from the trace stay. Operations without a call get their size from the
-same instance on other ranks. A log that does not fit fills in nothing. The operations of one rank are in memory at a time.
+Each rank's operations are aligned with its calls (`alltrace.align.log_call_matching`). A call fills in what is null:
+size, count, type, communicator, peer, root. Values from the trace stay. Operations without a call get their size from
+the same instance on other ranks. A log that does not fit fills in nothing. The operations of one rank are in memory at
+a time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from alltrace.align.log_call_matching import CallMatch, LoggedCalls, TracedOps, match_calls
 from alltrace.align.logged_units import Units, units_of
@@ -29,7 +29,7 @@ from alltrace.run.overlay import collectives_file
 from alltrace.run.parquet import read_parquet, write_quickly
 from alltrace.run.run_logs import found_by, logged_calls
 from alltrace.run.store import Run
-from alltrace.trace.arrays import Int64, coded, integers
+from alltrace.trace.arrays import Flags, Int64, coded, integers
 from alltrace.trace.distinct import distinct_rows, rows_by
 from alltrace.trace.names import name_id
 from alltrace.trace.number_text import number_ranges
@@ -49,14 +49,7 @@ _GUESSED = "inferred "
 
 
 def join_ranks(run: Run, parts: Path, draft: Path, texts: Callable[[Any], Any]) -> Joined:
-    """Fill the operations of each rank from its own log; writes the `collectives` of ranks that change.
-
-    Args:
-        run: The run; its folder has the logs.
-        parts: The folder with the operations of each rank as they are in the trace.
-        draft: The folder of the alignment, with a copy of them.
-        texts: The strings of an Arrow array of name ids.
-    """
+    """Fill the operations of each rank from its own log; writes the `collectives` of ranks that change."""
     how = found_by(run.path)
     joined = Joined()
     for record in run.ranks:
@@ -70,16 +63,9 @@ def join_ranks(run: Run, parts: Path, draft: Path, texts: Callable[[Any], Any]) 
 
 
 def finish(joined: Joined, draft: Path, members: Path, groups: Sequence[Group]) -> tuple[tuple[Group, ...], tuple[str, ...]]:
-    """Name the communicators, and give operations without a call what their instance has on other ranks.
+    """Name the communicators as in the logs, and give operations without a call what their instance has on other ranks.
 
-    Args:
-        joined: What came of the logs; its matches get the number of operations that have values from other ranks.
-        draft: The folder of the alignment with each rank's `collectives`, which are changed.
-        members: The matched instances, a Parquet file of `MEMBERS`, sorted by rank and instance.
-        groups: The communicators that were found.
-
-    Returns:
-        The communicators, named as in the logs if the trace has no name, and what a reader must know.
+    The `collectives` in the folder `draft` are changed. Returns the communicators and what a reader must know.
     """
     guessed = {g.number for g in groups if g.name.startswith(_GUESSED)}
     names, shared = _Names(), _Shared(_instances(members))
@@ -242,7 +228,7 @@ def _filled(table: Any, rows: Int64, at: Int64, units: Units, new: set[str]) -> 
     call[rows] = at
     here = np.maximum(call, 0)
     changed = np.zeros(count, np.bool_)
-    fills: dict[str, tuple[Int64, NDArray[np.bool_]]] = {
+    fills: dict[str, tuple[Int64, Flags]] = {
         name: (units.numbers[name][here], (call >= 0) & (units.numbers[name][here] >= 0)) for name in _NUMBERS
     }
     fills["communicator"] = units.communicator_id[here], (call >= 0) & (units.communicator_id[here] != 0)
@@ -271,7 +257,7 @@ def _filled(table: Any, rows: Int64, at: Int64, units: Units, new: set[str]) -> 
     return _marked(table, changed), int(changed.sum())
 
 
-def _marked(table: Any, changed: NDArray[np.bool_]) -> Any:
+def _marked(table: Any, changed: Flags) -> Any:
     """The table, with rows marked once if a log added values to them."""
     import pyarrow as pa
 
@@ -336,12 +322,7 @@ class _Names:
             self._sizes[name] = max(self._sizes.get(name, 0), int(size[communicator == name].max()))
 
     def over(self, groups: Sequence[Group], known: Mapping[int, str]) -> tuple[Group, ...]:
-        """The communicators, those that were inferred named as the logs name them, where the logs agree.
-
-        Args:
-            groups: The communicators.
-            known: The texts of names in logs.
-        """
+        """The communicators, those that were inferred named as the logs name them, where the logs agree."""
         renamed: list[Group] = []
         taken = {g.name for g in groups}
         for group in groups:
@@ -357,14 +338,7 @@ class _Names:
 
 
 class _Shared:
-    """What the members of each instance have that know its size, for those that do not.
-
-    Args:
-        instances: The number of instances.
-
-    Attributes:
-        lacking: The ranks with members without a size.
-    """
+    """What the members of each instance have that know its size, for ranks that lack it."""
 
     def __init__(self, instances: int) -> None:
         self._low, self._high = np.full(instances, np.iinfo(np.int64).max), np.full(instances, -1)

@@ -1,8 +1,8 @@
 """Matches operations across ranks: which are one instance of one communicator, and how sure that is.
 
-All members of a communicator call its operations in the same order, so order decides: where the profiler has communicators, the
-n-th operation of one member is the n-th of every other (`alltrace.align.order_matching`). For this, ranks are put on one clock
-(`alltrace.align.related_clocks`), and communicators that nothing names are inferred first
+All members of a communicator call its operations in the same order, so order decides: where the profiler has
+communicators, the n-th operation of one member is the n-th of every other (`alltrace.align.order_matching`). For this,
+ranks are put on one clock (`alltrace.align.related_clocks`), and communicators that nothing names are inferred first
 (`alltrace.align.communicators_by_order`). The operations of one member and of a reference are in memory at a time.
 """
 
@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from alltrace.align.call_order import misordered
 from alltrace.align.clocks import Solution, solve
@@ -29,11 +28,9 @@ from alltrace.align.related_clocks import Placing, RankClock, fitted_clocks, rel
 from alltrace.align.schema import Group
 from alltrace.align.timelines import AnyTimelines, Kinds, Timelines, message_keys
 from alltrace.run.overlay import MEMBERS
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct_rows, rows_by
 from alltrace.trace.number_text import counted, number_ranges
-
-Floats = NDArray[np.float64]
 
 MOST_EVIDENCE = 500_000
 """The most members of instances that the clocks are fitted to."""
@@ -52,35 +49,20 @@ _ROUNDS = 4
 
 @dataclass
 class Matching:
-    """What is one instance across ranks.
-
-    Attributes:
-        timelines: The operations.
-        clocks: The clock of each member.
-        instance: For each member the instance of each of its operations, as its timeline has them, -1 without a partner.
-        confidence: For each member how sure each operation is of its instance.
-        communicator: The communicator of each instance, row of `groups`.
-        ordinal: Its number among those of its communicator.
-        groups: The communicators.
-        unmatched: For each rank the number of operations that found no partner.
-        notes: What a reader must know, each one sentence.
-        score: How sure it is which ranks communicate, from 0 to 1; None if there is no communication.
-        reason: One sentence why the score is too low to rely on; None if it is not.
-        solution: The clocks of the run, if they were fitted to this matching.
-    """
+    """What is one instance across ranks."""
 
     timelines: AnyTimelines
-    clocks: Mapping[int, RankClock]
-    instance: dict[int, Int64]
-    confidence: dict[int, Floats]
-    communicator: Int64
-    ordinal: Int64
+    clocks: Mapping[int, RankClock]  # of each member
+    instance: dict[int, Int64]  # of each operation of each member, as its timeline has them, -1 without a partner
+    confidence: dict[int, Floats]  # how sure each operation is of its instance
+    communicator: Int64  # of each instance, row of `groups`
+    ordinal: Int64  # its number among those of its communicator
     groups: tuple[Group, ...]
-    unmatched: dict[int, int]
+    unmatched: dict[int, int]  # for each rank the number of operations without a partner
     notes: tuple[str, ...]
-    score: float | None = None
-    reason: str | None = None
-    solution: Solution | None = None
+    score: float | None = None  # how sure it is which ranks communicate; None if there is no communication
+    reason: str | None = None  # why the score is too low to rely on
+    solution: Solution | None = None  # clocks that were fitted to this matching
 
     @cached_property
     def members(self) -> int:
@@ -117,11 +99,7 @@ class Matching:
         return number[rows], its.row[rows], its.start[rows], its.end[rows], self.confidence[member][rows]
 
     def evidence(self, most: int = MOST_EVIDENCE) -> Evidence:
-        """What the clocks are made from: all instances, or the first and every second, fourth or so of each communicator.
-
-        Args:
-            most: The most members of instances.
-        """
+        """What the clocks are made from: all instances, or the first and every second, fourth or so of each communicator."""
         chosen = np.ones(len(self.ordinal), np.bool_)
         size = np.zeros(len(self.ordinal), np.int64)
         for number in self.instance.values():
@@ -163,17 +141,10 @@ class Matching:
 
 
 def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence[PlacedRank] = ()) -> Matching:
-    """Match the operations of all ranks.
+    """Match the operations of all ranks by what stamps and hosts say of their clocks. An instance has at least two members.
 
-    Operations that nothing names are matched again by the clocks that are fitted to them, until nothing changes.
-
-    Args:
-        operations: The operations.
-        placing: What stamps and hosts say of the ranks' clocks; None for nothing.
-        ranks: The ranks, as their clocks are fitted; without them operations are matched once.
-
-    Returns:
-        The matching. An instance has at least two members, each member once.
+    Operations that nothing names are matched again by the clocks that are fitted to them, until nothing changes;
+    without `ranks` once.
     """
     if not operations.extents:
         none = np.zeros(0, np.int64)
@@ -309,12 +280,8 @@ def _result(
 ) -> Matching:
     """The matching, with instances in the order of their first end, and how well it explains the operations.
 
-    Args:
-        timelines: The operations.
-        clocks: The clock of each member.
-        instances: The instances.
-        certainty: How sure each communicator is, and last 1 for operations without one.
-        named: The number of communicators that were not inferred.
+    `certainty` is that of each communicator, and last 1 for operations without one; the first `named` were not
+    inferred.
     """
     unmatched = dict.fromkeys(sorted(timelines.rows), 0)
     count = len(instances.communicator)
@@ -340,7 +307,7 @@ def _result(
     explained = Explained(timelines, clocks, size[order])
     number: dict[int, Int64] = {}
     confidence: dict[int, Floats] = {}
-    alone: dict[int, NDArray[np.bool_]] = {}
+    alone: dict[int, Flags] = {}
     for member, before in instances.number.items():
         number[member] = its = renumbered[before]
         # a reference is no surer than its surest partner
@@ -399,8 +366,8 @@ def _group(timelines: AnyTimelines, explained: Explained, place: int, group: int
 def _all_to_all(kinds: Kinds, mine: Int64, whole: float, size: int) -> bool:
     """Whether each member of a communicator exchanges with every other most of the time.
 
-    Either the operation's name states it, or it is a kernel that sends and receives and all members run it at once, or each member
-    sends to every other. With two members, an exchange looks like that of two stages of a pipeline.
+    Either the operation's name states it, or it is a kernel that sends and receives and all members run it at once, or
+    each member sends to every other. With two members, an exchange looks like that of two stages of a pipeline.
     """
     exchanges = kinds.all_to_all[mine].astype(np.float64)
     if size > 2:
@@ -413,14 +380,7 @@ def _all_to_all(kinds: Kinds, mine: Int64, whole: float, size: int) -> bool:
 
 
 def _notes(calls_only: int, inferred: int, withheld: int, alone: Mapping[int, float]) -> tuple[str, ...]:
-    """What a reader of matches must know.
-
-    Args:
-        calls_only: The number of operations known by their call alone.
-        inferred: The number of communicators that were inferred.
-        withheld: The number of sends and receives whose partners were not.
-        alone: For ranks with more than a few operations while all ranks were captured, the share of these without a partner.
-    """
+    """What a reader of matches must know; `alone` is the share of operations without a partner while all ranks were captured."""
     notes = []
     if calls_only:
         calls = counted(calls_only, "communication call has", "communication calls have")

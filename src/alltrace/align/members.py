@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from alltrace.align.nccl_names import BROADCAST, GATHER, REDUCE, SCATTER, SEND
-from alltrace.trace.arrays import coded, integers, is_one_of
+from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of
 from alltrace.trace.distinct import rows_by
 
 _SYNCHRONISING = re.compile(r"all.?reduce|all.?gather|reduce.?scatter|all.?to.?all|barrier", re.IGNORECASE)
@@ -27,26 +27,15 @@ DIRECTED = _GIVEN | _TAKEN | _PREFIX
 
 @dataclass(frozen=True)
 class Evidence:
-    """Matched operations, one row per member, sorted by instance; arrays of n values.
+    """Matched operations, one row per member, sorted by instance; arrays of n values; ns in the time of the rank's files."""
 
-    Attributes:
-        instance: Number of the instance.
-        communicator: Number of the communicator.
-        rank: The rank.
-        start: Start, ns in the time of the rank's files.
-        end: End, likewise.
-        synchronising: Whether no member can leave before the last has arrived: all-reduce, all-gather, reduce-scatter, all-to-all,
-            barrier.
-        direction: 1 for a send, -1 for a receive, `EXCHANGE` where one kernel is either or both, 0 else.
-    """
-
-    instance: NDArray[np.int64]
-    communicator: NDArray[np.int64]
-    rank: NDArray[np.int64]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    synchronising: NDArray[np.bool_]
-    direction: NDArray[np.int8]
+    instance: Int64
+    communicator: Int64
+    rank: Int64
+    start: Int64
+    end: Int64
+    synchronising: Flags  # no member can leave before the last has arrived
+    direction: NDArray[np.int8]  # 1 for a send, -1 for a receive, `EXCHANGE` where one kernel is either or both, 0 else
 
 
 def is_synchronising(op: str | None) -> bool:
@@ -84,15 +73,7 @@ def described(
     texts: Callable[[pa.Array], pa.Array],
     error_ns: Callable[[int, int], int | None],
 ) -> pa.Table:
-    """`members` with the columns that `Aligned.members` adds; its times are aligned.
-
-    Args:
-        members: A table of `MEMBERS` with aligned times.
-        tables: Each rank's `collectives`.
-        group_sizes: The ranks of each communicator, by its number.
-        texts: The strings of an Arrow array of name ids.
-        error_ns: How far the clocks of two ranks may be off; None if it is not known.
-    """
+    """`members`, at aligned times, with the columns that `Aligned.members` adds; `tables` are ranks' `collectives`."""
     import pyarrow as pa
 
     members = members.sort_by([("instance", "ascending"), ("rank", "ascending")])
@@ -152,14 +133,14 @@ def described(
     return pa.table(columns)
 
 
-def _completed(first: NDArray[np.intp], end: NDArray[np.int64], waiting: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _completed(first: NDArray[np.intp], end: Int64, waiting: Flags) -> Int64:
     """When each instance was complete: the last end of members that waited then, or the first end if none did."""
     latest = np.maximum.reduceat(np.where(waiting, end, np.iinfo(np.int64).min), first)
     return np.where(np.logical_or.reduceat(waiting, first), latest, np.minimum.reduceat(end, first))
 
 
-def _known(values: Any, count: int) -> NDArray[np.int64]:
-    """Numbers of members, -1 if not known."""
+def _known(values: Any, count: int) -> Int64:
+    """Int64 of members, -1 if not known."""
     return np.full(count, -1, np.int64) if values is None else integers(values, -1)
 
 
@@ -167,19 +148,14 @@ def _awaited(
     op: NDArray[Any],
     last: NDArray[np.intp],
     place: NDArray[np.intp],
-    start: NDArray[np.int64],
-    root: NDArray[np.int64],
-    group_rank: NDArray[np.int64],
+    start: Int64,
+    root: Int64,
+    group_rank: Int64,
 ) -> NDArray[np.intp]:
     """For each member the row of the one that it waits for: the last to arrive of those that it needs; its own if it needs none.
 
-    Args:
-        op: What each operation is.
-        last: The row of the member that arrives last, which it waits for if it needs all.
-        place: Its instance, ascending.
-        start: Its arrival.
-        root: Number of its root in the communicator, -1 if it is not known: then it is taken to need all.
-        group_rank: Its own number, likewise.
+    `place` is its instance, ascending, and `last` the row of the member that arrives last. Without a known root all are
+    needed.
     """
     awaited, begins = last.copy(), np.searchsorted(place, np.arange(int(place.max(initial=-1)) + 2))
     is_root, directed = (group_rank == root) & (root >= 0), np.isin(op, list(DIRECTED)) & (group_rank >= 0)
@@ -198,7 +174,7 @@ def _awaited(
     return awaited
 
 
-def _errors(error_ns: Callable[[int, int], int | None], rank: NDArray[np.int64], awaited: NDArray[np.int64]) -> NDArray[np.int64]:
+def _errors(error_ns: Callable[[int, int], int | None], rank: Int64, awaited: Int64) -> Int64:
     """How far the clocks of each rank and the one that it waits for may be off, -1 if not known."""
     key = rank.astype(np.int64) << 32 | awaited
     distinct, back = np.unique(key, return_inverse=True)

@@ -1,7 +1,8 @@
 """What sends and receives say about two clocks: no message is received before it was sent (Hu et al., dPRO, 2022).
 
-For a message from A to B, by true time, the send ends no later than the receive, so with clocks ahead by a and b the difference
-``b - a`` is at most (receive's end by B) - (send's end by A). Messages both ways bound it from both sides; the middle is taken.
+For a message from A to B, by true time, the send ends no later than the receive, so with clocks ahead by a and b the
+difference ``b - a`` is at most (receive's end by B) - (send's end by A). Messages both ways bound it from both sides;
+the middle is taken.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.align.constants import WRONG_SHARE
+from alltrace.trace.arrays import Floats, Int64
 
 
 @dataclass(frozen=True)
@@ -25,16 +27,11 @@ class Bound:
     messages: int
 
 
-def bounds_between(
-    instance: NDArray[np.int64], node: NDArray[np.int64], direction: NDArray[np.int8], end: NDArray[np.float64]
-) -> list[Bound]:
+def bounds_between(instance: Int64, node: Int64, direction: NDArray[np.int8], end: Floats) -> list[Bound]:
     """The bounds between all pairs of nodes with messages both ways, the tightest first.
 
-    Args:
-        instance: Number of the instance of each operation, ascending; a message is an instance of one send and one receive.
-        node: Where it ran.
-        direction: 1 for the send, -1 for the receive.
-        end: Its end by the node's clock, ns.
+    Arrays of operations by instance, of which each is one send (direction 1) and one receive (-1); ends are by the
+    node's clock, ns.
     """
     pairs = np.flatnonzero((instance[1:] == instance[:-1]) & (direction[1:] == -direction[:-1]) & (node[1:] != node[:-1]))
     send = np.where(direction[pairs] == 1, pairs, pairs + 1)

@@ -6,14 +6,12 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS, Lane, partners
 from alltrace.align.schema import LEAST_MATCHING_SCORE, NEARLY_ALL
+from alltrace.trace.arrays import Floats, Int64
 
-Numbers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Members = tuple[int, ...]
 
 _LEAST = 3
@@ -23,15 +21,11 @@ _LEAST_SHARE = 0.7
 
 def message_pairs(
     lanes: Sequence[Lane], groups: Collection[Members] = ()
-) -> Iterator[tuple[tuple[int, ...], float, list[list[tuple[int, Numbers]]]]]:
+) -> Iterator[tuple[tuple[int, ...], float, list[list[tuple[int, Int64]]]]]:
     """The pairs of ranks that exchange messages: the two, how sure that is from 0 to 1, and the places of their operations.
 
     These are in parts of which each is in order: those of one stream of each of the two. Messages connect what
-    groups do not: pairs that are not between groups are not believed where others are.
-
-    Args:
-        lanes: Streams with sends and receives.
-        groups: Ranks that other operations connect.
+    `groups`, by other operations, do not: pairs that are not between groups are not believed where others are.
     """
     rank_of = [lane.rank for lane in lanes]
     ranks = sorted(set(rank_of))
@@ -54,7 +48,7 @@ def message_pairs(
     sure = 1.0 - float(np.exp((best.cost - rival) * total * EVIDENCE / CLEAR))
     if sure < LEAST_MATCHING_SCORE:
         return
-    of_pairs: dict[tuple[int, int], list[list[tuple[int, Numbers]]]] = {}
+    of_pairs: dict[tuple[int, int], list[list[tuple[int, Int64]]]] = {}
     paired = 0
     for low, high, rows, others in partners(lanes, _mates(best)):
         its = [(lanes[low].rank, lanes[low].place[rows]), (lanes[high].rank, lanes[high].place[np.sort(others)])]
@@ -88,7 +82,7 @@ def _parts(ranks: Sequence[int], groups: Collection[Members], pattern: _Pattern 
 class _Times(NamedTuple):
     """Operations of some streams, by their end."""
 
-    place: Numbers
+    place: Int64
     start: Floats
     end: Floats
 
@@ -100,19 +94,12 @@ def _joined(lanes: Sequence[Lane]) -> _Times:
 
 
 class _Pattern(NamedTuple):
-    """Which rank each message goes to or comes from if ranks exchange them with certain others.
+    """Which rank each message goes to or comes from if ranks exchange them with certain others."""
 
-    Attributes:
-        mate: For each rank that of each of its messages, -1 if none fits.
-        other: Which of the mate's messages it is, likewise.
-        share: The share of messages that fit.
-        cost: How badly they fit, as the negative logarithm of how likely they are.
-    """
-
-    mate: dict[int, Numbers]
-    other: dict[int, Numbers]
-    share: float
-    cost: float
+    mate: dict[int, Int64]  # for each rank that of each of its messages, -1 if none fits
+    other: dict[int, Int64]  # which of the mate's messages it is, likewise
+    share: float  # of messages that fit
+    cost: float  # the negative logarithm of how likely they are
 
 
 def _pattern(
@@ -120,8 +107,8 @@ def _pattern(
 ) -> _Pattern | None:
     """How messages fit if each rank exchanges them with its mates: the two ends of a message stay alike, and alike each time."""
     best = {r: _best(r, mates[r], nearest, end) for r in ranks}
-    mate: dict[int, Numbers] = {}
-    partner: dict[int, Numbers] = {}
+    mate: dict[int, Int64] = {}
+    partner: dict[int, Int64] = {}
     apart: list[Floats] = []
     stay: list[Floats] = []
     for r in ranks:
@@ -163,9 +150,9 @@ class _Nearest:
 
     def __init__(self, start: dict[int, Floats], end: dict[int, Floats]) -> None:
         self._start, self._end = start, end
-        self._known: dict[tuple[int, int], Numbers] = {}
+        self._known: dict[tuple[int, int], Int64] = {}
 
-    def __getitem__(self, pair: tuple[int, int]) -> Numbers:
+    def __getitem__(self, pair: tuple[int, int]) -> Int64:
         """For each operation of the first rank that of the second, -1 without one."""
         if pair not in self._known:
             r, q = pair
@@ -173,7 +160,7 @@ class _Nearest:
         return self._known[pair]
 
 
-def _nearest(start: Floats, end: Floats, starts: Floats, ends: Floats) -> Numbers:
+def _nearest(start: Floats, end: Floats, starts: Floats, ends: Floats) -> Int64:
     """For each operation the operation of another rank that ends nearest to it and runs at once with it, -1 without one."""
     if not len(ends):
         return np.full(len(end), -1, np.int64)
@@ -188,7 +175,7 @@ def _nearest(start: Floats, end: Floats, starts: Floats, ends: Floats) -> Number
     return best
 
 
-def _best(rank: int, mates: Sequence[int], nearest: _Nearest, end: dict[int, NDArray[np.float64]]) -> tuple[Numbers, Numbers]:
+def _best(rank: int, mates: Sequence[int], nearest: _Nearest, end: dict[int, Floats]) -> tuple[Int64, Int64]:
     """For each operation of a rank the mate with the nearest end, and which of its operations that is; -1 without one."""
     mate, other = (np.full(len(end[rank]), -1, np.int64) for _ in range(2))
     distance = np.full(len(end[rank]), np.inf)

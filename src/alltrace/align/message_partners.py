@@ -1,9 +1,10 @@
 """Which operations are the two ends of one message, on streams of ranks that exchange messages.
 
-A stage of a pipeline sends to its neighbours in turn, often on one stream, and runs in step with other pipelines. What shows the
-right partner is regularity: how far the two ends of a message are apart, and how long both are there together, is alike each
-time, in one or a few modes, while a stranger is there by chance. So distances are learned from messages that can have only one
-partner, others take the partners of which the distances are likeliest, and those stay alone to whom another fits nearly as well.
+A stage of a pipeline sends to its neighbours in turn, often on one stream, and runs in step with other pipelines. What
+shows the right partner is regularity: how far the two ends of a message are apart, and how long both are there
+together, is alike each time, in one or a few modes, while a stranger is there by chance. So distances are learned from
+messages that can have only one partner, others take the partners of which the distances are likeliest, and those stay
+alone to whom another fits nearly as well.
 """
 
 from __future__ import annotations
@@ -13,15 +14,11 @@ from math import isqrt, log
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.align.constants import SHORTEST_NS, WRONG_SHARE
 from alltrace.align.disjoint_sets import DisjointSets
+from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import rows_by
-
-Numbers = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 _ROUNDS = 8
 FLOOR_NS = SHORTEST_NS / 2
@@ -33,56 +30,32 @@ CLEAR = -log(WRONG_SHARE)
 
 
 class Lane(NamedTuple):
-    """The operations of one stream of a rank that no communicator is known of, by their start.
-
-    Attributes:
-        rank: The rank.
-        place: Their places in the rank's timeline.
-        op: Number of the operation.
-        start: Start on the common clock, ns; likewise `end`.
-        exchanging: Whether there are sends, receives or both among them.
-        messages: Whether there is nothing else.
-        error_ns: How far the common clock may be off.
-        direction: 1 for a send, -1 for a receive, 0 for either or both; None for 0 everywhere.
-    """
+    """The operations of one stream of a rank that no communicator is known of, by their start."""
 
     rank: int
-    place: Numbers
-    op: Numbers
-    start: Floats
+    place: Int64  # in the rank's timeline
+    op: Int64
+    start: Floats  # on the common clock, ns; likewise `end`
     end: Floats
-    exchanging: bool
-    messages: bool = True
-    error_ns: float = 0.0
-    direction: Numbers | None = None
+    exchanging: bool  # there are sends, receives or both among them
+    messages: bool = True  # there is nothing else
+    error_ns: float = 0.0  # how far the common clock may be off
+    direction: Int64 | None = None  # 1 for a send, -1 for a receive, 0 for either or both; None for 0 everywhere
 
 
 class _Edges(NamedTuple):
-    """Pairs of operations that can be one message; arrays of n.
+    """Pairs of operations that can be one message; arrays of n, times in ns."""
 
-    Attributes:
-        one: Number of the first, over all lanes; likewise `other`, of a later lane.
-        lanes: Number of the two lanes.
-        apart: How far their ends are apart, ns.
-        together: How long both are there.
-        room: The usual distance of successive ends in these lanes: as far are ends apart by chance.
-    """
-
-    one: Numbers
-    other: Numbers
-    lanes: Numbers
-    apart: Floats
-    together: Floats
-    room: Floats
+    one: Int64  # number over all lanes; likewise `other`, of a later lane
+    other: Int64
+    lanes: Int64
+    apart: Floats  # of their ends
+    together: Floats  # how long both are there
+    room: Floats  # the usual distance of successive ends in these lanes: as far are ends apart by chance
 
 
-def partners(lanes: Sequence[Lane], mates: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, Numbers, Numbers]]:
-    """For each two streams that exchange messages their places among `lanes`, and the operations that are partners.
-
-    Args:
-        lanes: Streams with messages.
-        mates: Pairs of ranks that exchange some.
-    """
+def partners(lanes: Sequence[Lane], mates: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, Int64, Int64]]:
+    """For each two streams of ranks that are `mates` their places among `lanes`, and the operations that are partners."""
     of_rank: dict[int, list[int]] = {}
     for number, lane in enumerate(lanes):
         of_rank.setdefault(lane.rank, []).append(number)
@@ -97,7 +70,7 @@ def partners(lanes: Sequence[Lane], mates: Iterable[tuple[int, int]]) -> Iterato
 
 def _partners(
     lanes: Sequence[Lane], of_rank: dict[int, list[int]], mates: Sequence[tuple[int, int]]
-) -> Iterator[tuple[int, int, Numbers, Numbers]]:
+) -> Iterator[tuple[int, int, Int64, Int64]]:
     own = sorted({n for pair in mates for rank in pair for n in of_rank[rank]})
     begins = dict(zip(own, np.cumsum([0, *(len(lanes[n].end) for n in own)]).tolist(), strict=False))
     count = begins[own[-1]] + len(lanes[own[-1]].end)
@@ -151,7 +124,7 @@ def _fit(edges: _Edges, ones: int, others: int) -> float:
     return -float(np.maximum(_likelihood(edges, nearest)[nearest], 0.0).sum())
 
 
-def _greedy(edges: _Edges, score: Floats, shift: int, count: int) -> Numbers:
+def _greedy(edges: _Edges, score: Floats, shift: int, count: int) -> Int64:
     """The edges that are the best of both of their ends, then of what these leave, and so on."""
     left = np.argsort(-score, kind="stable")
     result = []
@@ -168,7 +141,7 @@ def _greedy(edges: _Edges, score: Floats, shift: int, count: int) -> Numbers:
     return np.concatenate(result) if result else left
 
 
-def _likelihood(edges: _Edges, chosen: Numbers) -> Floats:
+def _likelihood(edges: _Edges, chosen: Int64) -> Floats:
     """The logarithm of how much likelier the distances of each edge are by those of the chosen ones than by chance."""
     score = np.full(len(edges.one), -np.inf)
     of_chosen = rows_by(edges.lanes[chosen])
@@ -184,13 +157,9 @@ def _likelihood(edges: _Edges, chosen: Numbers) -> Floats:
 
 
 def _log_density(sample: Floats, at: Floats, own: Flags, wide: float) -> Floats:
-    """The logarithm of the density of a sample at some values, by the distance to the nearest ones, over that of equal chance.
+    """The logarithm of the density of a sample, ascending, at some values, by the distance to the nearest, over that of chance.
 
-    Args:
-        sample: Values, ascending.
-        at: Where.
-        own: Which of these are in the sample, and count without themselves.
-        wide: The width of what is possible, ns.
+    Values that are in the sample, as `own` says, count without themselves; `wide` is the width of what is possible, ns.
     """
     near = max(isqrt(len(sample)), 1)
     if len(sample) <= near + 1:
@@ -204,7 +173,7 @@ def _log_density(sample: Floats, at: Floats, own: Flags, wide: float) -> Floats:
     return np.asarray(np.log(density * max(wide, FLOOR_NS)), np.float64)
 
 
-def _chosen(edges: _Edges, count: int) -> Numbers:
+def _chosen(edges: _Edges, count: int) -> Int64:
     """The edges that are messages."""
     choices = np.bincount(edges.one, minlength=count) + np.bincount(edges.other, minlength=count)
     alone = np.flatnonzero((choices[edges.one] == 1) & (choices[edges.other] == 1))
@@ -227,7 +196,7 @@ def _chosen(edges: _Edges, count: int) -> Numbers:
     return np.sort(chosen[~doubtful[chosen] & (score[chosen] > 0.0)])
 
 
-def _improved(edges: _Edges, score: Floats, chosen: Numbers, count: int) -> Numbers:
+def _improved(edges: _Edges, score: Floats, chosen: Int64, count: int) -> Int64:
     """The chosen edges after those were exchanged that make all together likelier."""
     for _ in range(_ROUNDS):
         gain, new, first, second = _exchanges(edges, score, chosen, count)
@@ -247,7 +216,7 @@ def _improved(edges: _Edges, score: Floats, chosen: Numbers, count: int) -> Numb
     return chosen
 
 
-def _exchanges(edges: _Edges, score: Floats, chosen: Numbers, count: int) -> tuple[Floats, Numbers, Numbers, Numbers]:
+def _exchanges(edges: _Edges, score: Floats, chosen: Int64, count: int) -> tuple[Floats, Int64, Int64, Int64]:
     """For each edge that is not chosen what it would gain, with what it brings in (n, 2), and the one or two that it takes out.
 
     It brings in the edge between those that lose their partners, if there is one.
@@ -260,7 +229,7 @@ def _exchanges(edges: _Edges, score: Floats, chosen: Numbers, count: int) -> tup
     out = out[(at[edges.one[out]] != out) & np.isfinite(score[out])]
     first, second = at[edges.one[out]], at[edges.other[out]]
 
-    def left_by(edge: Numbers, operation: Numbers) -> Numbers:
+    def left_by(edge: Int64, operation: Int64) -> Int64:
         """The other operation of an edge, -1 without an edge."""
         return np.where(edge >= 0, edges.one[edge] + edges.other[edge] - operation, -1)
 
@@ -279,7 +248,7 @@ def _exchanges(edges: _Edges, score: Floats, chosen: Numbers, count: int) -> tup
     again = np.where((again >= 0) & (edges.one[again] != edges.one[out]) & (edges.other[again] != edges.other[out]), again, -1)
     back = np.where(both, back, again)
 
-    def worth(edge: Numbers) -> Floats:
+    def worth(edge: Int64) -> Floats:
         return np.where(edge >= 0, np.maximum(score[edge], 0.0), 0.0)
 
     gain = score[out] + worth(back) - worth(first) - worth(second)

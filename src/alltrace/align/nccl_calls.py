@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from alltrace.align.nccl_names import NOTHING, Payload, operation_of, parse_payload
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import coded, integers
+from alltrace.trace.arrays import Flags, Int64, coded, integers
 
 _GROUP_START, _GROUP_END, _INIT, _CONTEXT = "ncclGroupStart", "ncclGroupEnd", "ncclCommInit", "nccl:"
 _PREFIX = "nccl"
@@ -25,37 +24,25 @@ class Calls:
     """The operations called through NCCL's API, by thread and time, and the units they were launched in.
 
     A unit is a single call, or all calls between an outermost `ncclGroupStart` and its `ncclGroupEnd`; its kernels are
-    launched at its end.
-
-    Attributes:
-        start: Start of each call, ns, `NOT_KNOWN` if only its work is known; likewise `end`, `process`, `thread`.
-        op: Index of its operation in `ops`.
-        payload: Index of its payload in `payloads`.
-        unit: Its unit.
-        unit_start: Start of each unit, ns; likewise `unit_end`, `unit_thread`.
-        unit_context: Index in `ops` of the operation that a framework's range around the unit names, or -1.
-        ops: Names of operations.
-        payloads: Distinct payloads.
-        members: For each communicator the rank's number in it and its size, from its initialisation.
-        work: When each call's work began and ended on the device, ns, as the profiler itself traced it; `NOT_KNOWN` if unknown.
-            None if these are calls of NVTX.
+    launched at its end. Times are ns, `NOT_KNOWN` if only the work is known.
     """
 
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    process: NDArray[np.int64]
-    thread: NDArray[np.int64]
-    op: NDArray[np.int64]
-    payload: NDArray[np.int64]
-    unit: NDArray[np.int64]
-    unit_start: NDArray[np.int64]
-    unit_end: NDArray[np.int64]
-    unit_thread: NDArray[np.int64]
-    unit_context: NDArray[np.int64]
+    start: Int64
+    end: Int64
+    process: Int64
+    thread: Int64
+    op: Int64  # index in `ops`
+    payload: Int64  # index in `payloads`
+    unit: Int64
+    unit_start: Int64
+    unit_end: Int64
+    unit_thread: Int64
+    unit_context: Int64  # index in `ops` of the operation that a framework's range around the unit names, or -1
     ops: list[str]
     payloads: list[Payload]
+    # of each communicator the rank's number in it and its size; when the profiler traced each call's work on the device
     members: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
-    work: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+    work: tuple[Int64, Int64] | None = None
 
     @property
     def count(self) -> int:
@@ -65,20 +52,14 @@ class Calls:
 
 @dataclass
 class Contexts:
-    """The ranges that a framework names an operation with, such as `nccl:all_to_all`, by thread and start.
+    """The ranges that a framework names an operation with, such as `nccl:all_to_all`, by thread and start."""
 
-    Attributes:
-        thread: Row of `threads`.
-        start: ns; likewise `end`.
-        op: Name of the operation.
-    """
-
-    thread: NDArray[np.int64]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
+    thread: Int64  # row of `threads`
+    start: Int64
+    end: Int64
     op: list[str]
 
-    def around(self, thread: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+    def around(self, thread: Int64, start: Int64, end: Int64) -> Int64:
         """The index of the range that holds each span of time of a thread, or -1."""
         found = np.full(len(thread), -1, np.int64)
         for one in np.intersect1d(thread, self.thread):
@@ -92,14 +73,15 @@ class Contexts:
 def nccl_ranges(rank: Rank) -> Any:
     """The rank's ranges of NCCL, with columns `start`, `end`, `process`, `thread`, `text` and `payload`; None if there are none.
 
-    NCCL's own are in its domain or, where the capture missed the domain's creation, in none; frameworks' begin with `nccl:`.
+    NCCL's own are in its domain or, where the capture missed the domain's creation, in none; frameworks' begin with
+    `nccl:`.
     """
     import pyarrow as pa
 
     if not rank.has("ranges"):
         return None
     names = rank.table("ranges", ["name", "domain"])
-    keep: NDArray[np.bool_] = np.zeros(names.num_rows, np.bool_)
+    keep: Flags = np.zeros(names.num_rows, np.bool_)
     encoded = {}
     for column, wanted in (("name", _is_nccl), ("domain", _is_nccl_domain)):
         ids, at = coded(names.column(column))
@@ -174,16 +156,16 @@ def read_calls(ranges: Any, contexts: Contexts) -> Calls:
     )  # fmt: skip
 
 
-def _flags(texts: Sequence[str | None], test: Any) -> NDArray[np.bool_]:
+def _flags(texts: Sequence[str | None], test: Any) -> Flags:
     return np.array([*(t is not None and test(t) for t in texts), False], np.bool_)
 
 
-_Units = tuple["NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]"]
+_Units = tuple[Int64, Int64, Int64, Int64, Int64]
 
 
 def _units(
-    rows: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64], op: NDArray[np.int64],
-    starts_group: NDArray[np.bool_], ends_group: NDArray[np.bool_],
+    rows: Int64, start: Int64, end: Int64, op: Int64,
+    starts_group: Flags, ends_group: Flags,
 ) -> _Units:  # fmt: skip
     """The calls of one thread with their units: rows of calls, unit of each, and of each unit start, end, first row."""
     depth = _nesting(starts_group[rows], ends_group[rows])
@@ -204,7 +186,7 @@ def _units(
     return rows[mine], number[mine], unit_start, unit_end, rows[opens]
 
 
-def _nesting(starts: NDArray[np.bool_], ends: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _nesting(starts: Flags, ends: Flags) -> Int64:
     """Open groups after each row; a start without an end, or an end without a start, does not count."""
     if not starts.any():
         return np.zeros(len(starts), np.int64)
@@ -215,7 +197,7 @@ def _nesting(starts: NDArray[np.bool_], ends: NDArray[np.bool_]) -> NDArray[np.i
     depth = np.cumsum(change)
     later = np.concatenate((np.minimum.accumulate(depth[::-1])[::-1][1:], [np.iinfo(np.int64).max]))
     change[starts & (later >= depth)] = 0
-    result: NDArray[np.int64] = np.cumsum(change)
+    result: Int64 = np.cumsum(change)
     return result
 
 

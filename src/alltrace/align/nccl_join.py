@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.align.nccl_calls import Calls, Contexts
 from alltrace.align.nccl_kernels import NOT_KNOWN, Kernels
 from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, SENT
 from alltrace.align.nccl_trace import Traced
+from alltrace.trace.arrays import Flags, Int64
 from alltrace.trace.communication_kernels import EXCHANGE
 
 _KERNEL, _CALL, _BOTH, _COPIES, _EXCHANGE, _TRACE = range(6)
@@ -23,10 +23,10 @@ def join(
 ) -> dict[str, Any]:
     """The operations of one rank as columns of `collectives`: Arrow arrays of equal length, or nothing.
 
-    A kernel belongs to the unit that its launching call is in, on the same thread. A unit's kernels belong to its calls: one to
-    one where there are as many, one per communicator where there are as many, else each call has the extent of all of them.
-    Sends and receives among all members, grouped, are one all-to-all. What the profiler traced itself comes first; calls and
-    kernels that it did not trace are added.
+    A kernel belongs to the unit that its launching call is in, on the same thread. A unit's kernels belong to its
+    calls: one to one where there are as many, one per communicator where there are as many, else each call has the
+    extent of all of them. Sends and receives among all members, grouped, are one all-to-all. What the profiler traced
+    itself comes first; calls and kernels that it did not trace are added.
     """
     parts = []
     alone = ~kernels.copied if kernels else np.zeros(0, np.bool_)  # only the call shows the purpose of a copy
@@ -46,7 +46,7 @@ def join(
     return _concatenated(parts)
 
 
-def _untraced(calls: Calls, unit: NDArray[np.int64]) -> tuple[Calls, NDArray[np.int64]]:
+def _untraced(calls: Calls, unit: Int64) -> tuple[Calls, Int64]:
     """The calls of units with a kernel that the profiler did not trace, and the units of kernels among them."""
     units = np.unique(unit[unit >= 0])
     rows = np.flatnonzero(np.isin(calls.unit, units))
@@ -56,7 +56,7 @@ def _untraced(calls: Calls, unit: NDArray[np.int64]) -> tuple[Calls, NDArray[np.
     return found, np.where(unit < 0, -1, np.searchsorted(units, unit))
 
 
-def _units_of_kernels(calls: Calls, kernels: Kernels) -> NDArray[np.int64]:
+def _units_of_kernels(calls: Calls, kernels: Kernels) -> Int64:
     """The unit in which each kernel was launched, or -1."""
     unit = np.full(kernels.count, -1, np.int64)
     for thread in np.unique(calls.unit_thread):
@@ -68,7 +68,7 @@ def _units_of_kernels(calls: Calls, kernels: Kernels) -> NDArray[np.int64]:
     return unit
 
 
-def _of_calls(calls: Calls, kernels: Kernels | None, unit: NDArray[np.int64]) -> dict[str, Any]:
+def _of_calls(calls: Calls, kernels: Kernels | None, unit: Int64) -> dict[str, Any]:
     """A row for each call, or for each exchange among all."""
     units, count = len(calls.unit_start), calls.count
     told = calls.payloads
@@ -131,9 +131,7 @@ def _of_calls(calls: Calls, kernels: Kernels | None, unit: NDArray[np.int64]) ->
     }
 
 
-def _kernels_of_calls(
-    calls: Calls, communicator: NDArray[np.int64], unit: NDArray[np.int64], units: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _kernels_of_calls(calls: Calls, communicator: Int64, unit: Int64, units: int) -> tuple[Int64, Int64]:
     """The first and last kernel of each call, counted in the kernels sorted by unit; -1 without a kernel."""
     kernels_in = np.bincount(unit[unit >= 0], minlength=units)
     offset = np.cumsum(np.concatenate(([0], kernels_in[:-1]))) + int((unit < 0).sum())
@@ -157,9 +155,9 @@ def _kernels_of_calls(
     return np.where(here > 0, first, -1), np.where(here > 0, last, -1)
 
 
-def _range_maximum(values: NDArray[np.int64], first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.int64]:
+def _range_maximum(values: Int64, first: Int64, last: Int64) -> Int64:
     """The largest of values[first..last] for each pair."""
-    result: NDArray[np.int64] = values[first].copy()
+    result: Int64 = values[first].copy()
     several = np.flatnonzero(last > first)
     for i in several.tolist():
         result[i] = values[first[i] : last[i] + 1].max()
@@ -169,7 +167,7 @@ def _range_maximum(values: NDArray[np.int64], first: NDArray[np.int64], last: ND
 _NUMBERS = ("bytes", "count", "peer", "root", "group_rank", "group_size", "sequence")
 
 
-def _payload_numbers(calls: Calls) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.bool_]]]:
+def _payload_numbers(calls: Calls) -> tuple[dict[str, Int64], dict[str, Flags]]:
     """What the payloads say of each call, and whether they do; sizes of communicators also from their initialisation."""
     numbers, valid = {}, {}
     for name in _NUMBERS:
@@ -186,13 +184,13 @@ def _payload_numbers(calls: Calls) -> tuple[dict[str, NDArray[np.int64]], dict[s
 
 def _fold_exchanges(
     calls: Calls,
-    numbers: dict[str, NDArray[np.int64]],
-    valid: dict[str, NDArray[np.bool_]],
-    op: NDArray[np.int64],
+    numbers: dict[str, Int64],
+    valid: dict[str, Flags],
+    op: Int64,
     ops: list[str],
-) -> NDArray[np.bool_]:
+) -> Flags:
     """Makes grouped sends and receives of which a framework's range states the operation one, in place; returns which stay rows."""
-    keep: NDArray[np.bool_] = np.ones(calls.count, np.bool_)
+    keep: Flags = np.ones(calls.count, np.bool_)
     send = ops.index(SEND) if SEND in ops else -2
     recv = ops.index(RECV) if RECV in ops else -2
     paired = (op == send) | (op == recv)
@@ -218,7 +216,7 @@ def _fold_exchanges(
     return keep
 
 
-def _of_kernels(kernels: Kernels, rows: NDArray[np.int64], contexts: Contexts | None) -> dict[str, Any]:
+def _of_kernels(kernels: Kernels, rows: Int64, contexts: Contexts | None) -> dict[str, Any]:
     """A row for each kernel alone; a framework's range around its launch says what sends and receives are."""
     known = kernels.api_start[rows] != NOT_KNOWN
     ends = kernels.api_end[rows] != NOT_KNOWN
@@ -245,13 +243,13 @@ def _of_kernels(kernels: Kernels, rows: NDArray[np.int64], contexts: Contexts | 
     }
 
 
-def _array(values: NDArray[np.int64], valid: NDArray[np.bool_] | None = None) -> Any:
+def _array(values: Int64, valid: Flags | None = None) -> Any:
     import pyarrow as pa
 
     return pa.array(values, pa.int64(), mask=None if valid is None else ~valid)
 
 
-def _texts(words: list[str], codes: NDArray[np.int64]) -> Any:
+def _texts(words: list[str], codes: Int64) -> Any:
     """Text by number, -1 for none."""
     import pyarrow as pa
 

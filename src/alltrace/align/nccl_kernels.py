@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from alltrace.align.nccl_names import datatype_of_kernel, operation_of_kernel
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import coded, integers, is_one_of, is_true
+from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of, is_true
 from alltrace.trace.communication_kernels import EXCHANGE
 from alltrace.trace.kernel_rules import COMMUNICATION
 
@@ -21,33 +20,20 @@ NOT_KNOWN = np.iinfo(np.int64).min
 
 @dataclass
 class Kernels:
-    """Communication kernels and copies by start; -1 is an unknown process, device, stream, thread, operation or type.
+    """Communication kernels and copies by start; -1 is an unknown process, device, stream, thread, operation or type."""
 
-    Attributes:
-        start: ns; likewise `end`.
-        process: Row of `processes`; likewise `device`, `thread` (that launched it).
-        stream: CUDA stream.
-        op: Index in `ops`.
-        datatype: Index in `datatypes`.
-        api_start: Start of the launching call, `NOT_KNOWN` if unknown; likewise `api_end`.
-        copied: Whether it is a copy, with unknown operation and type, bool.
-        exchanging: Whether it waits for peers inside (class `exchange`), bool.
-        ops: Names of operations.
-        datatypes: Names of types.
-    """
-
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    process: NDArray[np.int64]
-    device: NDArray[np.int64]
-    stream: NDArray[np.int64]
-    thread: NDArray[np.int64]
-    op: NDArray[np.int64]
-    datatype: NDArray[np.int64]
-    api_start: NDArray[np.int64]
-    api_end: NDArray[np.int64]
-    copied: NDArray[np.bool_]
-    exchanging: NDArray[np.bool_]
+    start: Int64
+    end: Int64
+    process: Int64
+    device: Int64
+    stream: Int64
+    thread: Int64  # that launched it
+    op: Int64  # index in `ops`
+    datatype: Int64  # index in `datatypes`
+    api_start: Int64  # of the launching call, `NOT_KNOWN` if unknown; likewise `api_end`
+    api_end: Int64
+    copied: Flags  # a copy, with unknown operation and type
+    exchanging: Flags  # waits for peers inside (class `exchange`)
     ops: list[str]
     datatypes: list[str]
 
@@ -100,9 +86,7 @@ def _marked(table: pa.Table, *, copied: bool, exchanging: pa.Array) -> pa.Table:
     return table.append_column("exchanging", exchanging)
 
 
-def _launches(
-    rank: Rank, process: NDArray[np.int64], correlation: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _launches(rank: Rank, process: Int64, correlation: Int64) -> tuple[Int64, Int64, Int64]:
     """Thread, start and end of the call that launched each kernel, by process and correlation."""
     count = len(correlation)
     thread, start, end = np.full(count, -1), np.full(count, NOT_KNOWN), np.full(count, NOT_KNOWN)
@@ -134,7 +118,7 @@ def _launches(
     return thread, start, end
 
 
-def _packed(process: NDArray[np.int64], correlation: NDArray[np.int64]) -> NDArray[np.int64]:
+def _packed(process: Int64, correlation: Int64) -> Int64:
     """A process row and a correlation, which CUPTI counts in 32 bits, as one number that sorts like the pair."""
-    packed: NDArray[np.int64] = (process << 33) + correlation
+    packed: Int64 = (process << 33) + correlation
     return packed

@@ -1,8 +1,8 @@
 """What NCCL's names and payloads say: the operation, the element type, and the fields of a call's payload.
 
-Payload fields differ between versions of NCCL, RCCL and the profiler (`NCCL communicator ID`, `commHash`, `Message size [bytes]`,
-`bytes`, ...), so they are known by their letters and digits alone. Kernel names carry the operation, and for reductions the type:
-`ncclDevKernel_AllReduce_Sum_bf16_RING_LL`, before 2.19 `ncclKernel_AllReduce_RING_LL_Sum_float`.
+Payload fields differ between versions of NCCL, RCCL and the profiler (`NCCL communicator ID`, `commHash`, `Message size
+[bytes]`, `bytes`, ...), so they are known by their letters and digits alone. Kernel names carry the operation, and for
+reductions the type: `ncclDevKernel_AllReduce_Sum_bf16_RING_LL`, before 2.19 `ncclKernel_AllReduce_RING_LL_Sum_float`.
 """
 
 from __future__ import annotations

@@ -14,50 +14,30 @@ from alltrace.trace.distinct import distinct_rows
 
 
 class Traced(NamedTuple):
-    """The operations that the profiler traced on the device.
+    """The operations that the profiler traced on the device."""
 
-    Attributes:
-        calls: One for each operation; those of one unit share a kernel, or are alone. None if it traced calls alone.
-        unit: The unit of each of the rank's kernels and copies, -1 for those of no operation.
-        superseded: Which ranges need not be read any more: bool array.
-    """
-
-    calls: Calls | None
-    unit: Int64
-    superseded: Any
+    calls: Calls | None  # one for each operation; those of one unit share a kernel, or are alone. None if it traced calls alone
+    unit: Int64  # of each of the rank's kernels and copies, -1 for those of no operation
+    superseded: Any  # which ranges need not be read any more
 
 
 class _Operations(NamedTuple):
-    """Traced operations, arrays of n values.
-
-    Attributes:
-        process: Row of `processes`.
-        member: Number of the member, which is one device's, of a communicator.
-        op: Index of the operation's name in `names`.
-        number: Its number among those of the member and name, or 0 if it has none.
-        start: ns; likewise `end`.
-        names: Names of operations.
-    """
+    """Traced operations, arrays of n values."""
 
     process: Int64
-    member: Int64
-    op: Int64
-    number: Int64
-    start: Int64
+    member: Int64  # number of the member, which is one device's, of a communicator
+    op: Int64  # index in `names`
+    number: Int64  # among those of the member and name, or 0
+    start: Int64  # ns; likewise `end`
     end: Int64
     names: list[str]
 
 
 def read_trace(ranges: Any, kernels: Kernels | None, contexts: Contexts) -> Traced | None:
-    """The operations that the profiler traced on the device; None if it did not.
+    """The operations that the profiler traced on the device, of NCCL's ranges as `nccl_ranges` returns them; None if it did not.
 
-    An operation is all rows of one communicator, member, name and number of which some name a channel: these are its work, the
-    others its calls. Those without such a row are calls as NCCL's own ranges are (`read_calls`).
-
-    Args:
-        ranges: NCCL's ranges, as `nccl_ranges` returns them.
-        kernels: The rank's communication kernels and copies.
-        contexts: The ranges of a framework around its calls.
+    An operation is all rows of one communicator, member, name and number of which some name a channel: these are its
+    work, the others its calls. Those without such a row are calls as NCCL's own ranges are (`read_calls`).
     """
     payloads, at = coded(ranges.column("payload"))
     told = [*map(parse_payload, payloads.to_pylist()), NOTHING]
@@ -147,9 +127,9 @@ def _named_twice(ranges: Any, calls: Int64, op: Int64, *, named_by_nccl: Any) ->
 def _units(ops: _Operations, kernels: Kernels | None) -> tuple[Int64, Int64]:
     """The unit of each operation, and of each kernel and copy: those of one unit belong together.
 
-    An operation's kernel is the one of its process and kind that it shares most time with, on the stream that its member's
-    operations have most of their kernels on; several operations that NCCL grouped share one. A copy is part of the operation that
-    it shares most time with among those that have no kernel.
+    An operation's kernel is the one of its process and kind that it shares most time with, on the stream that its
+    member's operations have most of their kernels on; several operations that NCCL grouped share one. A copy is part of
+    the operation that it shares most time with among those that have no kernel.
     """
     count, many = len(ops.process), 0 if kernels is None else kernels.count
     unit_of_op, unit = np.arange(many, many + count), np.full(many, -1, np.int64)

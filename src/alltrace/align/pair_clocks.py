@@ -1,9 +1,9 @@
 """How the clocks of two ranks differ, by the pattern of the ends of operations that both have.
 
-Ranks of one job do the same in the same order, so the gaps between the ends of one rank return on another. Short pieces of the
-first rank's ends are laid on every place of the second's; where the differences of the ends hardly vary, their median is the
-offset there. A line through the offsets of many pieces gives offset and rate. How far ends scatter is measured by the remaining
-differences and never assumed.
+Ranks of one job do the same in the same order, so the gaps between the ends of one rank return on another. Short pieces
+of the first rank's ends are laid on every place of the second's; where the differences of the ends hardly vary, their
+median is the offset there. A line through the offsets of many pieces gives offset and rate. How far ends scatter is
+measured by the remaining differences and never assumed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.align.clock_fit import MAD_TO_SIGMA
 from alltrace.align.schema import NEARLY_ALL
-from alltrace.trace.arrays import Int64
-
-Floats = NDArray[np.float64]
+from alltrace.trace.arrays import Flags, Floats, Int64
 
 _PIECE, _SHORT_PIECE = 16, 8
 _PIECES = 16
@@ -55,23 +52,14 @@ _LEAST_RATIO = 1 / 2
 
 @dataclass(frozen=True)
 class ClockLine:
-    """t_first = t_second + offset + slope * (t_second - middle), for times of two ranks.
+    """t_first = t_second + offset + slope * (t_second - middle), for times of two ranks."""
 
-    Attributes:
-        offset_ns: Difference at `middle_ns`.
-        slope: Relative difference of rates.
-        middle_ns: A time of the second rank.
-        scale_ns: Standard deviation of the remaining differences, robust.
-        count: The ends it is from.
-        certainty: 1 if no other offset fits nearly as well, down to 0 if another fits as well.
-    """
-
-    offset_ns: float
-    slope: float
+    offset_ns: float  # at `middle_ns`, a time of the second rank
+    slope: float  # relative difference of rates
     middle_ns: float
-    scale_ns: float
-    count: int
-    certainty: float
+    scale_ns: float  # standard deviation of the remaining differences, robust
+    count: int  # the ends it is from
+    certainty: float  # 1 if no other offset fits nearly as well, down to 0 if another fits as well
 
     def apply(self, times: Floats) -> Floats:
         """Times of the second rank on the first's clock."""
@@ -95,35 +83,23 @@ class ClockLine:
 
 
 class Ends(NamedTuple):
-    """Ends of operations of one rank, by time.
-
-    Attributes:
-        time: End, ns, float64.
-        key: What must be equal of two that can be one instance.
-        number: A number that is the same on all ranks, -1 without one.
-    """
+    """Ends of operations of one rank, by time, ns."""
 
     time: Floats
-    key: Int64
-    number: Int64
+    key: Int64  # must be equal of two that can be one instance
+    number: Int64  # the same on all ranks, -1 without one
 
     def of(self, keys: Int64) -> Ends:
         """Those with one of some keys."""
         return self.take(np.isin(self.key, keys))
 
-    def take(self, rows: NDArray[np.bool_]) -> Ends:
+    def take(self, rows: Flags) -> Ends:
         """Some of them."""
         return Ends(self.time[rows], self.key[rows], self.number[rows])
 
 
 def relate(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
-    """The line of the second rank's clock against the first's, or None if their ends show none.
-
-    Args:
-        first: Ends of the first rank.
-        second: Ends of the second.
-        rate: Whether their rates can differ.
-    """
+    """The line of the second rank's clock against the first's, None if their ends show none; `rate`: rates can differ."""
     keys = np.intersect1d(first.key, second.key)
     first, second = first.of(keys), second.of(keys)
     if not len(keys) or min(len(first.time), len(second.time)) < _FEWEST:
@@ -158,8 +134,8 @@ def _equal_order(first: Ends, second: Ends) -> bool:
 def _of_one_run(first: Floats, second: Floats, line: ClockLine) -> bool:
     """Whether partners' differences vary from one to the next as much as over all, as where two ranks wait for each other.
 
-    Between two runs of one program they wander, since each run takes its own time for every step (von Neumann's ratio: 2 if
-    differences are independent). A clock that was set once parts them in two.
+    Between two runs of one program they wander, since each run takes its own time for every step (von Neumann's ratio:
+    2 if differences are independent). A clock that was set once parts them in two.
     """
     order = np.argsort(second, kind="stable")
     left = (first - line.apply(second))[order]
@@ -239,19 +215,12 @@ def _spacing(ends: Ends) -> float:
 
 
 class _Cost(NamedTuple):
-    """How badly a line explains ends.
+    """How badly a line explains ends."""
 
-    Attributes:
-        all: The logarithm of the scatter of their sharpest part, and what the line lacks: overlap, and nearness to the stamps.
-        sharpest: That logarithm alone.
-        usual: The mean logarithm of their distances.
-        shared: The ends that have a partner.
-    """
-
-    all: float
-    sharpest: float
-    usual: float
-    shared: int
+    all: float  # the logarithm of the scatter of their sharpest part, and what the line lacks: overlap, nearness to the stamps
+    sharpest: float  # that logarithm alone
+    usual: float  # the mean logarithm of their distances
+    shared: int  # the ends that have a partner
 
 
 def _cost(line: ClockLine, first: Ends, second: Ends) -> _Cost:
@@ -317,8 +286,8 @@ def _lines(first: Ends, second: Ends, *, rate: bool) -> list[tuple[float, float,
 def _sets(first: Ends, second: Ends) -> Iterator[tuple[Ends, Ends, int, int]]:
     """From which ends pieces are taken, how many, and how long.
 
-    Long pieces show the offset however far ends scatter, short ones where operations were lost, and those of the key that most
-    ends have where operations of several keys end in another order on the second rank.
+    Long pieces show the offset however far ends scatter, short ones where operations were lost, and those of the key
+    that most ends have where operations of several keys end in another order on the second rank.
     """
     shortest = min(len(first.time), len(second.time))
     yield first, second, _PIECES, min(_PIECE, shortest)
@@ -415,7 +384,7 @@ def _refined(first: Ends, second: Ends, offset: float, slope: float, middle: flo
     return line
 
 
-def nearest_ends(first: Ends, second: Ends, line: ClockLine) -> tuple[Floats, NDArray[np.bool_]]:
+def nearest_ends(first: Ends, second: Ends, line: ClockLine) -> tuple[Floats, Flags]:
     """For each end of the second rank the nearest of the first with its key, and whether each is the nearest of the other."""
     times = line.apply(second.time)
     nearest, near = np.full(len(times), np.nan), np.zeros(len(times), np.bool_)

@@ -1,7 +1,7 @@
 """Steps from what the training printed: their numbers if the reports have none, the steps themselves if there are no steps.
 
-A line is printed at a step's end. Where lines have a time, that places them; else how long the steps took does, if it can: a
-sequence of step times that fits at several places about as well numbers nothing.
+A line is printed at a step's end. Where lines have a time, that places them; else how long the steps took does, if it
+can: a sequence of step times that fits at several places about as well numbers nothing.
 """
 
 from __future__ import annotations
@@ -9,16 +9,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.align.log_call_matching import QUARTER_NS, ZONES
 from alltrace.run.clock import clock_map
 from alltrace.run.overlay import STEPS
 from alltrace.run.run_logs import printed_steps
 from alltrace.run.store import Run
-from alltrace.trace.arrays import Int64
-
-Float64 = NDArray[np.float64]
+from alltrace.trace.arrays import Floats, Int64
 
 _COARSE_NS = 4e9
 _MOST_AGREE = 0.8
@@ -41,16 +38,7 @@ class _Fit(NamedTuple):
 
 
 def with_printed_steps(run: Run, steps: Any, notes: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
-    """The steps of a run with the values of its training log.
-
-    Args:
-        run: The run as aligned.
-        steps: The table `STEPS` from the reports.
-        notes: What a reader must know of it.
-
-    Returns:
-        The same if there is no log or it does not fit; and notes, with how well it fits.
-    """
+    """The steps of an aligned run with the values of its training log, if there is one and it fits; and notes."""
     printed = printed_steps(run.path)
     if printed is None or not printed.num_rows:
         return steps, notes
@@ -84,7 +72,7 @@ def _uncertain_ns(run: Run) -> float:
     return float(max(offsets) - min(offsets)) + (_CLOSE_NS if known else _STAMPS_NS)
 
 
-def _zones(stamp: Float64, first: int, last: int) -> list[int]:
+def _zones(stamp: Floats, first: int, last: int) -> list[int]:
     """How far the lines' times may be ahead of UTC, in quarters of an hour, so that a line is between `first` and `last`."""
     found = []
     for quarters in sorted(range(-ZONES, ZONES + 1), key=abs):
@@ -97,7 +85,7 @@ def _zones(stamp: Float64, first: int, last: int) -> list[int]:
 
 
 def _numbered(
-    run: Run, steps: Any, notes: tuple[str, ...], number: Int64, stamp: Float64, took: Float64
+    run: Run, steps: Any, notes: tuple[str, ...], number: Int64, stamp: Floats, took: Floats
 ) -> tuple[Any, tuple[str, ...]]:
     """The steps with the log's numbers."""
     import pyarrow as pa
@@ -135,7 +123,7 @@ def _numbered(
     return steps.set_column(steps.column_names.index("step"), "step", column), (*notes, text)
 
 
-def _by_time(stamp: Float64, middle: Float64, lasted_ns: float) -> int | None:
+def _by_time(stamp: Floats, middle: Floats, lasted_ns: float) -> int | None:
     """How many lines are before that of the first step: the middle of a step is between the previous line and its own.
 
     None if the lines' times are missing, too coarse, or of another time.
@@ -155,7 +143,7 @@ def _by_time(stamp: Float64, middle: Float64, lasted_ns: float) -> int | None:
     return None
 
 
-def _fits(lasted: Float64, took: Float64, shifts: range, unknown: float) -> dict[int, _Fit]:
+def _fits(lasted: Floats, took: Floats, shifts: range, unknown: float) -> dict[int, _Fit]:
     """How well the steps of the reports fit the log's from each shift on, by their times; many shifts at a time."""
     found: dict[int, _Fit] = {}
     own, lines = len(lasted), len(took)
@@ -174,12 +162,12 @@ def _fits(lasted: Float64, took: Float64, shifts: range, unknown: float) -> dict
     return found
 
 
-def _cost(lasted: Float64, took: Float64, shift: int, unknown: float) -> Float64:
+def _cost(lasted: Floats, took: Floats, shift: int, unknown: float) -> Floats:
     """How far the times of each step are apart where the first step of the reports is the log's number `shift`."""
     return _deviation(lasted[max(0, -shift) : len(took) - shift], took[max(0, shift) : len(lasted) + shift], unknown)
 
 
-def _deviation(lasted: Float64, took: Float64, unknown: float) -> Float64:
+def _deviation(lasted: Floats, took: Floats, unknown: float) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.abs(np.log(lasted / took))
     return np.where(np.isfinite(ratio), ratio, unknown)
@@ -197,7 +185,7 @@ def _as_good(other: _Fit, best: _Fit) -> bool:
     return more < _BETTER * spread and other.mean < 2 * _FITS
 
 
-def _made(run: Run, number: Int64, stamp: Float64, took: Float64) -> tuple[Any, str]:
+def _made(run: Run, number: Int64, stamp: Floats, took: Floats) -> tuple[Any, str]:
     """Steps by the lines' times alone, for every rank; None and why where that cannot be."""
     import pyarrow as pa
 

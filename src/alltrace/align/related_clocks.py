@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.align.clocks import Solution
 from alltrace.align.constants import OTHER_RECORDING_NS
@@ -17,10 +16,8 @@ from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.pair_clocks import ClockLine, Ends, relate, relate_partly
 from alltrace.align.placed_ranks import PlacedRank
 from alltrace.align.timelines import AnyTimelines, Kinds, message_keys
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct_rows, rows_by
-
-Floats = NDArray[np.float64]
 
 _MARGIN_NS = 10**12
 _HUBS = 4
@@ -31,21 +28,13 @@ _CERTAIN = 0.8
 
 
 class RankClock(NamedTuple):
-    """How the times of a rank's files become the common time of its component.
+    """How the times of a rank's files become the common time of its component."""
 
-    Attributes:
-        shift_ns: What is added first.
-        rate: The part of the sum that is subtracted.
-        scale_ns: The scatter of its ends about this, ns.
-        certainty: How sure it is, from 0 to 1.
-        component: Times of different components only compare by their stamps.
-    """
-
-    shift_ns: float
-    rate: float
-    scale_ns: float
-    certainty: float
-    component: int
+    shift_ns: float  # added first
+    rate: float  # the part of the sum that is subtracted
+    scale_ns: float  # the scatter of its ends about this, ns
+    certainty: float  # from 0 to 1
+    component: int  # times of different components only compare by their stamps
 
     def common(self, time_ns: float) -> float:
         """The common time of a time of its files, ns."""
@@ -57,12 +46,7 @@ class RankClock(NamedTuple):
 
 
 def related_clocks(timelines: AnyTimelines, placing: Placing | None = None) -> dict[int, RankClock]:
-    """The clock of each member, by its number; common times are small positive numbers.
-
-    Args:
-        timelines: The operations of all ranks.
-        placing: What stamps and hosts say of the ranks' clocks.
-    """
+    """The clock of each member, by its number; common times are small positive numbers."""
     members = list(timelines.extents)
     if not members:
         return {}
@@ -87,14 +71,7 @@ def _clock(shift_ns: float, line: ClockLine | None, component: int) -> RankClock
 def fitted_clocks(
     timelines: AnyTimelines, clocks: Mapping[int, RankClock], solution: Solution, ranks: Sequence[PlacedRank]
 ) -> dict[int, RankClock]:
-    """The clock of each member as it was fitted; how far it may be off is its scale.
-
-    Args:
-        timelines: The operations of all ranks.
-        clocks: The clocks that these were matched by.
-        solution: The fitted clocks.
-        ranks: All ranks.
-    """
+    """The clock of each member as it was fitted to operations that were matched by `clocks`; its scale is how far it may be off."""
     rate_of = {clock.host: clock.drift_ppm / 1e6 for clock in solution.clocks}
     ahead = {p.rank: (p.shift_ns - solution.ahead_ns[p.rank], rate_of.get(p.host, 0.0)) for p in ranks}
     of_member = {m: timelines.rank_of(m) for m in clocks}
@@ -129,16 +106,10 @@ def _of_one_clock(ranks: Sequence[PlacedRank], solution: Solution) -> dict[int, 
 
 
 class Placing(NamedTuple):
-    """What stamps and hosts say of the ranks' clocks.
+    """What stamps and hosts say of the ranks' clocks."""
 
-    Attributes:
-        shifts_ns: What is added to a rank's times by its UTC stamp.
-        units: What is equal for ranks whose shifted times are of one clock; ranks that are not in it are on their own.
-        hosts: The host of each rank.
-    """
-
-    shifts_ns: Mapping[int, int] = MappingProxyType({})
-    units: Mapping[int, object] = MappingProxyType({})
+    shifts_ns: Mapping[int, int] = MappingProxyType({})  # what is added to a rank's times by its UTC stamp
+    units: Mapping[int, object] = MappingProxyType({})  # equal for ranks whose shifted times are of one clock
     hosts: Mapping[int, str] = MappingProxyType({})
 
     def shift(self, rank: int) -> int:
@@ -282,10 +253,11 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float]) -> Iterator[Ite
         yield (_Edge(first, second, ends, partly=True) for first, second in _guesses(np.unique(kinds.member[chosen]).tolist()))
 
 
-def _stream_keys(kinds: Kinds, chosen: NDArray[np.bool_]) -> Int64:
+def _stream_keys(kinds: Kinds, chosen: Flags) -> Int64:
     """What distinguishes the chosen operations of a member without names: the operation, and which of its streams has how many.
 
-    Numbers of streams mean nothing on another member, but the stream with most operations of one is likely that of the other.
+    Int64 of streams mean nothing on another member, but the stream with most operations of one is likely that of the
+    other.
     """
     place = np.zeros(len(kinds), np.int64)
     rows = np.flatnonzero(chosen)
@@ -327,7 +299,7 @@ def _guesses(members: list[int]) -> Iterator[tuple[int, int]]:
             yield members[0], member
 
 
-def _ends(timelines: AnyTimelines, shift: Mapping[int, float], chosen: NDArray[np.bool_], key: Int64) -> Callable[[int], Ends]:
+def _ends(timelines: AnyTimelines, shift: Mapping[int, float], chosen: Flags, key: Int64) -> Callable[[int], Ends]:
     """The ends of the chosen kinds; two can be of one instance if their kinds' keys are equal."""
 
     def of(member: int) -> Ends:

@@ -70,8 +70,8 @@ def match_run(
 ) -> RunMatching:
     """Match the operations of a run and find its clocks; writes `members` and what logs change of `collectives` and `names`.
 
-    If logs have the communicators of nearly all operations, these are matched as the logs filled them. This counts if nearly all
-    find a partner, or nearly as many as by the trace alone.
+    If logs have the communicators of nearly all operations, these are matched as the logs filled them. This counts if
+    nearly all find a partner, or nearly as many as by the trace alone.
 
     Args:
         run: The run.

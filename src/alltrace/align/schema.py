@@ -84,17 +84,11 @@ class Alignment:
 
 @dataclass
 class Joined:
-    """What came of the logs of a run.
+    """What came of the logs of a run."""
 
-    Attributes:
-        texts: Strings that the tables refer to now.
-        matches: For each rank how its log fits.
-        named: The number of operations of which a log names the communicator.
-    """
-
-    texts: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)  # that the tables refer to now
     matches: list[LogMatch] = field(default_factory=list)
-    named: int = 0
+    named: int = 0  # operations of which a log names the communicator
 
     @property
     def complete(self) -> bool:

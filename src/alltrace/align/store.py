@@ -1,7 +1,7 @@
 """Makes the alignment of a run, keeps it, and hands out what it holds on the aligned clock.
 
-It is computed once and stored in `RUN/align`, or in the cache folder if the run is read-only (`alltrace.run.derived`). One that
-was computed from other ranks or reports is computed again. The parts of each rank are stored next to it
+It is computed once and stored in `RUN/align`, or in the cache folder if the run is read-only (`alltrace.run.derived`).
+One that was computed from other ranks or reports is computed again. The parts of each rank are stored next to it
 (`alltrace.align.rank_parts`), so both cost only the missing parts.
 """
 
@@ -189,15 +189,10 @@ def _half(progress: Callable[[int], None] | None) -> Callable[[int], None]:
 
 
 class _Taken(NamedTuple):
-    """What an alignment takes from one rank.
+    """What an alignment takes from one rank."""
 
-    Attributes:
-        names: The strings that only its operations refer to, as a table of names.
-        steps: Its steps, None if it has none, or why they could not be found.
-    """
-
-    names: Any
-    steps: RankSteps | AlltraceError | None
+    names: Any  # the strings that only its operations refer to, as a table of names
+    steps: RankSteps | AlltraceError | None  # or why they could not be found
 
 
 def _collect_all(

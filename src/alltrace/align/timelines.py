@@ -1,8 +1,8 @@
 """The operations of all ranks as times and kinds: what clocks, communicators and instances are found from.
 
-A member of a communicator is a device of a rank; most ranks have one. Operations of a member that are alike in all but their time
-are of one kind. A run has few kinds, which fit into memory where its operations do not: of these, so many are held as are allowed,
-and the others are read again from the ranks' tables when they are needed.
+A member of a communicator is a device of a rank; most ranks have one. Operations of a member that are alike in all but
+their time are of one kind. A run has few kinds, which fit into memory where its operations do not: of these, so many
+are held as are allowed, and the others are read again from the ranks' tables when they are needed.
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from alltrace.align.members import DIRECTED
 from alltrace.align.nccl_names import ALL_TO_ALL, RECV, SEND, SEND_RECV, SYNCHRONISING
 from alltrace.align.operations import operation_times
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import Flags, Int64, integers
 from alltrace.trace.distinct import distinct, distinct_rows, rows_by
-
-Flags = NDArray[np.bool_]
 
 PART = 1 << 32
 """More than the number of a communicator."""
@@ -39,62 +36,36 @@ _TABLES_AT_ONCE = 256
 
 
 class MemberTimes(NamedTuple):
-    """The operations of a member, by their end: int64 arrays of n.
+    """The operations of a member, by their end: int64 arrays of n."""
 
-    Attributes:
-        start: Start in the time of the rank's files, ns; likewise `end`.
-        sequence: The profiler's sequence number, -1 without one.
-        kind: Row in the kinds.
-        row: Row of the rank's table.
-    """
-
-    start: Int64
+    start: Int64  # in the time of the rank's files, ns; likewise `end`
     end: Int64
-    sequence: Int64
-    kind: Int64
-    row: Int64
+    sequence: Int64  # the profiler's number, -1 without one
+    kind: Int64  # row in the kinds
+    row: Int64  # of the rank's table
 
 
 @dataclass
 class Kinds:
-    """Kinds of operations, by member; arrays of equal length, int64 but where said; -1 is an unknown number.
-
-    Attributes:
-        member: Number of the member.
-        communicator: Number of the communicator in `names`.
-        op: Number of the operation.
-        size: Bytes.
-        stream: CUDA stream; likewise `peer`, `group_rank`, `group_size`.
-        synchronising: Whether no member can leave before the last has arrived, bool.
-        paired: 1 for a send, -1 for a receive, 0 else.
-        exchanging: Whether it is a kernel that sends or receives or both, bool. One of a known communicator has one peer.
-        all_to_all: Whether every member sends something to every other, bool.
-        directed: Whether not all members wait for all others, bool.
-        tag: Of a message of MPI its tag, or a number that some tags share; `ANY_TAG` for one that takes any; -1 for others.
-        early: Whether its call of MPI only begins it, so that its end tells nothing of others, bool.
-        count: The operations of the kind.
-        part: Operations of a communicator are in order within a part of this number.
-        names: Communicators' identities.
-        ops: What operations are called.
-    """
+    """Kinds of operations, by member; arrays of equal length; -1 is an unknown number."""
 
     member: Int64
-    communicator: Int64
-    op: Int64
-    size: Int64
+    communicator: Int64  # in `names`
+    op: Int64  # in `ops`
+    size: Int64  # bytes
     stream: Int64
     peer: Int64
     group_rank: Int64
     group_size: Int64
-    synchronising: Flags
-    paired: Int64
-    exchanging: Flags
-    all_to_all: Flags
-    directed: Flags
-    tag: Int64
-    early: Flags
-    count: Int64
-    part: Int64
+    synchronising: Flags  # no member can leave before the last has arrived
+    paired: Int64  # 1 for a send, -1 for a receive, 0 else
+    exchanging: Flags  # a kernel that sends or receives or both; one of a known communicator has one peer
+    all_to_all: Flags  # every member sends something to every other
+    directed: Flags  # not all members wait for all others
+    tag: Int64  # of a message of MPI, or a number that some tags share; `ANY_TAG` for one that takes any; -1 for others
+    early: Flags  # its call of MPI only begins it, so that its end tells nothing of others
+    count: Int64  # of operations
+    part: Int64  # operations of a communicator are in order within a part
     names: list[str]
     ops: list[str]
 
@@ -108,21 +79,12 @@ class Kinds:
 
 
 class Timelines:
-    """The operations of all ranks.
+    """The operations of all ranks, which are ascending; of at most `most` the times are in memory at once.
 
-    Args:
-        ranks: The ranks, ascending.
-        table_of: Reads a rank's table with `MATCHED_COLUMNS`.
-        texts: The strings of an Arrow array of name ids.
-        most: The operations whose times may be in memory at once.
-
-    Attributes:
-        kinds: One row for each kind of each member.
-        extents: For each member with operations, by number, the first and the last end, ns in the time of its files.
-        rows: For each rank the rows of its table.
-        calls_only: The number of operations known by their call alone, which cannot be members.
-        first_inferred: The number of the first communicator that was inferred.
-        devices: The most devices of a rank; the number of a member is that of its rank times this, plus its device's.
+    `table_of` reads a rank's table with `MATCHED_COLUMNS`, `texts` the strings of an Arrow array of name ids. `extents`
+    has of each member with operations the first and the last end, ns in the time of its files. The number of a member
+    is that of its rank times `devices`, the most devices of a rank, plus its device's. `calls_only` operations are
+    known by their call alone, and cannot be members.
     """
 
     def __init__(
@@ -192,13 +154,7 @@ class Timelines:
         return self._in_memory[rank][device]
 
     def named(self, label_of: Callable[[int], Int64], count: int) -> NamedTimelines:
-        """The same operations with communicators that were inferred.
-
-        Args:
-            label_of: For each operation of a member, as `of` has them, the number of its communicator among these, -1 for none, and
-                `PART` times the number of a part of it.
-            count: How many communicators were inferred.
-        """
+        """The same operations with `count` communicators that were inferred, which `label_of` has as `Inferred.of`."""
         return NamedTimelines(self, label_of, count)
 
     def _hold(self, rank: int, times: dict[int, MemberTimes]) -> None:
