@@ -25,7 +25,6 @@ LEFT = {
     "matching.py": 5,
     "matching_score.py": 2,
     "message_pairs.py": 2,
-    "nccl_join.py": 1,
     "nccl_names.py": 3,
     "order_matching.py": 10,
     "pair_clocks.py": 20,

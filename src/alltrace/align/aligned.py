@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.align.capture_slowdown import CaptureSlowdown
 from alltrace.align.schema import Group
@@ -115,9 +116,6 @@ class Aligned:
         `group_size` is None if the profiler does not say it. `communicator` is the row of the list, which has the
         names.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         from alltrace.align.members import described
 
         table = self.collectives(rank)
@@ -178,8 +176,6 @@ class Aligned:
 
     def _on_the_clock(self, table: pa.Table, times: Sequence[str]) -> pa.Table:
         """`table`, which has a column `rank`, with its times from the ranks' files to the aligned clock."""
-        import pyarrow as pa
-
         from alltrace.trace.distinct import rows_by
 
         of_rank = rows_by(table.column("rank").to_numpy())

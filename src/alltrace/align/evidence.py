@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.align.grouped_sends import fold_groups
@@ -40,8 +41,6 @@ def collect(rank: Rank) -> Any:
         communicator, among those of its stream. `bytes` is the size as NCCL's payload has it: of the whole vector for an
         all-reduce, of a rank's share for an all-gather or reduce-scatter.
     """
-    import pyarrow as pa
-
     of_devices = _of_devices(rank)
     parts = [None if of_devices is None else fold_groups(of_devices), _table(mpi_operations(rank))]
     parts = [t for t in parts if t is not None and t.num_rows]
@@ -52,16 +51,12 @@ def collect(rank: Rank) -> Any:
 
 def _schema() -> Any:
     """The canonical columns, with names as text."""
-    import pyarrow as pa
-
     text = pa.dictionary(pa.int32(), pa.string())
     declared = TABLES["collectives"].arrow_schema()
     return pa.schema([pa.field(f.name, text if f.name in _NAMES else f.type) for f in declared])
 
 
 def _of_devices(rank: Rank) -> Any:
-    import pyarrow as pa
-
     if rank.has("collectives"):
         own = rank.table("collectives")
         for name in _NAMES:
@@ -69,21 +64,14 @@ def _of_devices(rank: Rank) -> Any:
             codes = own.column(name).combine_chunks().dictionary_encode()
             own = own.set_column(at, name, rank.texts(codes.dictionary).take(codes.indices).dictionary_encode())
         return own.cast(_schema())
-    ranges = nccl_ranges(rank)
-    kernels = read_kernels(rank)
-    if ranges is None:
-        return _table(join(None, kernels))
+    ranges, kernels = nccl_ranges(rank), read_kernels(rank)
     contexts = read_contexts(ranges)
     traced = read_trace(ranges, kernels, contexts)
-    if traced is not None:
-        ranges = ranges.filter(pa.array(~traced.superseded))
-    return _table(join(read_calls(ranges, contexts), kernels, contexts, traced))
+    return _table(join(read_calls(ranges.filter(pa.array(~traced.superseded)), contexts), kernels, contexts, traced))
 
 
 def _table(columns: dict[str, Any]) -> Any:
     """The canonical table with the given columns; others are null."""
-    import pyarrow as pa
-
     if not columns:
         return None
     count = len(next(iter(columns.values())))
@@ -100,8 +88,6 @@ def _table(columns: dict[str, Any]) -> Any:
 
 def _numbered(table: Any) -> Any:
     """The table with ordinals where it has no sequence numbers."""
-    import pyarrow as pa
-
     sequence = table.column("sequence")
     if sequence.null_count == 0:
         return table
@@ -125,6 +111,4 @@ def _sorted(table: Any) -> Any:
     order = np.lexsort((time, stream, device))
     if (order[1:] > order[:-1]).all():
         return table
-    import pyarrow as pa
-
     return table.take(pa.array(order)).combine_chunks()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.align.nccl_names import ALL_TO_ALL, RECV, SEND, SEND_RECV
@@ -24,8 +25,6 @@ def fold_groups(table: Any) -> Any:
     not known whether that is one: they are what their kernel shows. What a member sends to itself goes with the rest.
     `bytes` and `count` of a group are what it sends, or what it receives if it sends nothing.
     """
-    import pyarrow as pa
-
     rows = np.flatnonzero(is_one_of(table.column("op"), (SEND, RECV)) & pc.is_valid(table.column("start")).to_numpy())
     if len(rows) < 2:
         return table

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from alltrace.align.log_call_matching import CallMatch, LoggedCalls, TracedOps, match_calls
 from alltrace.align.logged_units import Units, units_of
+from alltrace.align.matching import Matching
 from alltrace.align.nccl_names import POINT_TO_POINT
 from alltrace.align.rank_parts import part_file
 from alltrace.align.schema import Group, Joined
@@ -30,7 +31,7 @@ from alltrace.run.parquet import read_parquet, write_quickly
 from alltrace.run.run_logs import found_by, logged_calls
 from alltrace.run.store import Run
 from alltrace.trace.arrays import Flags, Int64, coded, integers
-from alltrace.trace.distinct import distinct_rows, rows_by
+from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.names import name_id
 from alltrace.trace.number_text import number_ranges
 from alltrace.trace.schema import TABLES
@@ -62,28 +63,27 @@ def join_ranks(run: Run, parts: Path, draft: Path, texts: Callable[[Any], Any]) 
     return joined
 
 
-def finish(joined: Joined, draft: Path, members: Path, groups: Sequence[Group]) -> tuple[tuple[Group, ...], tuple[str, ...]]:
+def finish(joined: Joined, draft: Path, matching: Matching) -> tuple[tuple[Group, ...], tuple[str, ...]]:
     """Name the communicators as in the logs, and give operations without a call what their instance has on other ranks.
 
     The `collectives` in the folder `draft` are changed. Returns the communicators and what a reader must know.
     """
-    guessed = {g.number for g in groups if g.name.startswith(_GUESSED)}
-    names, shared = _Names(), _Shared(_instances(members))
-    for rank, own in _by_rank(members):
+    guessed = {g.number for g in matching.groups if g.name.startswith(_GUESSED)}
+    names, shared = _Names(), _Shared(len(matching.ordinal))
+    for rank, own in _by_rank(matching):
         table = read_parquet(draft / collectives_file(rank), (*_SHARED, "op"))
         shared.add(rank, own, table)
         if guessed:
             names.add(own, table, guessed)
-    named = names.over(groups, {name_id(t): t for t in joined.texts})
-    if shared.lacking:
-        place = {m.rank: at for at, m in enumerate(joined.matches)}
-        for rank, own in _by_rank(members):
-            if rank in shared.lacking:
-                file = draft / collectives_file(rank)
-                table, given = shared.filled(own, _whole(file))
-                if given:
-                    write_quickly(table, file)
-                    joined.matches[place[rank]] = joined.matches[place[rank]]._replace(from_others=given)
+    named = names.over(matching.groups, {name_id(t): t for t in joined.texts})
+    place = {m.rank: at for at, m in enumerate(joined.matches)}
+    for rank, own in _by_rank(matching) if shared.lacking else ():
+        if rank in shared.lacking:
+            file = draft / collectives_file(rank)
+            table, given = shared.filled(own, _whole(file))
+            if given:
+                write_quickly(table, file)
+                joined.matches[place[rank]] = joined.matches[place[rank]]._replace(from_others=given)
     return named, _notes(joined.matches)
 
 
@@ -221,8 +221,6 @@ def _doubt(found: CallMatch, how: str) -> str | None:
 
 def _filled(table: Any, rows: Int64, at: Int64, units: Units, new: set[str]) -> tuple[Any, int]:
     """The table with nulls filled from its calls, and how many rows were filled."""
-    import pyarrow as pa
-
     count = table.num_rows
     call = np.full(count, -1, np.int64)
     call[rows] = at
@@ -259,8 +257,6 @@ def _filled(table: Any, rows: Int64, at: Int64, units: Units, new: set[str]) -> 
 
 def _marked(table: Any, changed: Flags) -> Any:
     """The table, with rows marked once if a log added values to them."""
-    import pyarrow as pa
-
     words = table.column("evidence").cast("string").to_pylist()
     marked = [f"{w}+log" if c and w and not w.endswith("+log") else w for w, c in zip(words, changed.tolist(), strict=True)]
     column = pa.array(marked, pa.string()).dictionary_encode().cast(table.schema.field("evidence").type)
@@ -275,29 +271,11 @@ class _Members(NamedTuple):
     communicator: Int64
 
 
-def _by_rank(members: Path) -> Iterator[tuple[int, _Members]]:
-    """The members of each rank that has some, from a file that is sorted by rank."""
-    waiting: list[tuple[int, _Members]] = []
-    with pq.ParquetFile(members) as file:
-        for batch in file.iter_batches(columns=["rank", *_Members._fields]):
-            columns = [batch.column(name).to_numpy() for name in _Members._fields]
-            for rank, mine in rows_by(batch.column("rank").to_numpy()).items():
-                if waiting and waiting[0][0] != rank:
-                    yield _one_rank(waiting)
-                    waiting = []
-                waiting.append((rank, _Members(*(c[mine] for c in columns))))
-    if waiting:
-        yield _one_rank(waiting)
-
-
-def _one_rank(pieces: Sequence[tuple[int, _Members]]) -> tuple[int, _Members]:
-    return pieces[0][0], _Members(*(np.concatenate(columns) for columns in zip(*(own for _, own in pieces), strict=True)))
-
-
-def _instances(members: Path) -> int:
-    """The number of instances."""
-    with pq.ParquetFile(members) as file:
-        return max((pc.max(batch.column(0)).as_py() for batch in file.iter_batches(columns=["instance"])), default=-1) + 1
+def _by_rank(matching: Matching) -> Iterator[tuple[int, _Members]]:
+    """The members of each rank that has some."""
+    for table in matching.tables():
+        if table.num_rows:
+            yield table.column("rank")[0].as_py(), _Members(*(table.column(name).to_numpy() for name in _Members._fields))
 
 
 class _Names:
@@ -359,8 +337,6 @@ class _Shared:
 
     def filled(self, members: _Members, table: Any) -> tuple[Any, int]:
         """The table of a rank with what is null in rows without a size, if all other members have one size; and how many rows."""
-        import pyarrow as pa
-
         apart = [name_id(o) for o in (*POINT_TO_POINT, "AllToAll", "Gather", "Scatter")]
         lacking = table.column("bytes").is_null().to_numpy() & ~np.isin(integers(table.column("op")), apart)
         wanted = lacking[members.row] & (self._low[members.instance] == self._high[members.instance])

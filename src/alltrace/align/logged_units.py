@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from alltrace.align.nccl_names import ALL_TO_ALL, NUMBERED_TYPES, RECV, SEND, SEND_RECV, operation_of
 from alltrace.trace.arrays import Flags, Int64, integers
@@ -39,7 +40,6 @@ def units_of(calls: Any, *, by_call: bool) -> Units:
     opCount is the same on all calls of a communicator, for example if a CUDA graph captured them, this is not visible:
     a collective counts as a separate launch, and a launch of sends and receives as one with each of a peer once.
     """
-    import pyarrow as pa
 
     def column(name: str) -> Int64:
         return integers(calls.column(name), -1)

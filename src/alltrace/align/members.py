@@ -54,8 +54,6 @@ def direction_of(op: str | None) -> int:
 
 def taken(members: Any, tables: Mapping[int, Any], column: str) -> Any:
     """A column of the ranks' collectives, for each row of `members`, as an Arrow array."""
-    import pyarrow as pa
-
     rows = members.column("row").to_numpy()
     of_rank = rows_by(members.column("rank").to_numpy())
     parts = [tables[rank].column(column).take(pa.array(rows[mine])) for rank, mine in of_rank.items()]
@@ -74,8 +72,6 @@ def described(
     error_ns: Callable[[int, int], int | None],
 ) -> pa.Table:
     """`members`, at aligned times, with the columns that `Aligned.members` adds; `tables` are ranks' `collectives`."""
-    import pyarrow as pa
-
     members = members.sort_by([("instance", "ascending"), ("rank", "ascending")])
     columns: dict[str, Any] = {name: members.column(name).combine_chunks() for name in members.column_names}
     words = pa.dictionary(pa.int32(), pa.string())

@@ -7,16 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.align.nccl_names import NOTHING, Payload, operation_of, parse_payload
+from alltrace.align.nccl_names import NOTHING, Payload, numbered, operation_of, parse_payload
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Flags, Int64, coded, integers
+from alltrace.trace.schema import TABLES
 
 _GROUP_START, _GROUP_END, _INIT, _CONTEXT = "ncclGroupStart", "ncclGroupEnd", "ncclCommInit", "nccl:"
 _PREFIX = "nccl"
 _DOMAIN = "NCCL"
 _COLUMNS = ["start", "end", "process", "thread", "payload"]
+OPEN = np.iinfo(np.int64).max
+"""The end of a range that was open at the end of the capture."""
 
 
 @dataclass
@@ -69,73 +73,57 @@ class Contexts:
             found[rows[inside]] = mine[at[inside]]
         return found
 
+    def named_around(self, ops: Sequence[str], thread: Int64, start: Int64, end: Int64) -> Int64:
+        """The operation of the range that holds each span of time, by its place among `ops`, or -1."""
+        return np.array([*map(ops.index, self.op), -1], np.int64)[self.around(thread, start, end)]
 
-def nccl_ranges(rank: Rank) -> Any:
-    """The rank's ranges of NCCL, with columns `start`, `end`, `process`, `thread`, `text` and `payload`; None if there are none.
 
-    NCCL's own are in its domain or, where the capture missed the domain's creation, in none; frameworks' begin with
-    `nccl:`.
+def nccl_ranges(rank: Rank) -> pa.Table:
+    """The rank's ranges of NCCL, with columns `start`, `end`, `process`, `thread`, `text` and `payload`.
+
+    NCCL's own are in its domain or, where the capture missed the domain's creation, in none; frameworks' begin with `nccl:`.
     """
-    import pyarrow as pa
-
-    if not rank.has("ranges"):
-        return None
     names = rank.table("ranges", ["name", "domain"])
-    keep: Flags = np.zeros(names.num_rows, np.bool_)
-    encoded = {}
-    for column, wanted in (("name", _is_nccl), ("domain", _is_nccl_domain)):
-        ids, at = coded(names.column(column))
-        texts = rank.texts(ids).to_pylist()
-        chosen = np.array([*map(wanted, texts), False])
-        encoded[column] = (texts, at)
-        keep |= chosen[at]
-    if not keep.any():
-        return None
-    mask = pa.array(keep)
-    table = rank.table("ranges", _COLUMNS).filter(mask)
-    texts, at = encoded["name"]
+    (texts, at), (domains, domain) = (
+        (rank.texts(ids).to_pylist(), codes) for ids, codes in (coded(names.column(c)) for c in ("name", "domain"))
+    )
+    keep = _flags(texts, _is_nccl)[at] | _flags(domains, lambda t: t.upper() == _DOMAIN)[domain]
+    none = TABLES["ranges"].arrow_schema(_COLUMNS).empty_table()
+    table = rank.table("ranges", _COLUMNS).filter(pa.array(keep)) if keep.any() else none
     table = table.append_column("text", pa.array([*texts, None], pa.string()).take(pa.array(at[keep])))
     return table.filter(pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("thread"))))
 
 
-def _is_nccl(text: str | None) -> bool:
-    return text is not None and text.startswith(_PREFIX) and (text[4:5].isupper() or text.startswith(_CONTEXT))
+def _is_nccl(text: str) -> bool:
+    return text.startswith(_PREFIX) and (text[4:5].isupper() or text.startswith(_CONTEXT))
 
 
-def _is_nccl_domain(text: str | None) -> bool:
-    return text is not None and text.upper() == _DOMAIN
-
-
-def read_contexts(ranges: Any) -> Contexts:
+def read_contexts(ranges: pa.Table) -> Contexts:
     """The ranges of a framework among NCCL's ranges, as `nccl_ranges` returns them."""
     words, text_at = coded(ranges.column("text"))
     texts = words.to_pylist()
     ops = [*(operation_of(t) if t is not None and t.startswith(_CONTEXT) else None for t in texts), None]
     rows = np.flatnonzero(np.array([o is not None for o in ops])[text_at])
     start, thread = (integers(ranges.column(c), -1)[rows] for c in ("start", "thread"))
-    end = integers(ranges.column("end"), np.iinfo(np.int64).max)[rows]
+    end = integers(ranges.column("end"), OPEN)[rows]
     order = np.lexsort((start, thread))
     return Contexts(thread[order], start[order], end[order], [ops[text_at[rows[i]]] or "" for i in order.tolist()])
 
 
-def read_calls(ranges: Any, contexts: Contexts) -> Calls:
+def read_calls(ranges: pa.Table, contexts: Contexts) -> Calls:
     """The calls among NCCL's ranges, as `nccl_ranges` returns them, within those of a framework."""
     words, text_at = coded(ranges.column("text"))
     texts = words.to_pylist()
     raw, payload_at = coded(ranges.column("payload"))
     payloads = [*map(parse_payload, raw.to_pylist()), NOTHING]
     start, thread, process = (integers(ranges.column(c), -1) for c in ("start", "thread", "process"))
-    end = integers(ranges.column("end"), np.iinfo(np.int64).max)  # open at the end of the capture
-
+    end = integers(ranges.column("end"), OPEN)
     context = _flags(texts, lambda t: t.startswith(_CONTEXT))[text_at]
     starts_group = _flags(texts, lambda t: t == _GROUP_START)[text_at]
     ends_group = _flags(texts, lambda t: t == _GROUP_END)[text_at]
-    named = [operation_of(t) for t in texts]
-    ops = sorted({*(o for o in named if o is not None), *contexts.op})
-    codes = np.array([*(ops.index(o) if o is not None else -1 for o in named), -1], np.int64)
+    ops, codes = numbered([operation_of(t) for t in texts], contexts.op)
     op = codes[text_at]
     is_call = (op >= 0) & ~context
-
     parts = []
     for one in np.unique(thread):
         rows = np.flatnonzero((thread == one) & (is_call | starts_group | ends_group))
@@ -143,8 +131,7 @@ def read_calls(ranges: Any, contexts: Contexts) -> Calls:
         parts.append(_units(rows, start, end, op, starts_group, ends_group))
     rows, unit, unit_start, unit_end, unit_rows = _joined(parts)
     unit_thread = thread[unit_rows]
-    at = contexts.around(unit_thread, unit_start, unit_end)
-    unit_context = np.array([*(ops.index(o) for o in contexts.op), -1], np.int64)[at]
+    unit_context = contexts.named_around(ops, unit_thread, unit_start, unit_end)
     members: dict[str, tuple[int | None, int | None]] = {}
     for index in np.flatnonzero(_flags(texts, lambda t: t.startswith(_INIT))[text_at]).tolist():
         told = payloads[payload_at[index]]

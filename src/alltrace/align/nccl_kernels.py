@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.align.nccl_names import datatype_of_kernel, operation_of_kernel
+from alltrace.align.nccl_names import datatype_of_kernel, numbered, operation_of_kernel
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of, is_true
 from alltrace.trace.communication_kernels import EXCHANGE
@@ -43,54 +43,41 @@ class Kernels:
         return len(self.start)
 
 
-def read_kernels(rank: Rank) -> Kernels | None:
-    """The communication kernels of a rank, by the kernel rules, and its copies that communicate; None if there are none."""
-    parts = []
-    if rank.has("kernels"):
-        kernels = rank.table("kernels", [*_COLUMNS, "name", "kind"])
-        keep = is_one_of(kernels.column("kind"), COMMUNICATION)
-        if keep.any():
-            kernels = kernels.filter(pa.array(keep))
-            exchanging = pa.array(is_one_of(kernels.column("kind"), (EXCHANGE,)))
-            parts.append(_marked(kernels.drop_columns("kind"), copied=False, exchanging=exchanging))
-    if rank.has("copies"):
-        copies = rank.table("copies", [*_COLUMNS, "collective"])
-        keep = is_true(copies.column("collective"))
-        if keep.any():
-            copies = copies.drop_columns("collective").filter(pa.array(keep))
-            copies = copies.append_column("name", pa.nulls(copies.num_rows, pa.int64()))
-            parts.append(_marked(copies, copied=True, exchanging=pa.array(np.zeros(copies.num_rows, np.bool_))))
-    if not parts:
-        return None
-    table = pa.concat_tables(parts)
-    table = table.filter(pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end"))))
+def read_kernels(rank: Rank) -> Kernels:
+    """The communication kernels of a rank, by the kernel rules, and its copies that communicate."""
+    kernels, copies = rank.table("kernels", [*_COLUMNS, "name", "kind"]), rank.table("copies", [*_COLUMNS, "collective"])
+    kind, no_name = kernels.column("kind"), pa.nulls(copies.num_rows, kernels.schema.field("name").type)
+    parts = (
+        (kernels.drop_columns("kind"), is_one_of(kind, COMMUNICATION), is_one_of(kind, (EXCHANGE,))),
+        (copies.drop_columns("collective").append_column("name", no_name), is_true(copies.column("collective")), None),
+    )
+    tables = []
+    for table, communicates, exchanging in parts:
+        for name, flags in (("copied", exchanging is None), ("exchanging", exchanging if exchanging is not None else False)):
+            table = table.append_column(name, pa.array(np.broadcast_to(flags, table.num_rows)))
+        timed = pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end")))
+        tables.append(table.filter(pc.and_(timed, pa.array(communicates))))
+    table = pa.concat_tables(tables)
     table = table.take(pc.sort_indices(table.column("start"))).combine_chunks()
     ids, at = coded(table.column("name"))
     texts = rank.texts(ids).to_pylist()
     named = [operation_of_kernel(t) for t in texts]
-    types = [datatype_of_kernel(t, o) for t, o in zip(texts, named, strict=True)]
-    ops, datatypes = (sorted({v for v in values if v is not None}) for values in (named, types))
-    op = np.array([*(ops.index(o) if o is not None else -1 for o in named), -1], np.int64)[at]
-    datatype = np.array([*(datatypes.index(t) if t is not None else -1 for t in types), -1], np.int64)[at]
+    ops, op = numbered(named)
+    datatypes, datatype = numbered([datatype_of_kernel(t, o) for t, o in zip(texts, named, strict=True)])
     process, device, stream, correlation = (integers(table.column(c), -1) for c in ("process", "device", "stream", "correlation"))
     thread, api_start, api_end = _launches(rank, process, correlation)
     start, end = table.column("start").to_numpy(), table.column("end").to_numpy()
     copied, exchanging = (is_true(table.column(c)) for c in ("copied", "exchanging"))
     return Kernels(
-        start, end, process, device, stream, thread, op, datatype, api_start, api_end, copied, exchanging, ops, datatypes
+        start, end, process, device, stream, thread, op[at], datatype[at], api_start, api_end, copied, exchanging, ops, datatypes
     )
-
-
-def _marked(table: pa.Table, *, copied: bool, exchanging: pa.Array) -> pa.Table:
-    table = table.append_column("copied", pa.array(np.full(table.num_rows, copied)))
-    return table.append_column("exchanging", exchanging)
 
 
 def _launches(rank: Rank, process: Int64, correlation: Int64) -> tuple[Int64, Int64, Int64]:
     """Thread, start and end of the call that launched each kernel, by process and correlation."""
     count = len(correlation)
     thread, start, end = np.full(count, -1), np.full(count, NOT_KNOWN), np.full(count, NOT_KNOWN)
-    if not rank.has("api"):
+    if not count:
         return thread, start, end
     table = rank.table("api", ["correlation", "process", "start", "end", "thread"])
     calls = integers(table.column("correlation"), -2)

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
 
+import numpy as np
+
+from alltrace.trace.arrays import Int64
 from alltrace.trace.nccl_words import DATATYPES, standard_datatype
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = "AllReduce", "AllGather", "ReduceScatter", "AllToAll"
@@ -55,6 +59,13 @@ _FIELDS = {
 }
 _SMALL = frozenset({"peer", "root", "group_rank", "group_size"})
 """Fields that `collectives` has 32 bits for; a larger number is not a rank."""
+
+
+def numbered(values: Sequence[str | None], more: Sequence[str] = ()) -> tuple[list[str], Int64]:
+    """The distinct words among values and more, and the number of each value, -1 for None; one -1 more, for what is at no place."""
+    words = sorted({*(v for v in values if v is not None), *more})
+    place = {word: number for number, word in enumerate(words)}
+    return words, np.array([*(-1 if v is None else place[v] for v in values), -1], np.int64)
 
 
 @dataclass(frozen=True)

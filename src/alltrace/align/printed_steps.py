@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from alltrace.align.log_call_matching import QUARTER_NS, ZONES
 from alltrace.run.clock import clock_map
@@ -88,8 +89,6 @@ def _numbered(
     run: Run, steps: Any, notes: tuple[str, ...], number: Int64, stamp: Floats, took: Floats
 ) -> tuple[Any, tuple[str, ...]]:
     """The steps with the log's numbers."""
-    import pyarrow as pa
-
     own, first = np.unique(steps.column("step").to_numpy(), return_index=True)
     of, begin, end = (steps.column(c).to_numpy() for c in ("step", "start", "end"))
     lasted = np.array([np.median((end - begin)[of == s]) for s in own.tolist()], np.float64)
@@ -187,8 +186,6 @@ def _as_good(other: _Fit, best: _Fit) -> bool:
 
 def _made(run: Run, number: Int64, stamp: Floats, took: Floats) -> tuple[Any, str]:
     """Steps by the lines' times alone, for every rank; None and why where that cannot be."""
-    import pyarrow as pa
-
     if not np.isfinite(stamp).any():
         return None, "their lines have no time"
     bases = _bases(run)

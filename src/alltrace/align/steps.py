@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from alltrace.align.schema import NEARLY_ALL
 from alltrace.align.step_names import CHECKPOINT, LONGEST_NAME, step_name
@@ -536,8 +537,6 @@ def _stands_out(taken: Floats, plain: Flags, place: int) -> bool:
 
 
 def _table(found: Sequence[RankSteps], numbers: dict[int, Int64], kinds: dict[int, str]) -> Any:
-    import pyarrow as pa
-
     schema = STEPS.arrow_schema()
     if not found:
         return schema.empty_table()

@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from alltrace.align.aligned import Aligned
 from alltrace.align.schema import NOTHING_TO_ALIGN, SOURCES, Alignment
 from alltrace.align.steps import RankSteps
@@ -153,25 +155,7 @@ def _matched(
     half = _half(progress)
     names, steps = _collect_all(run, draft, parts, jobs, half)
     logged = _has_logged_calls(run)
-    found = match_run(run, parts, draft, names, logged=logged, row_group_rows=_SHARED_ROWS, progress=half)
-    alignment = Alignment(
-        signature=signature(run.manifest),
-        groups=found.groups,
-        clocks=found.solution.clocks,
-        stamp_errors_ns=found.solution.stamp_errors_ns,
-        unmatched=found.unmatched,
-        notes=(*found.notes, *found.solution.notes),
-        components=found.solution.components,
-        errors_ns=found.solution.errors_ns,
-        shared=found.solution.shared,
-        rooted=found.rooted,
-        rows=found.rows,
-        log_matches=found.log_matches,
-        matching_score=found.score,
-        matching_reason=found.reason,
-        doubted=found.doubted,
-    )
-    return alignment, steps
+    return match_run(run, parts, draft, names, logged=logged, row_group_rows=_SHARED_ROWS, progress=half), steps
 
 
 def _half(progress: Callable[[int], None] | None) -> Callable[[int], None]:
@@ -199,8 +183,6 @@ def _collect_all(
     run: Run, draft: Path, folder: Path, jobs: int | None, progress: Callable[[int], None]
 ) -> tuple[Names, list[RankSteps | AlltraceError | None]]:
     """Copy the collectives of every rank into `draft`; the names in them, and each rank's steps; made where they are not kept."""
-    import pyarrow as pa
-
     from alltrace.align.rank_parts import part_file, read_part, remove_others
     from alltrace.align.run_matching import distinct_names
 
@@ -269,8 +251,6 @@ def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int]
 
 def interned(table: Any) -> tuple[Any, Any]:
     """A table of collectives, in which names may be text, as the canonical table; and those texts as a table of names."""
-    import pyarrow as pa
-
     declared = TABLES["collectives"]
     found = [TABLES["names"].arrow_schema().empty_table()]
     for column in declared.name_columns():
