@@ -272,11 +272,7 @@ def _confidence(timelines: AnyTimelines, clock: RankClock, member: int, rows: In
 
 
 def _result(
-    timelines: AnyTimelines,
-    clocks: Mapping[int, RankClock],
-    instances: _Instances,
-    certainty: Floats,
-    named: int,
+    timelines: AnyTimelines, clocks: Mapping[int, RankClock], instances: _Instances, certainty: Floats, named: int
 ) -> Matching:
     """The matching, with instances in the order of their first end, and how well it explains the operations.
 

@@ -152,13 +152,7 @@ def _payload_numbers(calls: Calls) -> tuple[dict[str, Int64], dict[str, Flags]]:
     return numbers, valid
 
 
-def _fold_exchanges(
-    calls: Calls,
-    numbers: dict[str, Int64],
-    valid: dict[str, Flags],
-    op: Int64,
-    ops: list[str],
-) -> Flags:
+def _fold_exchanges(calls: Calls, numbers: dict[str, Int64], valid: dict[str, Flags], op: Int64, ops: list[str]) -> Flags:
     """Makes grouped sends and receives of which a framework's range states the operation one, in place; returns which stay rows."""
     keep: Flags = np.ones(calls.count, np.bool_)
     send = ops.index(SEND) if SEND in ops else -2

@@ -88,11 +88,7 @@ class Timelines:
     """
 
     def __init__(
-        self,
-        ranks: Iterable[int],
-        table_of: Callable[[int], pa.Table],
-        texts: Callable[[Any], Any],
-        most: int = MOST_IN_MEMORY,
+        self, ranks: Iterable[int], table_of: Callable[[int], pa.Table], texts: Callable[[Any], Any], most: int = MOST_IN_MEMORY
     ) -> None:
         self._table_of, self._most = table_of, most
         self._sizes: dict[int, int] = {}
