@@ -15,6 +15,11 @@ from alltrace.run.manifest import Clock
 from alltrace.run.overlay import MEMBERS, STEPS
 from alltrace.run.parquet import read_parquet
 from alltrace.run.store import Run
+from alltrace.trace.distinct import rows_by
+
+_DESCRIBED = (
+    "op", "bytes", "datatype", "stream", "device", "evidence", "group_size", "root", "group_rank", "wait_start", "tag",
+)  # fmt: skip
 
 
 def clock_error_ns(
@@ -93,20 +98,7 @@ class Aligned:
         if self.run.overlay is not None:
             stored = read_parquet(self.run.overlay.files.path("members.parquet"), MEMBERS.column_names)
             stored = self._on_the_clock(stored.cast(MEMBERS.arrow_schema()), MEMBERS.time_columns())
-            wanted = [
-                "op",
-                "bytes",
-                "datatype",
-                "stream",
-                "device",
-                "evidence",
-                "group_size",
-                "root",
-                "group_rank",
-                "wait_start",
-                "tag",
-            ]
-            tables = {r.rank: self.run.rank(r.rank).table("collectives", wanted) for r in self.run.ranks}
+            tables = {r.rank: self.run.rank(r.rank).table("collectives", _DESCRIBED) for r in self.run.ranks}
         sizes = [g.size for g in self.groups]
         return described(stored, tables, group_sizes=sizes, texts=self.run.texts, error_ns=self.error_ns)
 
@@ -176,8 +168,6 @@ class Aligned:
 
     def _on_the_clock(self, table: pa.Table, times: Sequence[str]) -> pa.Table:
         """`table`, which has a column `rank`, with its times from the ranks' files to the aligned clock."""
-        from alltrace.trace.distinct import rows_by
-
         of_rank = rows_by(table.column("rank").to_numpy())
         clocks = {r.rank: self.run.clock(r) for r in self.run.ranks if r.rank in of_rank}
         for name in times:

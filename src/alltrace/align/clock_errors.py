@@ -45,9 +45,7 @@ def lateness(cells: Cells, rows: NDArray[np.intp], units: Units, components: int
     scatter, noise, block, unit = cells.scatter[rows], cells.noise[rows], cells.block[rows], units.of_rank[cells.rank[rows]]
     roles, role = distinct(cells.role[rows])
     # communicators are roles that blocks connect
-    sets = DisjointSets(len(roles))
-    for one, other in distinct_rows(role[np.searchsorted(block, block)], role)[0].T.tolist():
-        sets.join(one, other)
+    sets = DisjointSets(len(roles), distinct_rows(role[np.searchsorted(block, block)], role)[0].T.tolist())
     freedom = max(len(roles) - len(np.unique(sets.labels())) - len(np.unique(unit)) + components, 0)
     of_block, of_unit, like = Sums(block), Sums(unit), cells.like[rows]
     of_like, share = Sums(like), np.ones(len(rows))

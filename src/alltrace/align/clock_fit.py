@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from alltrace.align.constants import MAD_TO_SIGMA as MAD_TO_SIGMA
 from alltrace.align.constants import OUTLIER_SIGMAS
+from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.core import fits as core
 from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct_rows
@@ -142,6 +143,14 @@ class Cells:
         np.minimum.at(low, self.block[usable], of[usable])
         np.maximum.at(high, self.block[usable], of[usable])
         return np.flatnonzero(usable & (low < high)[self.block])
+
+    def joined(self, rows: NDArray[np.intp], part: Int64, count: int | None = None) -> Int64:
+        """For each part, of which each rank has one, the lowest of those that blocks of some cells connect it with."""
+        count = int(part.max(initial=-1)) + 1 if count is None else count
+        block, of = self.block[rows], part[self.rank[rows]]
+        first = np.full(int(self.block.max(initial=-1)) + 1, count)
+        np.minimum.at(first, block, of)
+        return DisjointSets(count, distinct_rows(first[block], of)[0].T.tolist()).labels()
 
 
 @dataclass(frozen=True)

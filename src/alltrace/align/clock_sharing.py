@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from alltrace.align.clock_fit import Cells, Clocks, Ends, robust_levels
 from alltrace.align.constants import OUTLIER_SIGMAS, WRONG_SHARE
-from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.placed_ranks import PlacedRank
 from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct, distinct_rows, rows_by
@@ -35,14 +34,7 @@ class Units:
         return int(self.of_rank.max(initial=-1)) + 1
 
     def offsets(self, cells: Cells, rows: NDArray[np.intp], weight: Floats, ahead_ns: Floats) -> tuple[Floats, Floats]:
-        """The offset of each rank that fits best to cells that were measured by clocks that are `ahead_ns`, and what it leaves.
-
-        Args:
-            cells: The cells.
-            rows: Those to fit.
-            weight: Their weights.
-            ahead_ns: How far ahead each rank was.
-        """
+        """The offset of each rank that fits best to cells that were measured by clocks that are `ahead_ns`, and what it leaves."""
         apart, base = ahead_ns - self.known_ns, np.zeros(self.count)
         base[self.of_rank] = apart  # any of its ranks'
         rank = cells.rank[rows]
@@ -110,7 +102,7 @@ class Sharing:
         np.minimum.at(sigma, cells.rank, np.sqrt(cells.scatter))
         apart, moved = clocks.ahead_ns - self.units.known_ns, np.zeros(len(self.host))
         # nothing is known of how far apart clocks are that no ends connect
-        connected = _connected(cells, len(self.host))
+        connected = cells.joined(np.flatnonzero(np.isfinite(cells.late_ns)), np.arange(len(self.host)))
         known = np.where(tried[self.host] & np.isfinite(sigma), self.units.of_rank * len(self.host) + connected, -1)
         for rows in rows_by(known).values():
             if tried[self.host[rows[0]]]:
@@ -152,13 +144,3 @@ def _broken(ends: Ends, host: Int64, clocks: Clocks, hosts: int) -> Flags:
     number, less = (np.bincount(instances[1], which, hosts) for which in (several, first < last))
     result: Flags = less > np.maximum(WRONG_SHARE * number, FEW)
     return result
-
-
-def _connected(cells: Cells, ranks: int) -> Int64:
-    """For each rank the lowest of those that a chain of blocks connects it with."""
-    sets = DisjointSets(ranks)
-    for rows in rows_by(cells.block[np.isfinite(cells.late_ns)]).values():
-        members = cells.rank[np.isfinite(cells.late_ns)][rows].tolist()
-        for other in members[1:]:
-            sets.join(members[0], other)
-    return sets.labels()

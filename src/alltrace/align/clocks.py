@@ -31,13 +31,12 @@ from alltrace.align.clock_fit import (
 from alltrace.align.clock_jumps import Jump, find_jump
 from alltrace.align.clock_sharing import FEW, Sharing, Units
 from alltrace.align.constants import MAD_TO_SIGMA, MOST_RATE, OTHER_RECORDING_NS, OUTLIER_SIGMAS, SHORTEST_NS, WRONG_SHARE
-from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.members import EXCHANGE, Evidence
 from alltrace.align.message_bounds import bounds_between
 from alltrace.align.placed_ranks import PlacedRank
 from alltrace.run.manifest import Clock
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct, distinct_rows, rows_by
+from alltrace.trace.distinct import distinct, rows_by
 from alltrace.trace.number_text import number_ranges
 
 _PASSES = 32
@@ -218,7 +217,7 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
     clocks, cells = _settled(ends, clocks, sharing, wanted)
     clock = sharing.units.clock
     rows = cells.between(clock, sloped=True)
-    free = _not_first(_joined(cells, rows, clock, ranks))
+    free = _not_first(cells.joined(rows, clock, ranks))
     rate_error = rate_errors(cells, rows, clock, free) if len(rows) else np.zeros(ranks)
     size = np.zeros(ranks)
     size[clock] = np.abs(clocks.rate)
@@ -227,7 +226,7 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
     clocks, cells = _settled(ends, replace(clocks, rate=clocks.rate * wanted[clock]), sharing, wanted)
     units, start = sharing.units, clocks.ahead_ns
     rows = cells.between(units.of_rank)
-    component = _joined(cells, rows, units.of_rank, units.count)[units.of_rank]
+    component = cells.joined(rows, units.of_rank)[units.of_rank]
     # cells that are off and mostly break the law are of wrong instances; others are always late
     left = units.offsets(cells, rows, 1.0 / (cells.scatter + cells.noise)[rows], start)[1]
     off = np.zeros(len(cells.block), np.bool_)
@@ -289,7 +288,7 @@ def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: Flags) -> tup
         rows = cells.between(units.clock, sloped=True)
         if wanted.any() and len(rows):
             of_row = units.clock[cells.rank[rows]]
-            free = wanted & _not_first(_joined(cells, rows, units.clock, len(wanted)))
+            free = wanted & _not_first(cells.joined(rows, units.clock, len(wanted)))
             step = robust_levels(cells.block[rows], of_row, 1.0 / cells.slope_noise[rows], cells.slope[rows], free)[0]
             clocks = replace(clocks, rate=clocks.rate + step[units.clock])
             cells = replace(cells, late_ns=cells.late_ns - step[units.clock][cells.rank] * cells.time_ns)
@@ -340,17 +339,6 @@ def _seen(ends: Ends, units: Units) -> Floats:
     mean = over(np.bincount(unit, ends.end, units.count), number)
     seen: Floats = np.where(number > 0, np.stack([first, mean, last]), 0.0)[:, units.of_rank]
     return seen
-
-
-def _joined(cells: Cells, rows: NDArray[np.intp], part: Int64, count: int) -> Int64:
-    """For each part the lowest of those that blocks connect it with."""
-    sets = DisjointSets(count)
-    block, of = cells.block[rows], part[cells.rank[rows]]
-    first = np.full(int(cells.block.max(initial=-1)) + 1, count)
-    np.minimum.at(first, block, of)
-    for one, other in distinct_rows(first[block], of)[0].T.tolist() if len(rows) else ():
-        sets.join(one, other)
-    return sets.labels()
 
 
 def _not_first(component: Int64) -> Flags:
@@ -429,10 +417,8 @@ def _assembled(state: _State) -> Solution:
 
 
 def _heaviest(components: Int64, weights: Int64) -> int:
-    totals: dict[int, int] = defaultdict(int)
-    for number, weight in zip(components.tolist(), weights.tolist(), strict=True):
-        totals[number] += weight
-    return max(totals, key=lambda n: (totals[n], -n))
+    numbers, at = distinct(components)
+    return int(numbers[np.bincount(at, weights).argmax()])
 
 
 def _scatter(size: Floats) -> int | None:

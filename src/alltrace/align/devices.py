@@ -15,12 +15,14 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from alltrace.align.constants import LEAST_LAUNCHED, LEAST_WORK
+from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.evidence import collect
 from alltrace.align.rank_parts import write_part
 from alltrace.align.steps import rank_steps
@@ -257,14 +259,8 @@ def _owners(rank: Rank, places: Mapping[int, int]) -> dict[int, Flags]:
 
 def _sharing(owners: Mapping[int, Flags], count: int) -> list[list[int]]:
     """The places of devices to which one thread launches, of each set of these."""
-    sets = [set(np.flatnonzero(its).tolist()) for its in owners.values()]
-    group = list(range(count))
-    for its in sets:
-        lowest = min(group[place] for place in its)
-        joined = {group[place] for place in its}
-        group = [lowest if number in joined else number for number in group]
-    groups = [[place for place in range(count) if group[place] == number] for number in sorted(set(group))]
-    return [places for places in groups if len(places) > 1]
+    pairs = (pair for its in owners.values() for pair in pairwise(np.flatnonzero(its).tolist()))
+    return [places.tolist() for places in rows_by(DisjointSets(count, pairs).labels()).values() if len(places) > 1]
 
 
 def _key(process: Int64, correlation: Int64) -> Int64:

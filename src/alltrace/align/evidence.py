@@ -29,17 +29,12 @@ _NAMES = TABLES["collectives"].name_columns()
 
 
 def collect(rank: Rank) -> Any:
-    """The communication operations of one rank.
+    """The communication operations of one rank, in the time of its tables, as `collectives` with names as text, sorted like it.
 
-    Args:
-        rank: The rank's tables, in any time; the answer is in the same.
-
-    Returns:
-        A `pyarrow.Table` with the columns of `collectives`, sorted like it; columns of names hold text. Operations known only by
-        their call (`nvtx`, `mpi`) have no `start` and `end`. If the profiler has no `sequence`, it is the operation's number
-        among those of its communicator and this rank, and of sends and receives among those of the same peer; without a
-        communicator, among those of its stream. `bytes` is the size as NCCL's payload has it: of the whole vector for an
-        all-reduce, of a rank's share for an all-gather or reduce-scatter.
+    Operations known only by their call (`nvtx`, `mpi`) have no `start` and `end`. If the profiler has no `sequence`, it
+    is the operation's number among those of its communicator and this rank, and of sends and receives among those of
+    the same peer; without a communicator, among those of its stream. `bytes` is the size as NCCL's payload has it: of
+    the whole vector for an all-reduce, of a rank's share for an all-gather or reduce-scatter.
     """
     of_devices = _of_devices(rank)
     parts = [None if of_devices is None else fold_groups(of_devices), _table(mpi_operations(rank))]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from alltrace.align.call_order import misordered
+from alltrace.align.call_order import misordered, ranks_named
 from alltrace.align.clocks import Solution, solve
 from alltrace.align.communicators_by_order import Inferred, communicators_by_order
 from alltrace.align.constants import WRONG_SHARE
@@ -30,7 +30,7 @@ from alltrace.align.timelines import AnyTimelines, Kinds, Timelines, message_key
 from alltrace.run.overlay import MEMBERS
 from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct_rows, rows_by
-from alltrace.trace.number_text import counted, number_ranges
+from alltrace.trace.number_text import counted
 
 MOST_EVIDENCE = 500_000
 """The most members of instances that the clocks are fitted to."""
@@ -326,6 +326,7 @@ def _result(
     guessed = len(np.unique(kinds.communicator[kinds.communicator >= named]))
     messages = (kinds.exchanging | (kinds.paired != 0)) & (kinds.communicator < 0)
     withheld = int(kinds.count[messages].sum()) if guessed else 0
+    notes = _notes(timelines.calls_only, guessed, withheld, lacking(timelines, clocks, alone))
     return Matching(
         timelines=timelines,
         clocks=clocks,
@@ -335,7 +336,7 @@ def _result(
         ordinal=ordinal,
         groups=groups,
         unmatched=unmatched,
-        notes=(*_notes(timelines.calls_only, guessed, withheld, lacking(timelines, clocks, alone)), *misordered(timelines, number)),
+        notes=(*notes, *misordered(timelines, number, clocks)),
         score=score,
         reason=reason_of(score, explained.unnamed, by_rank, apart),
     )
@@ -392,11 +393,7 @@ def _notes(calls_only: int, inferred: int, withheld: int, alone: Mapping[int, fl
     without = [r for r, share in alone.items() if share > _MANY_UNMATCHED]
     if without:
         notes.append(
-            f"{_ranks_named(without)}: more than {_MANY_UNMATCHED:.0%} of the communication found no match on other ranks; "
+            f"{ranks_named(without)}: more than {_MANY_UNMATCHED:.0%} of the communication found no match on other ranks; "
             "possible causes are reports of another run, missing ranks, dropped events or a clock that was set"
         )
     return tuple(notes)
-
-
-def _ranks_named(ranks: Sequence[int]) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {number_ranges(ranks)}"

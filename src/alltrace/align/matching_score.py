@@ -91,10 +91,9 @@ class Explained:
 def connected(communicator: Int64, member: Int64, every: Int64) -> tuple[float, int]:
     """The share of pairs of members that a chain of communicators connects, and how many parts of the run none connects."""
     place = {int(r): n for n, r in enumerate(every.tolist())}
-    parts = DisjointSets(len(place))
     first: dict[int, int] = {}
-    for group, number in zip(communicator.tolist(), member.tolist(), strict=True):
-        parts.join(first.setdefault(group, place[number]), place[number])
+    rows = zip(communicator.tolist(), (place[number] for number in member.tolist()), strict=True)
+    parts = DisjointSets(len(place), ((first.setdefault(group, at), at) for group, at in rows))
     sizes = np.unique(parts.labels(), return_counts=True)[1]
     return float((sizes * (sizes - 1)).sum() / max(len(place) * (len(place) - 1), 1)) if len(place) > 1 else 1.0, len(sizes)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +15,7 @@ from alltrace.align.schema import LEAST_MATCHING_SCORE, NEARLY_ALL
 from alltrace.trace.arrays import Floats, Int64
 
 Members = tuple[int, ...]
+_Nearest = Callable[[int, int], Int64]
 
 _LEAST = 3
 _LEAST_SHARE = 0.7
@@ -33,7 +36,7 @@ def message_pairs(
         return
     of_rank = {r: _joined([lane for lane in lanes if lane.rank == r]) for r in ranks}
     start, end = {r: t.start for r, t in of_rank.items()}, {r: t.end for r, t in of_rank.items()}
-    nearest = _Nearest(start, end)
+    nearest = lru_cache(None)(lambda r, q: _nearest(start[r], end[r], start[q], end[q]))
     of_stride = [(stride, _pattern(ranks, mates, start, end, nearest)) for stride, mates in _strides(ranks)]
     patterns = [(p, stride) for stride, p in of_stride if p is not None]
     parts, without = [_parts(ranks, groups, p) for p, _ in patterns], _parts(ranks, groups)
@@ -70,13 +73,10 @@ def _mates(pattern: _Pattern) -> Iterator[tuple[int, int]]:
 def _parts(ranks: Sequence[int], groups: Collection[Members], pattern: _Pattern | None = None) -> int:
     """How many parts of a run are left that neither groups nor each rank and its most frequent mate in a pattern connect."""
     place = {rank: n for n, rank in enumerate(ranks)}
-    sets = DisjointSets(len(place))
     mates = pattern.mate.items() if pattern is not None else ()
-    for group in [*groups, *((r, int(np.bincount(m[m >= 0]).argmax())) for r, m in mates if (m >= 0).any())]:
-        its = [place[r] for r in group if r in place]
-        for other in its[1:]:
-            sets.join(its[0], other)
-    return len(set(sets.labels().tolist()))
+    known = [*groups, *((r, int(np.bincount(m[m >= 0]).argmax())) for r, m in mates if (m >= 0).any())]
+    its = ([place[r] for r in group if r in place] for group in known)
+    return len(np.unique(DisjointSets(len(place), (pair for its_places in its for pair in pairwise(its_places))).labels()))
 
 
 class _Times(NamedTuple):
@@ -145,21 +145,6 @@ def _strides(ranks: Sequence[int]) -> Iterator[tuple[int, dict[int, list[int]]]]
             yield stride, {r: [r + d for d in dict.fromkeys(steps) if r + d in known] for r in ranks}
 
 
-class _Nearest:
-    """For each operation of a rank the one of another rank that ends nearest to it, found once for each pair."""
-
-    def __init__(self, start: dict[int, Floats], end: dict[int, Floats]) -> None:
-        self._start, self._end = start, end
-        self._known: dict[tuple[int, int], Int64] = {}
-
-    def __getitem__(self, pair: tuple[int, int]) -> Int64:
-        """For each operation of the first rank that of the second, -1 without one."""
-        if pair not in self._known:
-            r, q = pair
-            self._known[pair] = _nearest(self._start[r], self._end[r], self._start[q], self._end[q])
-        return self._known[pair]
-
-
 def _nearest(start: Floats, end: Floats, starts: Floats, ends: Floats) -> Int64:
     """For each operation the operation of another rank that ends nearest to it and runs at once with it, -1 without one."""
     if not len(ends):
@@ -180,7 +165,7 @@ def _best(rank: int, mates: Sequence[int], nearest: _Nearest, end: dict[int, Flo
     mate, other = (np.full(len(end[rank]), -1, np.int64) for _ in range(2))
     distance = np.full(len(end[rank]), np.inf)
     for q in [m for m in mates if len(end[m])]:
-        at = nearest[rank, q]
+        at = nearest(rank, q)
         apart = np.where(at >= 0, np.abs(end[q][at] - end[rank]), np.inf)
         closer = apart < distance
         mate[closer], other[closer], distance[closer] = q, at[closer], apart[closer]

@@ -61,9 +61,7 @@ def partners(lanes: Sequence[Lane], mates: Iterable[tuple[int, int]]) -> Iterato
         of_rank.setdefault(lane.rank, []).append(number)
     pairs = list(mates)
     numbers = {rank: n for n, rank in enumerate(of_rank)}
-    sets = DisjointSets(len(numbers))
-    for one, other in pairs:
-        sets.join(numbers[one], numbers[other])
+    sets = DisjointSets(len(numbers), ((numbers[one], numbers[other]) for one, other in pairs))
     for part in rows_by(np.array([sets.of(numbers[one]) for one, _ in pairs], np.int64)).values():  # such as one pipeline
         yield from _partners(lanes, of_rank, [pairs[n] for n in part.tolist()])
 

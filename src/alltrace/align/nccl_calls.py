@@ -81,7 +81,8 @@ class Contexts:
 def nccl_ranges(rank: Rank) -> pa.Table:
     """The rank's ranges of NCCL, with columns `start`, `end`, `process`, `thread`, `text` and `payload`.
 
-    NCCL's own are in its domain or, where the capture missed the domain's creation, in none; frameworks' begin with `nccl:`.
+    NCCL's own are in its domain or, where the capture missed the domain's creation, in none; frameworks' begin with
+    `nccl:`.
     """
     names = rank.table("ranges", ["name", "domain"])
     (texts, at), (domains, domain) = (

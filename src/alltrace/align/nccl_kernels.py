@@ -81,14 +81,7 @@ def _launches(rank: Rank, process: Int64, correlation: Int64) -> tuple[Int64, In
         return thread, start, end
     table = rank.table("api", ["correlation", "process", "start", "end", "thread"])
     calls = integers(table.column("correlation"), -2)
-    low, high = int(correlation.min()), int(correlation.max())
-    near = np.flatnonzero((calls >= low) & (calls <= high))
-    if high - low < 1 << 26:
-        marked = np.zeros(high - low + 1, np.bool_)
-        marked[correlation - low] = True
-        near = near[marked[calls[near] - low]]
-    else:
-        near = near[np.isin(calls[near], correlation)]
+    near = np.flatnonzero(np.isin(calls, correlation))
     if not len(near):
         return thread, start, end
     table = table.take(pa.array(near))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
-from alltrace.trace.arrays import Flags, Int64, coded, integers
+from alltrace.trace.arrays import Flags, Int64, integers, is_one_of
 
 MATCHED_COLUMNS = (
     "start", "end", "api_start", "api_end", "wait_start", "device", "stream", "communicator", "op", "datatype", "bytes", "peer",
@@ -16,7 +16,6 @@ MATCHED_COLUMNS = (
 """The columns of `collectives` by which operations are matched."""
 
 _WITH_SEQUENCE = ("trace", "log")
-_HOST = "mpi"
 
 
 class OperationTimes(NamedTuple):
@@ -31,27 +30,17 @@ class OperationTimes(NamedTuple):
 
 def operation_times(table: Any) -> OperationTimes:
     """When the rows of a table with `MATCHED_COLUMNS` ran."""
-    words, evidence = coded(table.column("evidence"))
-    on_host = _chosen(words.to_pylist(), evidence, (_HOST,))
+    on_host = is_one_of(table.column("evidence"), ("mpi",))
 
     def either(device: str, call: str) -> Int64:
         return np.where(on_host, integers(table.column(call), -1), integers(table.column(device), -1))
 
-    timed = np.where(on_host, _both(table, "api_start", "api_end"), _both(table, "start", "end"))
+    known = {name: pc.is_valid(table.column(name)).to_numpy() for name in ("start", "end", "api_start", "api_end")}
+    timed = np.where(on_host, known["api_start"] & known["api_end"], known["start"] & known["end"])
     # a message is no operation of another communicator than its own
     timed &= ~(pc.is_valid(table.column("tag")).to_numpy() & pc.is_null(table.column("communicator")).to_numpy())
     several = integers(table.column("group_size"), -1) != 1
     named: Flags = pc.is_valid(table.column("op")).to_numpy()
     start, end = either("start", "api_start"), either("end", "api_end")
-    sequence = np.where(_chosen(words.to_pylist(), evidence, _WITH_SEQUENCE), integers(table.column("sequence"), -1), -1)
+    sequence = np.where(is_one_of(table.column("evidence"), _WITH_SEQUENCE), integers(table.column("sequence"), -1), -1)
     return OperationTimes(start, end, timed & several & named, int((~timed & several).sum()), sequence)
-
-
-def _chosen(words: list[str | None], codes: Int64, wanted: tuple[str, ...]) -> Flags:
-    return np.array([*(w in wanted for w in words), False])[codes]
-
-
-def _both(table: Any, first: str, second: str) -> Flags:
-
-    valid: Flags = pc.and_(pc.is_valid(table.column(first)), pc.is_valid(table.column(second))).to_numpy()
-    return valid

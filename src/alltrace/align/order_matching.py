@@ -46,15 +46,8 @@ class Member(NamedTuple):
 
     def take(self, rows: NDArray[np.intp]) -> Member:
         """Some of them."""
-        return self._replace(
-            op=self.op[rows],
-            size=self.size[rows],
-            start=self.start[rows],
-            end=self.end[rows],
-            meets=self.meets[rows],
-            way=self.way[rows],
-            number=self.number[rows],
-        )
+        arrays = ("op", "size", "start", "end", "meets", "way", "number")
+        return self._replace(**{name: getattr(self, name)[rows] for name in arrays})
 
 
 def matched(counts: Sequence[int], member: Callable[[int], Member]) -> list[Int64]:

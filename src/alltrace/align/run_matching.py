@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from alltrace.align.call_order import recorded_apart
 from alltrace.align.clocks import solve
 from alltrace.align.doubted_ranks import doubted_ranks
 from alltrace.align.log_join import finish, join_ranks
@@ -43,17 +44,9 @@ def match_run(
 ) -> Alignment:
     """Match the operations of a run and find its clocks; writes `members` and what logs change of `collectives` and `names`.
 
-    If logs have the communicators of nearly all operations, these are matched as the logs filled them. This counts if nearly all
-    find a partner, or nearly as many as by the trace alone.
-
-    Args:
-        run: The run.
-        parts: The folder with the operations of each rank.
-        draft: The folder of the alignment, with a copy of them.
-        names: The names in them.
-        logged: Whether NCCL's logs have calls to join with them.
-        row_group_rows: The most rows in a row group of `members`.
-        progress: Called with the number of ranks done.
+    `parts` is the folder with the operations of each rank, of which `draft` has a copy, with `names`. If NCCL's logs,
+    where there are some, have the communicators of nearly all operations, these are matched as the logs filled them.
+    This counts if nearly all find a partner, or nearly as many as by the trace alone.
     """
     joined = Joined()
     if logged:
@@ -72,12 +65,12 @@ def match_run(
         return match(timelines, placing, ranks)
 
     def matched_best() -> Matching:
-        if joined.complete:
-            filled = matched(lambda rank: draft / collectives_file(rank))
-            if filled.members >= NEARLY_ALL * (filled.members + sum(filled.unmatched.values())):
-                return _named_by_logs(filled, joined)
-        own = matched(lambda rank: part_file(parts, rank))
-        return _named_by_logs(filled, joined) if joined.complete and filled.members >= NEARLY_ALL * own.members else own
+        filled = matched(lambda rank: draft / collectives_file(rank)) if joined.complete else None
+        if filled is None or filled.members < NEARLY_ALL * (filled.members + sum(filled.unmatched.values())):
+            own = matched(lambda rank: part_file(parts, rank))
+            if filled is None or filled.members < NEARLY_ALL * own.members:
+                return own
+        return _named_by_logs(filled, joined)
 
     matching = matched_best()
     if (more := doubted_ranks(matching, ranks, doubted)) != doubted:
@@ -93,6 +86,7 @@ def match_run(
         solution = replace(solution, clocks=(), stamp_errors_ns={}, notes=(reason,))
     kinds = matching.timelines.kinds
     groups, notes = finish(joined, draft, matching) if logged else (matching.groups, ())
+    apart = recorded_apart(matching.timelines, matching.clocks, {p.rank: p.host for p in ranks})
     left_out = (f"rank {r}: {why}, so it is compared with no other rank" for r, why in sorted(doubted.items()))
     return Alignment(
         signature=signature(run.manifest),
@@ -100,7 +94,7 @@ def match_run(
         clocks=solution.clocks,
         stamp_errors_ns=solution.stamp_errors_ns,
         unmatched=matching.unmatched,
-        notes=(*matching.notes, *left_out, *notes, *solution.notes),
+        notes=(*matching.notes, *apart, *left_out, *notes, *solution.notes),
         components=solution.components,
         errors_ns=solution.errors_ns,
         shared=solution.shared,

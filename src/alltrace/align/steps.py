@@ -63,7 +63,10 @@ _CLOSE = 0.1
 """Works of optimizers closer to each other than this share of the usual longer distance end one step together."""
 
 _NONE = np.iinfo(np.int64).min
-_EMPTY = partial(np.empty, 0, np.int64)
+
+
+def _empty() -> Int64:
+    return np.empty(0, np.int64)
 
 
 @dataclass
@@ -75,11 +78,11 @@ class RankSteps:
     starts: Int64  # of the host: of launches if found by kernels, or of kernels of which many launches are not known
     ends: Int64
     numbers: Int64 | None  # the program's own
-    device: Int64 = field(default_factory=partial(np.empty, (0, 2), np.int64))  # extents; the lowest integer without work
-    took: Int64 = field(default_factory=_EMPTY)  # from the end of the step before, or its own later start, to its end
-    copied: Int64 = field(default_factory=_EMPTY)  # bytes from the device to the host
-    computed: Int64 = field(default_factory=_EMPTY)  # durations of the kernels and graphs it launched, but communication
-    saves: Flags = field(default_factory=partial(np.empty, 0, bool))  # a range inside says that a checkpoint is written
+    device: Int64 = field(default_factory=lambda: np.empty((0, 2), np.int64))  # extents; the lowest integer without work
+    took: Int64 = field(default_factory=_empty)  # from the end of the step before, or its own later start, to its end
+    copied: Int64 = field(default_factory=_empty)  # bytes from the device to the host
+    computed: Int64 = field(default_factory=_empty)  # durations of the kernels and graphs it launched, but communication
+    saves: Flags = field(default_factory=lambda: np.empty(0, np.bool_))  # a range inside says that a checkpoint is written
 
 
 def find_steps(run: Run, *, each: Sequence[RankSteps | None] | None = None, jobs: int | None = None) -> tuple[Any, tuple[str, ...]]:

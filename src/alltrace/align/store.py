@@ -50,17 +50,9 @@ _SHARED_ROWS = 1 << 11
 
 
 def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None] | None = None) -> Aligned:
-    """The alignment of `run`: the one that is kept, or a new one.
+    """The alignment of `run`: the one that is kept, or a new one. A damaged file of the run is an `InputError`.
 
     A run of one rank, or one without evidence to align by, gets an alignment with only its steps and a note.
-
-    Args:
-        run: The run.
-        jobs: The most processes; None lets the number of rows decide.
-        progress: Called with the number of ranks done.
-
-    Raises:
-        InputError: A file of the run is damaged.
     """
     if run.alignment is not None:
         kept: Aligned = run.alignment
