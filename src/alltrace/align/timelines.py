@@ -20,7 +20,7 @@ from alltrace.align.members import DIRECTED
 from alltrace.align.nccl_names import ALL_TO_ALL, RECV, SEND, SEND_RECV, SYNCHRONISING
 from alltrace.align.operations import operation_times
 from alltrace.trace.arrays import Flags, Int64, integers
-from alltrace.trace.distinct import distinct, distinct_rows, rows_by
+from alltrace.trace.distinct import distinct, distinct_rows
 
 PART = 1 << 32
 """More than the number of a communicator."""
@@ -303,24 +303,29 @@ def _kinds(
 def _name_senders(kinds: Kinds) -> None:
     """Fill sender and tag of receives that take messages from any member or with any tag, where just those messages are left."""
     messages = kinds.tag != -1
-    lacking = np.flatnonzero(messages & (kinds.paired < 0) & ((kinds.peer < 0) | (kinds.tag == ANY_TAG)))
-    keys = kinds.communicator, kinds.group_rank, kinds.peer, kinds.tag
-    for rows in rows_by(distinct_rows(*(key[lacking] for key in keys))[1]).values():
-        mine = lacking[rows]
-        communicator, own, peer, tag = (int(key[mine[0]]) for key in keys)
-        here = messages & (kinds.communicator == communicator)
-        sends = here & (kinds.paired > 0) & (kinds.peer == own)
-        sends &= ((kinds.group_rank == peer) | (peer < 0)) & ((kinds.tag == tag) | (tag == ANY_TAG))
-        left: dict[tuple[int, int], int] = {}
-        for row in np.flatnonzero(sends).tolist():
-            key = int(kinds.group_rank[row]), int(kinds.tag[row])
-            left[key] = left.get(key, 0) + int(kinds.count[row])
-        for sender, number in left:
-            taken = here & (kinds.paired < 0) & (kinds.group_rank == own) & (kinds.peer == sender) & (kinds.tag == number)
-            left[sender, number] -= int(kinds.count[taken].sum())
-        candidates = [key for key, count in left.items() if count]
-        if len(candidates) == 1 and left[candidates[0]] == kinds.count[mine].sum():
-            kinds.peer[mine], kinds.tag[mine] = candidates[0]
+    for any_peer, any_tag in ((True, True), (True, False), (False, True)):
+        receives = messages & (kinds.paired < 0)
+        taken = receives & (kinds.peer >= 0) & (kinds.tag != ANY_TAG)
+        rows = np.flatnonzero(receives & ((kinds.peer < 0) == any_peer) & ((kinds.tag == ANY_TAG) == any_tag))
+        if not len(rows):
+            continue
+        known = np.flatnonzero((messages & (kinds.paired > 0)) | taken)
+        sent, own, peer = kinds.paired[known] > 0, kinds.group_rank[known], kinds.peer[known]
+        ends = np.where(sent, peer, own), np.where(sent, own, peer)
+        keys, at = distinct_rows(kinds.communicator[known], *ends, kinds.tag[known])
+        left = np.bincount(at, kinds.count[known] * kinds.paired[known], keys.shape[1])
+        open_keys = np.flatnonzero((left != 0) & (np.bincount(at, sent, keys.shape[1]) > 0))
+        mine = (kinds.communicator, kinds.group_rank, kinds.peer, kinds.tag)
+        asked = [column for column, free in enumerate((False, False, any_peer, any_tag)) if not free]
+        code = distinct_rows(*(np.concatenate((keys[column, open_keys], mine[column][rows])) for column in asked))[1]
+        theirs, of_row = code[: len(open_keys)], code[len(open_keys) :]
+        groups = int(code.max()) + 1
+        wanted = np.bincount(of_row, kinds.count[rows], groups)
+        single = (np.bincount(theirs, minlength=groups) == 1) & (np.bincount(theirs, left[open_keys], groups) == wanted)
+        only = np.zeros(groups, np.int64)
+        only[theirs] = open_keys
+        named = single[of_row]
+        kinds.peer[rows[named]], kinds.tag[rows[named]] = keys[2:, only[of_row[named]]]
 
 
 def _group_ranks(member: Int64, communicator: Int64, recorded: Int64, size: Int64) -> Int64:
