@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,15 +10,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from alltrace.align.nccl_names import BROADCAST, GATHER, REDUCE, SCATTER, SEND
+from alltrace.align.nccl_names import BROADCAST, GATHER, RECV, REDUCE, SCATTER, SEND, SEND_RECV, SYNCHRONISING
 from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of
 from alltrace.trace.distinct import rows_by
 
-_SYNCHRONISING = re.compile(r"all.?reduce|all.?gather|reduce.?scatter|all.?to.?all|barrier", re.IGNORECASE)
-_SEND, _RECEIVE = re.compile(r"i?send", re.IGNORECASE), re.compile(r"i?recv|i?receive", re.IGNORECASE)
-
 EXCHANGE = 2
-
+_DIRECTIONS = {SEND: 1, RECV: -1, SEND_RECV: EXCHANGE}
 _GIVEN, _TAKEN, _PREFIX = frozenset({BROADCAST, SCATTER}), frozenset({REDUCE, GATHER}), frozenset({"Scan", "Exscan"})
 DIRECTED = _GIVEN | _TAKEN | _PREFIX
 """Operations with members that need not wait for all others."""
@@ -38,18 +34,9 @@ class Evidence:
     direction: NDArray[np.int8]  # 1 for a send, -1 for a receive, `EXCHANGE` where one kernel is either or both, 0 else
 
 
-def is_synchronising(op: str | None) -> bool:
-    """Whether no member of `op` can leave before the last has arrived."""
-    return op is not None and _SYNCHRONISING.search(op) is not None
-
-
 def direction_of(op: str | None) -> int:
     """1 for a send, -1 for a receive, `EXCHANGE` where it may be both, 0 for anything else."""
-    if op is None or is_synchronising(op):
-        return 0
-    if _SEND.search(op) and _RECEIVE.search(op):
-        return EXCHANGE
-    return 1 if _SEND.search(op) else -1 if _RECEIVE.search(op) else 0
+    return _DIRECTIONS.get(op or "", 0)
 
 
 def taken(members: Any, tables: Mapping[int, Any], column: str) -> Any:
@@ -117,7 +104,7 @@ def described(
     size = np.maximum.reduce([known, sizes[members.column("communicator").to_numpy()], counts[place]])
     columns["group_size"] = size.astype(np.int32)
     columns["members"] = counts[place].astype(np.int32)
-    columns["synchronising"] = np.array([*map(is_synchronising, words_of), False])[op]
+    columns["synchronising"] = is_one_of(columns["op"], SYNCHRONISING)
     columns["arrival_ns"] = start
     columns["first_arrival_ns"], columns["last_arrival_ns"] = first_arrival[place], last_arrival[place]
     columns["last_rank"], columns["last_end_ns"] = last_rank[place], last_end[place]

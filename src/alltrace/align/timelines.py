@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.align.members import DIRECTED
-from alltrace.align.nccl_names import ALL_TO_ALL, RECV, SEND, SEND_RECV, SYNCHRONISING
+from alltrace.align.members import DIRECTED, EXCHANGE, direction_of
+from alltrace.align.nccl_names import ALL_TO_ALL, SYNCHRONISING
 from alltrace.align.operations import operation_times
 from alltrace.trace.arrays import Flags, Int64, integers
 from alltrace.trace.distinct import distinct, distinct_rows
@@ -275,6 +275,7 @@ def _kinds(
     member = numbers("rank") * most_devices + np.concatenate(devices)
     size, peer = numbers("group_size"), numbers("peer").copy()
     shown = (communicator < 0) | (peer >= 0)
+    direction = np.array([*map(direction_of, ops), 0], np.int64)[op]
     kinds = Kinds(
         member=member,
         communicator=communicator,
@@ -285,8 +286,8 @@ def _kinds(
         group_rank=_group_ranks(member, communicator, numbers("group_rank"), size),
         group_size=size,
         synchronising=np.array([*(o in SYNCHRONISING for o in ops), False])[op],
-        paired=np.array([*((o == SEND) - (o == RECV) for o in ops), 0], np.int64)[op],
-        exchanging=np.array([*(o == SEND_RECV for o in ops), False])[op] & shown,
+        paired=np.where(direction == EXCHANGE, 0, direction),
+        exchanging=(direction == EXCHANGE) & shown,
         all_to_all=np.array([*(o == ALL_TO_ALL for o in ops), False])[op],
         directed=np.array([*(o in DIRECTED for o in ops), False])[op],
         tag=numbers("tag").copy(),
