@@ -25,7 +25,7 @@ _DESCRIBED = (
 def clock_error_ns(
     one: int, other: int, errors_ns: Mapping[int, int | None], components: Mapping[int, int], shared: Mapping[int, int]
 ) -> int | None:
-    """How far the clocks of two ranks may be off against each other; None if nothing connects them or tells their errors."""
+    """How far the clocks of two ranks may be off against each other; None if nothing tells it."""
     if one == other or (one in shared and shared[one] == shared.get(other)):
         return 0
     both_errors = errors_ns.get(one), errors_ns.get(other)
@@ -103,7 +103,7 @@ class Aligned:
         return described(stored, tables, group_sizes=sizes, texts=self.run.texts, error_ns=self.error_ns)
 
     def unmatched_members(self, rank: int) -> tuple[pa.Table, list[str | None]]:
-        """The operations of a rank whose partners' reports are missing, each as the one member of an instance, as in `members`.
+        """Operations of a rank without its partners' reports, each as the one member of an instance, as in `members`.
 
         `group_size` is None if the profiler does not say it. `communicator` is the row of the list, which has the
         names.
@@ -144,7 +144,7 @@ class Aligned:
 
     @cached_property
     def capture_slowdown(self) -> CaptureSlowdown | None:
-        """How much longer captured steps take than others, by the training log or the program; None if neither reports it."""
+        """How much longer captured steps take than others; None if neither the training log nor the program reports it."""
         from alltrace.align.capture_slowdown import capture_slowdown, slowdown_by_program, step_time_marks
         from alltrace.run.run_logs import printed_steps
 
@@ -155,7 +155,7 @@ class Aligned:
         return slowdown_by_program(self.steps, step_time_marks(self.run.name_table()))
 
     def error_ns(self, one: int, other: int) -> int | None:
-        """How far the clocks of two ranks may be off against each other, half of the 95 % interval; None if it is not known.
+        """How far the clocks of two ranks may be off, half of the 95 % interval; None if it is not known.
 
         It is 0 for ranks that share a clock.
         """

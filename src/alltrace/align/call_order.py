@@ -1,4 +1,4 @@
-"""What cannot be matched: calls of a communicator in another order than others', an error of the program, and windows apart."""
+"""What cannot be matched: calls in another order than others', which is an error of the program, and windows apart."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Calls(NamedTuple):
 
 
 def misordered(timelines: AnyTimelines, instance: Mapping[int, Int64], clocks: Mapping[int, RankClock]) -> list[str]:
-    """A sentence for each communicator whose members call operations without a partner in different orders, with both orders."""
+    """A sentence for each communicator whose members call operations in different orders, with both orders."""
     kinds = timelines.kinds
     named = (kinds.communicator >= 0) & (kinds.communicator < timelines.first_inferred) & (kinds.paired == 0) & ~kinds.exchanging
     lacking = {m for m, number in instance.items() if (number < 0).any()}
@@ -64,7 +64,7 @@ def misordered(timelines: AnyTimelines, instance: Mapping[int, Int64], clocks: M
 
 
 def _orders(one: _Calls, other: _Calls, *, shifted: bool) -> tuple[list[int], list[int]] | None:
-    """The first calls of shifted sequences, or the first between two common instances that both have in different orders."""
+    """The first calls of shifted sequences, or the first between common instances that both have in different orders."""
     if shifted:
         mine, theirs = one.op.tolist(), other.op.tolist()
         if _shifted(mine, theirs) or _shifted(theirs, mine):
@@ -87,7 +87,7 @@ def _shifted(early: list[int], late: list[int]) -> bool:
 
 
 def recorded_apart(timelines: AnyTimelines, clocks: Mapping[int, RankClock], host_of: Mapping[int, str]) -> list[str]:
-    """A sentence for each host with ranks whose operations are all over before those of others begin, so that none are partners."""
+    """A sentence for each host with ranks whose operations are all over before those of others begin."""
     of_host: dict[str, list[tuple[float, float, int]]] = {}
     for member, extent in timelines.extents.items():
         rank = timelines.rank_of(member)

@@ -69,7 +69,7 @@ def capture_slowdown(steps: Any, printed: Any) -> CaptureSlowdown | None:
 
 
 def slowdown_by_recorder(recorded: Sequence[RecordedSteps]) -> CaptureSlowdown | None:
-    """Compare steps within the capture with those outside of it, by the records of the rank that has most of them outside.
+    """Compare steps within the capture with those outside, by the records of the rank that has most outside.
 
     Ranks that wait for one another take the same time, so one of them tells it. The first three steps of the record are
     left out.

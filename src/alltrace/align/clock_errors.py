@@ -65,7 +65,7 @@ def lateness(cells: Cells, rows: NDArray[np.intp], units: Units, components: int
 def offset_errors(
     cells: Cells, rows: NDArray[np.intp], units: Units, late: Lateness, against: Callable[[Floats], Floats]
 ) -> Floats:
-    """Half of the interval of each rank's offset, ns; `against` takes from offsets (r, k) those of what they are relative to."""
+    """Half of the interval of each rank's offset, ns; `against` makes offsets (r, k) relative."""
     unit, role = units.of_rank[cells.rank[rows]], distinct(cells.role[rows])[1]
     free = np.ones(units.count, np.bool_)
 
@@ -93,7 +93,7 @@ def rate_errors(cells: Cells, rows: NDArray[np.intp], clock: Int64, free: Flags)
 
 
 def errors_over_time(offset: Floats, before: Floats, after: Floats) -> Floats:
-    """Half of the interval that a clock is within over a time, if its offset at a time in between and its rate are independent.
+    """Half of the interval that a clock is within over a time, if its offset in between and its rate are independent.
 
     `before` and `after` are what half of the interval of the rate makes of the time before and after.
     """
@@ -123,7 +123,7 @@ def _student(freedom: int) -> float:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the law allows: after the fit, clock `one` may be ahead of clock `other` by at most `most_ns` more; arrays of pairs."""
+    """What the law allows: clock `one` may be ahead of clock `other` by at most `most_ns` more than by the fit."""
 
     one: Int64
     other: Int64
@@ -136,7 +136,7 @@ class Limits:
         return -float(self.most_ns.min(initial=0.0))
 
     def reach(self, origins: Flags) -> Floats:
-        """How much further off each clock can be from those of `origins`: the shortest path, either way; infinite without any."""
+        """How much further off each clock can be from `origins`: the shortest path, either way; infinite without any."""
         both = []
         for one, other in ((self.one, self.other), (self.other, self.one)):
             far = np.where(origins, 0.0, np.inf)

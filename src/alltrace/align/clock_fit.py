@@ -71,7 +71,7 @@ class Ends:
 
 
 def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, end: Floats) -> Ends:
-    """The ends of instances with at least two members, stamped, ns; `rank` is the place of the rank in the list of ranks.
+    """The ends of instances with at least two members, stamped, ns; `rank` is a place in the list of ranks.
 
     A rank may be several members, such as a process with several devices.
     """
@@ -99,7 +99,7 @@ def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, en
     commonest[kinds[0][by_number]] = by_number
     # too few on their own may all be as one of the others rarely is
     size = kinds[1][np.where(number[kind] < _BATCHES, commonest[communicator[heads]], kind)]
-    # instances with most of their communicator are compared by the same level; others have other levels for each set of members
+    # instances with most of their communicator have one level; others have one for each set of members
     whole = np.bincount(distinct_rows(communicator, member)[0][0], minlength=int(communicator.max()) + 1)[communicator[heads]]
     mark = np.random.default_rng(0).integers(1, 1 << 62, int(member.max()) + 1)
     members = np.where(2 * np.diff(np.append(heads, len(rank))) > whole, 0, np.add.reduceat(mark[member], heads))
@@ -136,7 +136,7 @@ class Cells:
     slope_noise: Floats  # infinite without a slope
 
     def between(self, part: Int64, *, sloped: bool = False) -> NDArray[np.intp]:
-        """The cells of blocks with ranks of several parts, of which each rank has one; if `sloped`, those with a slope."""
+        """The cells of blocks with ranks of several parts; if `sloped`, those with a slope."""
         usable = np.isfinite(self.slope_noise if sloped else self.late_ns)
         of, blocks = part[self.rank], int(self.block.max(initial=-1)) + 1
         low, high = np.full(blocks, len(part)), np.full(blocks, -1)
@@ -258,7 +258,7 @@ class Sums:
 
 
 def levels(block: Int64, unit: Int64, weight: Floats, values: Floats, free: Flags) -> Floats:
-    """The x of each unit for which ``level[block] + x[unit]`` fits `values` best; a column for each column of `values` (n, k).
+    """The x of each unit for which ``level[block] + x[unit]`` fits `values` (n, k) best; a column for each of theirs.
 
     Blocks ascend. A unit that is not `free` has no x. Of all answers it is the one nearest to 0, with squares weighed
     like the units.
@@ -291,7 +291,7 @@ def levels(block: Int64, unit: Int64, weight: Floats, values: Floats, free: Flag
 
 
 def robust_levels(block: Int64, unit: Int64, weight: Floats, values: Floats, free: Flags) -> tuple[Floats, Floats]:
-    """The result of `levels` for n values of which some may be far off (Huber's weights); what it leaves is in standard errors."""
+    """`levels` of values of which some may be far off (Huber's weights), and what it leaves, in standard errors."""
     of_block, robust, levels_by_unit, left = Sums(block), weight, np.zeros(len(free)), np.zeros(len(values))
     for _ in range(_ROUNDS):
         levels_by_unit = levels(block, unit, robust, values[:, None], free)[:, 0]

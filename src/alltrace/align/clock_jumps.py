@@ -48,7 +48,7 @@ class Jump:
 
 
 def find_jump(ends: Ends, clocks: Clocks, clock: Int64, known: Collection[int]) -> Jump | None:
-    """The clearest step of a clock, by the clocks found so far, but for those with a known step; None if there is none."""
+    """The clearest step of a clock, by the clocks found so far, but for those with a known step."""
     if not len(ends.rank):
         return None
     of = clock[ends.rank]
@@ -73,7 +73,7 @@ def find_jump(ends: Ends, clocks: Clocks, clock: Int64, known: Collection[int]) 
 
 
 def step_of(times: Floats, values: Floats) -> tuple[float, float, bool, float] | None:
-    """Where values step, at ascending times: time, step, whether most are after it, scatter; None if a line does as well."""
+    """Where values step: time, step, whether most are after it, scatter; None if a line does as well."""
     bins = min(_BINS, max(_LEAST_BINS, len(times) // _OF_BIN))
     if len(times) < bins * _LEAST_OF_BIN:
         return None

@@ -1,4 +1,4 @@
-"""Which ranks share a clock: those of one host do, unless their ends show otherwise, and so do hosts with one monotonic clock."""
+"""Which ranks share a clock: those of a host, unless ends show otherwise, and hosts with one monotonic clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FEW = 2
 
 @dataclass(frozen=True)
 class Units:
-    """The unknowns: ranks of one unit have one offset, once `known_ns` is taken off; ranks of one clock have one rate."""
+    """The unknowns: ranks of a unit have one offset, once `known_ns` is taken off; ranks of a clock have one rate."""
 
     of_rank: Int64
     clock: Int64  # number of the rank's host, or of a host before it that has the same clock
@@ -34,7 +34,7 @@ class Units:
         return int(self.of_rank.max(initial=-1)) + 1
 
     def offsets(self, cells: Cells, rows: NDArray[np.intp], weight: Floats, ahead_ns: Floats) -> tuple[Floats, Floats]:
-        """The offset of each rank that fits best to cells that were measured by clocks that are `ahead_ns`, and what it leaves."""
+        """The offset of each rank that fits best to cells measured by clocks that are `ahead_ns`, and what it leaves."""
         apart, base = ahead_ns - self.known_ns, np.zeros(self.count)
         base[self.of_rank] = apart  # any of its ranks'
         rank = cells.rank[rows]
@@ -81,7 +81,7 @@ class Sharing:
         return Units(distinct(np.where(own, 2 * len(own) + self._report, shared))[1], clock, known)
 
     def corrected(self, cells: Cells, ends: Ends, clocks: Clocks) -> bool:
-        """Let ranks share what the ends do not contradict: of a host, then of hosts; returns whether anything changed."""
+        """Let ranks of a host, then hosts, share what the ends do not contradict; returns whether anything changed."""
         before = self.units
         if not self._compared:
             self._compared = True
@@ -92,7 +92,7 @@ class Sharing:
         return self.units is not before
 
     def _share(self, by: int, cells: Cells, ends: Ends, clocks: Clocks) -> None:
-        """Let the reports of hosts share a clock by `by`, unless members would break the law then or are much too far apart."""
+        """Let reports of hosts share a clock, unless members would break the law then or are much too far apart."""
         tried = self._several & (self._by == _APART) & (self._wanted >= by)
         if not tried.any():
             return
@@ -110,7 +110,7 @@ class Sharing:
         enough = np.bincount(ends.rank, minlength=len(moved)) > FEW
         far = np.bincount(self.host, enough & (np.abs(moved) > OUTLIER_SIGMAS**2 * sigma), len(tried)) > 0
         broken = _broken(ends, self.host, replace(clocks, ahead_ns=clocks.ahead_ns - moved), len(tried))
-        # ends that differ by more than they scatter are of clocks apart, unless these would break the law: then ranks end late
+        # ends that differ by more than they scatter are of clocks apart; if these would break the law, ranks end late
         far &= broken | ~_broken(ends, self.host, clocks, len(tried))
         wrong = tried & (far | broken)
         self.contradicted |= wrong & (by == _MONOTONIC)
@@ -134,7 +134,7 @@ class Sharing:
 
 
 def _broken(ends: Ends, host: Int64, clocks: Clocks, hosts: int) -> Flags:
-    """For each host whether a member ends before another of it has started, in more instances than are matched wrongly."""
+    """Whether members of a host end before others have started, in more instances than are matched wrongly."""
     instances, group = distinct_rows(ends.instance, host[ends.rank])
     start, end = (clocks.true(ends.rank, times) for times in (ends.start, ends.end))
     last, first = np.full(instances.shape[1], -np.inf), np.full(instances.shape[1], np.inf)

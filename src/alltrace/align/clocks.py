@@ -1,4 +1,4 @@
-"""The clocks of all hosts from matched operations: offset and rate of each host, how far they may be off, and the stamps' errors.
+"""The clocks of hosts from matched operations: offset and rate, how far they may be off, and the stamps' errors.
 
 Starts from UTC. Ranks of one host share its clock unless their ends show otherwise (`alltrace.align.clock_sharing`).
 The rate of a host is an unknown only where it is larger than twice its error. What no synchronising operation connects
@@ -54,7 +54,7 @@ class Solution:
     ahead_ns: dict[int, int]  # what a rank's stamped time is ahead at the run's zero: offset and stamp error
     components: dict[int, int]
     residuals_ns: dict[int, int | None]  # scatter of its ends; None with too little evidence
-    errors_ns: dict[int, int | None] = field(default_factory=dict)  # half of the 95 % interval in the time of its evidence
+    errors_ns: dict[int, int | None] = field(default_factory=dict)  # half of the 95 % interval
     shared: dict[int, int] = field(default_factory=dict)  # ranks with one number have no error against each other
     notes: tuple[str, ...] = ()
 
@@ -92,7 +92,7 @@ class _State:
     notes: list[str] = field(default_factory=list)
 
     def error(self, fitted: Floats) -> Floats:
-        """Half of the interval of each rank's offset, of which `fitted` is by the fit; infinite with too little evidence.
+        """Half of the interval of each rank's offset, `fitted` by the fit; infinite with too little evidence.
 
         A clock that stepped is wrong by the step on one side of it.
         """
@@ -190,7 +190,7 @@ def _solved(rows: _Rows, ranks: Sequence[PlacedRank]) -> _State:
 
 
 def _fit_with_jumps(rows: _Rows, used: Int64, ranks: Sequence[PlacedRank]) -> tuple[tuple[_Fit, dict[int, Jump]], Sharing]:
-    """Fits; where a clock stepped, again without the shorter side of the step, so that it is not smeared over the run."""
+    """Fits; where a clock stepped, again without the shorter side, so that it is not smeared over the run."""
     seen = np.zeros(len(ranks), np.bool_)
     seen[rows.at[used]] = seen[rows.at[rows.messages]] = True
     whole = ends = rows.ends(used)
@@ -208,7 +208,7 @@ def _fit_with_jumps(rows: _Rows, used: Int64, ranks: Sequence[PlacedRank]) -> tu
 
 
 def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
-    """The clocks that fit the ends; a clock has a rate only if it is larger than twice its error, and the error small."""
+    """The clocks that fit the ends; one has a rate only if it is larger than twice its error, and that small."""
     ranks = len(sharing.host)
     # from the middle of each rank's ends, so that no constant on a clock changes how the fit goes
     order, begins = ends.by_rank(ranks)
@@ -276,7 +276,7 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
 
 
 def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: Flags) -> tuple[Clocks, Cells]:
-    """The clocks that fit best, within a small part of the scatter of ends, and the cells by them; those `wanted` may have a rate.
+    """The clocks that fit best, within a small part of the scatter, and the cells; those `wanted` may have a rate.
 
     What the ends contradict of `sharing` is changed.
     """
@@ -298,7 +298,7 @@ def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: Flags) -> tup
         clocks = replace(clocks, ahead_ns=units.offsets(cells, rows, weight, begun.ahead_ns)[0])
         sigma = float(np.sqrt(np.median(cells.scatter[rows]))) if len(rows) else 0.0
         moved = max(moved, float(np.abs(clocks.ahead_ns - begun.ahead_ns).max(initial=0.0)))
-        # the first passes only bring clocks together that are minutes apart; a fit between two answers would move for ever
+        # the first passes bring clocks together that are minutes apart; a fit between two answers would move for ever
         settled = turn > 1 and moved < SETTLED_NS + sigma * (turn / _PASSES) ** 2
         if settled and not sharing.corrected(cells, ends, begun):
             break
@@ -308,7 +308,7 @@ def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: Flags) -> tup
 def _held(
     cells: Cells, rows: NDArray[np.intp], late: Lateness, units: Units, moved: Floats, law: Limits
 ) -> tuple[Cells, NDArray[np.intp], Lateness]:
-    """The cells, those that are fitted and their lateness, with two cells more for each pair of clocks that breaks the law."""
+    """The cells, those fitted and their lateness, with two more for each pair of clocks that breaks the law."""
     pairs = np.flatnonzero(law.most_ns < -SETTLED_NS)
     rank_of = np.zeros(units.count, np.int64)
     rank_of[units.of_rank] = np.arange(len(units.of_rank))
@@ -330,7 +330,7 @@ def _held(
 
 
 def _seen(ends: Ends, units: Units) -> Floats:
-    """First, mean and last stamped time of each rank's evidence, with that of the other ranks of its unit; 0 without any."""
+    """First, mean and last stamped time of the evidence of each rank's unit; 0 without any."""
     unit = units.of_rank[ends.rank]
     number = np.bincount(unit, minlength=units.count)
     first, last = np.full(units.count, np.inf), np.full(units.count, -np.inf)

@@ -1,4 +1,4 @@
-"""Communicators that nothing names, inferred from structure: who does the same in the same order, and who waits for whom.
+"""Communicators that nothing names, from structure: who does the same in the same order, and who waits for whom.
 
 Ranks of a job do the same on their streams, so the n-th operation of a stream has a counterpart on the streams of
 others, even where these are of another communicator. Such streams form a class. Which of its ranks meet is one of few
@@ -47,12 +47,12 @@ _BY_GRID = 0.6
 class Inferred(NamedTuple):
     """Communicators that were inferred, with their scores from 0 to 1."""
 
-    of: Callable[[int], Int64]  # for each operation of a member the communicator, -1 for none, plus `PART` times its part
+    of: Callable[[int], Int64]  # each operation's communicator, -1 for none, plus `PART` times its part
     scores: list[float]
 
 
 class _Class(NamedTuple):
-    """Streams of different ranks with the same operations: arrays of n operations x m streams, NaN where one is missing."""
+    """Streams of different ranks with the same operations: arrays of n operations x m streams, NaN without one."""
 
     lanes: list[Lane]
     places: list[Int64]
@@ -69,7 +69,7 @@ class _Verdict(NamedTuple):
     """Which ranks meet in the operations of a class."""
 
     place: Int64  # of each operation: which of those whose communicators are the same
-    groups: list[list[Members]]  # for each place, for each stream the members of its group; empty if nothing is inferred
+    groups: list[list[Members]]  # for each place and stream the members of its group; empty if nothing is inferred
     scores: list[float]  # for each place how clearly the groups were distinguished
 
 
@@ -132,7 +132,7 @@ def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClo
             label[place] = of_lane
             lane = np.flatnonzero(kinds.stream[its.kind] == kinds.stream[its.kind[place[0]]])
             lane = lane[np.argsort(its.start[lane], kind="stable")]
-            # what some members leave before others arrive is of the communicator that its stream has before and after it
+            # what some leave before others arrive is of the communicator that its stream has before and after it
             row = np.where(rooted[its.kind[lane]], -1, np.arange(len(lane)))
             label[lane] = np.where(row < 0, _between(label[lane], row), label[lane])
         return label
@@ -155,7 +155,7 @@ def _in_pairs(verdict: _Verdict, known: Iterable[_Partition], count: int) -> boo
 
 
 def _between(label: Int64, row: Int64) -> Int64:
-    """For operations that the reference of their class lacks, the communicator of those before and after, -1 if these differ.
+    """For operations that the reference lacks, the communicator of those before and after, -1 if these differ.
 
     The last are followed by the first, as in steps that repeat.
     """
@@ -197,7 +197,7 @@ def _lanes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator
 
 
 def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator[_Class]:
-    """Streams that do the same, messages last, of others those with most operations first; each stream is in one class."""
+    """Streams that do the same, those with most operations first, messages last; each stream is in one class."""
     lanes = list(_lanes(timelines, clocks))
     error = {rank: clock.scale_ns for rank, clock in clocks.items()}
     component = {rank: clock.component for rank, clock in clocks.items()}
@@ -241,7 +241,7 @@ def _member(lane: Lane, clock: int) -> Member:
 
 
 def _partitions(ranks: Sequence[int], known: Collection[_Partition]) -> list[Int64]:
-    """Partitions of ranks into groups of equal size at a constant stride, and across groups that are known: each rank's group."""
+    """Each rank's group in partitions into groups of equal size at a constant stride, and those that are known."""
     count = max(ranks) + 1
     at = np.array(ranks)
     partitions: dict[bytes, Int64] = {}
@@ -306,7 +306,7 @@ def _by_group(label: Int64) -> tuple[Int64, Int64, Int64]:
 
 
 def _group_stays(stay: Floats, label: Int64) -> tuple[Floats, Floats]:
-    """How far the stays of each group are from their mean, for one stream more than is free, and this mean; NaN without two."""
+    """How far the stays of a group are from their mean, for one more than are free, and it; NaN without two."""
     order, heads, many = _by_group(label)
     own = stay[:, order]
     there = np.isfinite(own)
@@ -363,7 +363,7 @@ def _groups(ranks: Sequence[int], label: Int64) -> list[Members]:
 
 
 def _distance(partition: _Partition, other: Collection[_Partition], known: Collection[_Partition], count: int) -> int:
-    """0 for a partition that explains other operations, 1 for one that makes a grid with one that explains any, and else 2."""
+    """0 if a partition explains other operations, 1 if it makes a grid with one that explains any, else 2."""
     if partition in other:
         return 0
     size = max(map(len, partition), default=0)

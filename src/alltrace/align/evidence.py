@@ -29,7 +29,7 @@ _NAMES = TABLES["collectives"].name_columns()
 
 
 def collect(rank: Rank) -> Any:
-    """The communication operations of one rank, in the time of its tables, as `collectives` with names as text, sorted like it.
+    """The communication operations of one rank, in the time of its tables, as `collectives` with names as text.
 
     Operations known only by their call (`nvtx`, `mpi`) have no `start` and `end`. If the profiler has no `sequence`, it
     is the operation's number among those of its communicator and this rank, and of sends and receives among those of

@@ -18,7 +18,7 @@ _KERNEL = "kernel"
 
 
 def fold_groups(table: Any) -> Any:
-    """The operations of one rank, names as text, with a row for each group of sends and receives in place of one for each call.
+    """The operations of one rank, names as text, with a row for each group of sends and receives, not for each call.
 
     Calls of one kernel and communicator are one operation if they have one peer, or if they send to all members and
     receive from all, which is an all-to-all. Calls without a peer count as of one peer, but of several both ways it is

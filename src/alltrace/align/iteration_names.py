@@ -33,7 +33,7 @@ _MODES = {"EXTEND": PREFILL, "DECODE": DECODE, "MIXED": MIXED, "prefill": PREFIL
 class Iteration(NamedTuple):
     """One iteration of a server; values that its name lacks are None."""
 
-    phase: str | None  # `prefill`, `decode`, `mixed` or another mode of the server in lower case, such as `target_verify`
+    phase: str | None  # `prefill`, `decode`, `mixed` or another mode in lower case, such as `target_verify`
     requests: int | None
     prefill_requests: int | None
     query_tokens: int | None  # tokens that are computed: the query lengths of all requests together

@@ -126,7 +126,7 @@ def _kinds(log: LoggedCalls, call: Int64) -> Int64:
 
 
 def _covered(call: Int64, m: int) -> int:
-    """Operations from the first to the last that the log can have: others are only before its start or after its end."""
+    """Operations that the log can have: others are before its start or after its end."""
     at = np.flatnonzero(call >= 0)
     if not len(at):
         return 0
@@ -277,7 +277,7 @@ def _aligned(trace: TracedOps, log: LoggedCalls, place: _Place, first: int) -> _
 
 
 def _learned(trace: TracedOps, log: LoggedCalls, call: Int64, kinds: int) -> tuple[Floats, Int64]:
-    """For each kind the median logarithm of durations and the usual lane; NaN and -1 for kinds with fewer than three."""
+    """For each kind the median logarithm of durations and the usual lane; NaN and -1 with fewer than three."""
     typical, lane = np.full(kinds, np.nan), np.full(kinds, -1, np.int64)
     rows = np.flatnonzero((call >= 0) & (trace.duration_ns > 0))
     for kind, at in rows_by(log.kind[call[rows]]).items():

@@ -279,14 +279,14 @@ def _by_rank(matching: Matching) -> Iterator[tuple[int, _Members]]:
 
 
 class _Names:
-    """The names that logs have for communicators that were inferred: a vote of each member, and the sizes of those named."""
+    """The names that logs have for inferred communicators: a vote of each member, and the sizes of those named."""
 
     def __init__(self) -> None:
         self._votes: dict[int, Counter[int]] = {}
         self._sizes: dict[int, int] = {}
 
     def add(self, members: _Members, table: Any, guessed: Collection[int]) -> None:
-        """Count the members of a rank; the trace has no communicator for those of a `guessed` one, so theirs is from the log."""
+        """Count the members of a rank; communicators of those of a `guessed` one are from the log."""
         communicator = integers(table.column("communicator"))
         named = communicator[members.row]
         voting = np.isin(members.communicator, list(guessed)) & (named != 0)
@@ -336,7 +336,7 @@ class _Shared:
             self.lacking.add(rank)
 
     def filled(self, members: _Members, table: Any) -> tuple[Any, int]:
-        """The table of a rank with what is null in rows without a size, if all other members have one size; and how many rows."""
+        """A rank's table with what rows without a size lack, if all other members have one size; and how many rows."""
         apart = [name_id(o) for o in (*POINT_TO_POINT, "AllToAll", "Gather", "Scatter")]
         lacking = table.column("bytes").is_null().to_numpy() & ~np.isin(integers(table.column("op")), apart)
         wanted = lacking[members.row] & (self._low[members.instance] == self._high[members.instance])

@@ -27,7 +27,7 @@ class Units:
     numbers: dict[str, Int64]  # of `_NUMBERS`, each -1 if not known
     communicator_id: Int64  # id of the communicator's name, 0 if ranks may call it differently
     datatype_id: Int64  # 0 if not known
-    single_id: Int64  # id of the operation's name if the unit is one send, one receive or one exchange among all; else 0
+    single_id: Int64  # id of the name of a unit that is one send, one receive or one exchange among all; else 0
     time_ns: Int64 | None  # of its first line; None unless all lines have a time
     texts: set[str]  # the strings of all ids
 

@@ -38,7 +38,7 @@ _ALWAYS = 16
 """Of each communicator so many instances are evidence whatever the number of all."""
 _MANY_UNMATCHED = 0.1
 _SURE, _BY_LAW, _BY_ORDER, _INFERRED = 1.0, 1 - WRONG_SHARE, 0.9, 0.9
-"""How sure an instance is by sequence numbers, by order and the law of overlap, by order alone, and if it is inferred."""
+"""How sure an instance is by sequence numbers, by order and the law, by order alone, and if it is inferred."""
 _APART = 1 / 2
 """The same if only stamps relate the clocks of its members."""
 _DENSE = 0.9
@@ -99,7 +99,7 @@ class Matching:
         return number[rows], its.row[rows], its.start[rows], its.end[rows], self.confidence[member][rows]
 
     def evidence(self, most: int = MOST_EVIDENCE) -> Evidence:
-        """What the clocks are made from: all instances, or the first and every second, fourth or so of each communicator."""
+        """What clocks are made from: all instances, or the first and every second, fourth or so of each communicator."""
         chosen = np.ones(len(self.ordinal), np.bool_)
         size = np.zeros(len(self.ordinal), np.int64)
         for number in self.instance.values():
@@ -141,7 +141,7 @@ class Matching:
 
 
 def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence[PlacedRank] = ()) -> Matching:
-    """Match the operations of all ranks by what stamps and hosts say of their clocks. An instance has at least two members.
+    """Match the operations of all ranks, starting from what stamps and hosts say; an instance has two members or more.
 
     Operations that nothing names are matched again by the clocks that are fitted to them, until nothing changes;
     without `ranks` once.
@@ -184,7 +184,7 @@ def _components(clocks: Mapping[int, RankClock]) -> int:
 
 
 class _Instances(NamedTuple):
-    """The instances as they were found: for each member of each of its operations, and for each instance its communicator."""
+    """The instances as they were found: of each operation of each member, and each instance's communicator."""
 
     number: dict[int, Int64]
     confidence: dict[int, Floats]
@@ -192,7 +192,7 @@ class _Instances(NamedTuple):
 
 
 class _Sequence(NamedTuple):
-    """Operations that all members call in one order: those of a communicator, or the messages from one member to another."""
+    """Operations in one order on all members: those of a communicator, or the messages from one to another."""
 
     communicator: int
     members: list[int]
@@ -377,7 +377,7 @@ def _all_to_all(kinds: Kinds, mine: Int64, whole: float, size: int) -> bool:
 
 
 def _notes(calls_only: int, inferred: int, withheld: int, alone: Mapping[int, float]) -> tuple[str, ...]:
-    """What a reader of matches must know; `alone` is the share of operations without a partner while all ranks were captured."""
+    """What a reader must know; `alone` is the share of operations without a partner while all were captured."""
     notes = []
     if calls_only:
         calls = counted(calls_only, "communication call has", "communication calls have")

@@ -70,7 +70,7 @@ class Explained:
             self._whole[number].update(dict(zip(sizes.tolist(), many.tolist(), strict=True)))
 
     def score(self, connecting: float) -> float | None:
-        """The mean over all, in a run in which communicators connect this share of the pairs of members; None if none counts."""
+        """The mean over all, where communicators connect this share of the pairs of members; None if none counts."""
         many = self._many.total()
         return round(connecting * sum(self._sum.values()) / many, 3) if many else None
 
@@ -89,7 +89,7 @@ class Explained:
 
 
 def connected(communicator: Int64, member: Int64, every: Int64) -> tuple[float, int]:
-    """The share of pairs of members that a chain of communicators connects, and how many parts of the run none connects."""
+    """The share of pairs of members that chains of communicators connect, and how many parts none connects."""
     place = {int(r): n for n, r in enumerate(every.tolist())}
     first: dict[int, int] = {}
     rows = zip(communicator.tolist(), (place[number] for number in member.tolist()), strict=True)

@@ -1,4 +1,4 @@
-"""What matched operations are, with numbers of NumPy: the evidence that clocks are made from, and the times of each instance."""
+"""What matched operations are: the evidence that clocks are made from, and the times of each instance."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DIRECTED = _GIVEN | _TAKEN | _PREFIX
 
 @dataclass(frozen=True)
 class Evidence:
-    """Matched operations, one row per member, sorted by instance; arrays of n values; ns in the time of the rank's files."""
+    """Matched operations, one row per member, by instance: arrays of n, ns in the time of the rank's files."""
 
     instance: Int64
     communicator: Int64

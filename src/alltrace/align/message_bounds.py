@@ -18,7 +18,7 @@ from alltrace.trace.arrays import Floats, Int64
 
 @dataclass(frozen=True)
 class Bound:
-    """How far `other` is ahead of `one`: the middle of the bounds in ns, half their distance, and the deciding messages."""
+    """How far `other` is ahead of `one`: the middle of the bounds, half their distance, the deciding messages."""
 
     one: int
     other: int

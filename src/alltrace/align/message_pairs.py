@@ -1,4 +1,4 @@
-"""Which ranks send each other messages, where nothing names them: the two ends of a message run at once and end together."""
+"""Which ranks send each other messages that nothing names: the two ends of one run at once and end together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEAST_SHARE = 0.7
 def message_pairs(
     lanes: Sequence[Lane], groups: Collection[Members] = ()
 ) -> Iterator[tuple[tuple[int, ...], float, list[list[tuple[int, Int64]]]]]:
-    """The pairs of ranks that exchange messages: the two, how sure that is from 0 to 1, and the places of their operations.
+    """The pairs of ranks that exchange messages, how sure that is from 0 to 1, and the places of their operations.
 
     These are in parts of which each is in order: those of one stream of each of the two. Messages connect what
     `groups`, by other operations, do not: pairs that are not between groups are not believed where others are.
@@ -71,7 +71,7 @@ def _mates(pattern: _Pattern) -> Iterator[tuple[int, int]]:
 
 
 def _parts(ranks: Sequence[int], groups: Collection[Members], pattern: _Pattern | None = None) -> int:
-    """How many parts of a run are left that neither groups nor each rank and its most frequent mate in a pattern connect."""
+    """How many parts neither groups nor each rank and its most frequent mate in a pattern connect."""
     place = {rank: n for n, rank in enumerate(ranks)}
     mates = pattern.mate.items() if pattern is not None else ()
     known = [*groups, *((r, int(np.bincount(m[m >= 0]).argmax())) for r, m in mates if (m >= 0).any())]
@@ -105,7 +105,7 @@ class _Pattern(NamedTuple):
 def _pattern(
     ranks: Sequence[int], mates: dict[int, list[int]], start: dict[int, Floats], end: dict[int, Floats], nearest: _Nearest
 ) -> _Pattern | None:
-    """How messages fit if each rank exchanges them with its mates: the two ends of a message stay alike, and alike each time."""
+    """How messages fit if ranks exchange them with their mates: both ends stay alike, and alike each time."""
     best = {r: _best(r, mates[r], nearest, end) for r in ranks}
     mate: dict[int, Int64] = {}
     partner: dict[int, Int64] = {}
@@ -134,7 +134,7 @@ def _pattern(
 
 
 def _strides(ranks: Sequence[int]) -> Iterator[tuple[int, dict[int, list[int]]]]:
-    """With whom each rank may exchange messages: those before and after it at a stride of a grid, also round from the last."""
+    """With whom each rank may exchange messages: at a stride of a grid before and after, also round from the last."""
     count = ranks[-1] + 1
     known = set(ranks)
     for stride in sorted(
@@ -146,7 +146,7 @@ def _strides(ranks: Sequence[int]) -> Iterator[tuple[int, dict[int, list[int]]]]
 
 
 def _nearest(start: Floats, end: Floats, starts: Floats, ends: Floats) -> Int64:
-    """For each operation the operation of another rank that ends nearest to it and runs at once with it, -1 without one."""
+    """For each operation that of another rank that ends nearest to it and runs at once with it, -1 without one."""
     if not len(ends):
         return np.full(len(end), -1, np.int64)
     at = np.searchsorted(ends, end)
@@ -161,7 +161,7 @@ def _nearest(start: Floats, end: Floats, starts: Floats, ends: Floats) -> Int64:
 
 
 def _best(rank: int, mates: Sequence[int], nearest: _Nearest, end: dict[int, Floats]) -> tuple[Int64, Int64]:
-    """For each operation of a rank the mate with the nearest end, and which of its operations that is; -1 without one."""
+    """For each operation of a rank the mate with the nearest end, and its operation; -1 without one."""
     mate, other = (np.full(len(end[rank]), -1, np.int64) for _ in range(2))
     distance = np.full(len(end[rank]), np.inf)
     for q in [m for m in mates if len(end[m])]:

@@ -26,7 +26,7 @@ FLOOR_NS = SHORTEST_NS / 2
 EVIDENCE = 1 / 2
 """The independent observations in one operation of a stream: of two that are compared, one."""
 CLEAR = -log(WRONG_SHARE)
-"""How much likelier (logarithm) is clear: another answer is then right no more often than messages are matched wrongly."""
+"""How much likelier (logarithm) is clear: others are right no more often than messages are matched wrongly."""
 
 
 class Lane(NamedTuple):
@@ -55,7 +55,7 @@ class _Edges(NamedTuple):
 
 
 def partners(lanes: Sequence[Lane], mates: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, Int64, Int64]]:
-    """For each two streams of ranks that are `mates` their places among `lanes`, and the operations that are partners."""
+    """For each two streams of `mates` their places among `lanes`, and the operations that are partners."""
     of_rank: dict[int, list[int]] = {}
     for number, lane in enumerate(lanes):
         of_rank.setdefault(lane.rank, []).append(number)

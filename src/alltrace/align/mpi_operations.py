@@ -91,7 +91,7 @@ def _call(name: str | None) -> _Call:
 
 
 def _completed(at: dict[str, Int64], role: Int64) -> tuple[Int64, Int64]:
-    """For each call the one with its arguments, itself or what set up its request; and the call that completes it, -1 for none."""
+    """For each call the one with its arguments, itself or what set it up; and the call that completes it, or -1."""
     count = len(role)
     order = np.lexsort((np.arange(count), at["start"], at["request"], at["process"]))
     order = order[at["request"][order] != _NONE]

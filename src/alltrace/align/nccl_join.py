@@ -138,7 +138,7 @@ _NUMBERS = ("bytes", "count", "peer", "root", "group_rank", "group_size", "seque
 
 
 def _payload_numbers(calls: Calls) -> tuple[dict[str, Int64], dict[str, Flags]]:
-    """What the payloads say of each call, and whether they do; sizes of communicators also from their initialisation."""
+    """What payloads say of each call, and whether they do; sizes of communicators also from their initialisation."""
     numbers, valid = {}, {}
     for name in _NUMBERS:
         found = []
@@ -153,7 +153,7 @@ def _payload_numbers(calls: Calls) -> tuple[dict[str, Int64], dict[str, Flags]]:
 
 
 def _fold_exchanges(calls: Calls, numbers: dict[str, Int64], valid: dict[str, Flags], op: Int64, ops: list[str]) -> Flags:
-    """Makes grouped sends and receives of which a framework's range states the operation one, in place; returns which stay rows."""
+    """Makes grouped sends and receives one that a framework's range names, in place; returns which stay rows."""
     keep: Flags = np.ones(calls.count, np.bool_)
     send = ops.index(SEND) if SEND in ops else -2
     recv = ops.index(RECV) if RECV in ops else -2

@@ -20,7 +20,7 @@ NOT_KNOWN = np.iinfo(np.int64).min
 
 @dataclass
 class Kernels:
-    """Communication kernels and copies by start; -1 is an unknown process, device, stream, thread, operation or type."""
+    """Communication kernels and copies by start; -1 is unknown, of times `NOT_KNOWN`."""
 
     start: Int64
     end: Int64

@@ -62,7 +62,7 @@ _SMALL = frozenset({"peer", "root", "group_rank", "group_size"})
 
 
 def numbered(values: Sequence[str | None], more: Sequence[str] = ()) -> tuple[list[str], Int64]:
-    """The distinct words among values and more, and the number of each value, -1 for None; one -1 more, for what is at no place."""
+    """The distinct words, and the number of each value, -1 for None, with one -1 more for what is at no place."""
     words = sorted({*(v for v in values if v is not None), *more})
     place = {word: number for number, word in enumerate(words)}
     return words, np.array([*(-1 if v is None else place[v] for v in values), -1], np.int64)
@@ -70,7 +70,7 @@ def numbered(values: Sequence[str | None], more: Sequence[str] = ()) -> tuple[li
 
 @dataclass(frozen=True)
 class Payload:
-    """The fields of one payload, None if it has none; a communicator is written as an unsigned hexadecimal number or text."""
+    """The fields of one payload; a communicator is written as an unsigned hexadecimal number or text."""
 
     communicator: str | None = None
     bytes: int | None = None
@@ -115,7 +115,7 @@ def parse_payload(text: str | None) -> Payload:
 
 
 def operation_of(name: str | None) -> str | None:
-    """The operation that an NCCL call, range, or MPI call is: `ncclAllReduce`, `AllReduce`, `nccl:all_reduce`, `MPI_Allreduce`."""
+    """The operation of a call or range: `ncclAllReduce`, `AllReduce`, `nccl:all_reduce`, `MPI_Allreduce`."""
     if not name:
         return None
     plain = _NOT_LETTERS.sub("", re.sub(r"^(nccl:|nccl|pnccl|MPI_)", "", name.partition(",")[0]).lower())
@@ -145,7 +145,7 @@ def operation_of_kernel(name: str | None) -> str | None:
 
 
 def datatype_of_kernel(name: str | None, op: str | None) -> str | None:
-    """The element type in a reduction kernel's name, or None; other operations move bytes, in spite of the type in their name."""
+    """The element type in a reduction kernel's name; other operations move bytes, in spite of their name."""
     if not name or op not in (ALL_REDUCE, REDUCE_SCATTER, REDUCE):
         return None
     for word in reversed(_TYPE_WORDS.findall(_ARGUMENTS.sub("", name).replace("_", " ").replace(" t ", "_t "))):

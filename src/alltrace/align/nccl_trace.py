@@ -1,4 +1,4 @@
-"""NCCL as the profiler traces it itself (nsys 2025.6 and later): operations of the GPU, with sequence numbers, per channel."""
+"""NCCL as the profiler traces it (nsys 2025.6 and later): operations of the GPU, with sequence numbers, per channel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from alltrace.trace.distinct import distinct_rows
 class Traced(NamedTuple):
     """The operations that the profiler traced on the device."""
 
-    calls: Calls | None  # one for each operation; those of one unit share a kernel, or are alone. None if it traced calls alone
+    calls: Calls | None  # of operations; those of a unit share a kernel. None if it traced no work
     unit: Int64  # of each of the rank's kernels and copies, -1 for those of no operation
     superseded: Any  # which ranges need not be read any more
 
@@ -108,7 +108,7 @@ def _extents(of: Int64, start: Int64, end: Int64, count: int) -> tuple[Int64, In
 
 
 def _named_twice(ranges: Any, calls: Int64, op: Int64, *, named_by_nccl: Any) -> Any:
-    """Which ranges NCCL itself wrote of a call that the profiler traced as well: those that share time with it on its thread."""
+    """Which ranges NCCL itself wrote of traced calls: those that share time with one on its thread."""
     found = np.zeros(len(op), np.bool_)
     thread, start = (integers(ranges.column(c), -1) for c in ("thread", "start"))
     end = integers(ranges.column("end"), np.iinfo(np.int64).max)
@@ -147,7 +147,7 @@ def _fits(ops: _Operations, kernels: Kernels, of: Int64, kernel: Int64) -> Any:
 
 
 def _shared(ops: _Operations, kernels: Kernels, rows: Int64, some: Int64) -> tuple[Int64, Int64, Any]:
-    """Pairs of operations and kernels of a process that share time: each one's index, and that time as a share of both together."""
+    """Pairs of operations and kernels of a process that share time, and that as a share of both together."""
     pairs: list[tuple[Int64, Int64]] = []
     tracks, track = distinct_rows(kernels.process[rows], kernels.device[rows], kernels.stream[rows])
     for number in range(tracks.shape[1]):
@@ -188,7 +188,7 @@ def _most_shared(ops: _Operations, kernels: Kernels) -> Int64:
 
 
 def _spread(found: Int64, mine: Int64, kernels: Kernels) -> None:
-    """Gives operations of one member and name a kernel each, in order, where times put them into another order or two into one."""
+    """Gives operations of a member and name a kernel each, where times put them out of order or two into one."""
     here = np.arange(found[mine].min(), found[mine].max() + 1)
     free = ~kernels.copied[here] & (np.isin(here, found[mine]) | ~np.isin(here, found))
     for column in (kernels.process, kernels.device, kernels.stream, kernels.op):

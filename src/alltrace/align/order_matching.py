@@ -24,14 +24,14 @@ _ALONE, _LATE, _CHANGE = 4.0, 3.0, 6.0
 """What an operation without a partner costs, one that ends far from its partner, and another shift."""
 _FEW = 8
 _LOOSE = 0.25
-"""In distances of successive ends: four times the distance to the nearest end; 1 for ranks that do not wait for each other."""
+"""In distances of successive ends: four times that to the nearest; 1 for ranks that do not wait for each other."""
 _ROUNDS = 8
 _FARTHEST_NS = 2e9
 """Clocks that nothing relates are off by no more."""
 
 
 class Member(NamedTuple):
-    """The operations of one communicator on one of its members, in their order: arrays of n, times in ns on the common clock."""
+    """The operations of a communicator on one of its members, in order: arrays of n, ns on the common clock."""
 
     op: Int64  # -1 for a message
     size: Int64  # -1 if unknown
@@ -51,7 +51,7 @@ class Member(NamedTuple):
 
 
 def matched(counts: Sequence[int], member: Callable[[int], Member]) -> list[Int64]:
-    """For each member the instance of each operation, from 0 on, -1 without a partner; two members are in memory at once."""
+    """For each member the instance of each operation, -1 without a partner; two members are in memory at once."""
     instances = [np.full(count, -1, np.int64) for count in counts]
     clock = [member(k).clock for k in range(len(counts))]
     several = len(set(clock)) < len(clock)  # then those that nothing relates to these are of another run
@@ -155,7 +155,7 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
 
 
 def _in_order(reference: Member, own: Member) -> bool:
-    """Whether none was lost of both: in their order, operations end not much farther away than the nearest, or nearer ones are few.
+    """Whether none was lost: in order, operations end hardly farther away than the nearest, or nearer ones are few.
 
     Where the nearest are as far away as those of ranks that do not wait for each other, they show nothing.
     """
@@ -173,7 +173,7 @@ def _in_order(reference: Member, own: Member) -> bool:
 
 
 def _moved(reference: Member, own: Member) -> Member:
-    """A member at the least move of all its times with which n-th operations meet, if a part of the distance of ends is enough.
+    """A member at the least move of its times with which n-th operations meet, if a part of the distance is enough.
 
     Clocks that ends were related by are off by what these scatter, but none by as much as from one operation to the
     next.
@@ -213,7 +213,7 @@ def _by_number(reference: Member, own: Member) -> Int64:
 
 
 def _by_time(reference: Member, own: Member, first: Int64, second: Int64) -> None:
-    """Number operations that share a sequence number by the nearest ends where not both members have as many of them."""
+    """Number operations that share a sequence number by the nearest ends, unless both members have as many."""
     for key in (
         np.unique(second[:3, second[3] > 0], axis=1).T if (second[3] > 0).any() else np.unique(first[:3, first[3] > 0], axis=1).T
     ):

@@ -33,7 +33,7 @@ _FASTEST = 3e-4
 """More than the rates of two clocks differ."""
 _ROUNDS = 4
 _PARTS, _FEWEST_OF_PART = ((0.25, 0.64, 4.0), (0.1, 0.25, 10.0)), 8
-"""Shares of differences, how wide these would be of a normal distribution in its scales, and how much sharper they must be."""
+"""Shares of differences, how wide these are in a normal distribution, and how much sharper they must be."""
 _DRAWN, _MOST_SHARPENED = 256, 1024
 _LEAST_SCALE_NS = 200.0
 _FEWEST, _MOST_KEYS = 3, 4
@@ -99,7 +99,7 @@ class Ends(NamedTuple):
 
 
 def relate(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
-    """The line of the second rank's clock against the first's, None if their ends show none; `rate`: rates can differ."""
+    """The line of the second rank's clock against the first's, if their ends show one; `rate`: rates can differ."""
     keys = np.intersect1d(first.key, second.key)
     first, second = first.of(keys), second.of(keys)
     if not len(keys) or min(len(first.time), len(second.time)) < _FEWEST:
@@ -120,7 +120,7 @@ def relate(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
 
 
 def _equal_order(first: Ends, second: Ends) -> bool:
-    """Whether the ends of both ranks have the same keys in the same order, and a piece of them fits nowhere else nearly as well."""
+    """Whether both have the same keys in the same order, and a piece of them fits nowhere else nearly as well."""
     count, length = len(first.time), min(_PIECE, len(first.time) // 2)
     if length < _FEWEST or count != len(second.time) or (first.key != second.key).any():
         return False
@@ -132,7 +132,7 @@ def _equal_order(first: Ends, second: Ends) -> bool:
 
 
 def _of_one_run(first: Floats, second: Floats, line: ClockLine) -> bool:
-    """Whether partners' differences vary from one to the next as much as over all, as where two ranks wait for each other.
+    """Whether partners' differences vary from one to the next as over all, as where ranks wait for each other.
 
     Between two runs of one program they wander, since each run takes its own time for every step (von Neumann's ratio:
     2 if differences are independent). A clock that was set once parts them in two.
@@ -199,7 +199,7 @@ def _surely(cost: float, others: Sequence[float]) -> float:
 
 
 def _repeats(first: Ends, second: Ends, best: ClockLine, apart_ns: float) -> list[ClockLine]:
-    """The lines through other places at which the middle of the first rank's ends fits: where steps are alike, periods away."""
+    """The lines through other places at which the middle of the first rank's ends fits: periods of steps away."""
     length = min(max(min(len(first.time), len(second.time)) // 2, _FEWEST), _PIECE)
     begin = (len(first.time) - length) // 2
     piece = first.time[begin : begin + length]
@@ -217,7 +217,7 @@ def _spacing(ends: Ends) -> float:
 class _Cost(NamedTuple):
     """How badly a line explains ends."""
 
-    all: float  # the logarithm of the scatter of their sharpest part, and what the line lacks: overlap, nearness to the stamps
+    all: float  # logarithm of the scatter of their sharpest part, and what it lacks: overlap, nearness to the stamps
     sharpest: float  # that logarithm alone
     usual: float  # the mean logarithm of their distances
     shared: int  # the ends that have a partner
@@ -302,7 +302,7 @@ def _sets(first: Ends, second: Ends) -> Iterator[tuple[Ends, Ends, int, int]]:
 
 
 def _coincidences(first: Ends, second: Ends) -> list[tuple[float, float, float]]:
-    """Lines at which most ends coincide, whatever lies between them: of stages of a pipeline each has other neighbours too."""
+    """Lines at which most ends coincide: of stages of a pipeline each has other neighbours too."""
     some, others = (_around_the_middle(ends, most) for ends, most in ((first, _SOME), (second, _OTHERS)))
     # a stage of a pipeline has half of its messages with either neighbour
     many = int(NEARLY_ALL / 2 * min(len(some.time), len(others.time)))
@@ -385,7 +385,7 @@ def _refined(first: Ends, second: Ends, offset: float, slope: float, middle: flo
 
 
 def nearest_ends(first: Ends, second: Ends, line: ClockLine) -> tuple[Floats, Flags]:
-    """For each end of the second rank the nearest of the first with its key, and whether each is the nearest of the other."""
+    """For each end of the second rank the nearest of the first with its key, and whether that is mutual."""
     times = line.apply(second.time)
     nearest, near = np.full(len(times), np.nan), np.zeros(len(times), np.bool_)
     for key in np.unique(second.key).tolist():

@@ -60,7 +60,7 @@ def grid_of(groups: Sequence[Group], ranks: Collection[int]) -> ParallelGrid | N
 
 
 def _choice(dimension: _Dimension, count: int) -> tuple[bool, int, int, bool]:
-    """The sort key of dimensions at one stride, of which the first is used; of two with the same ranks, that of experts."""
+    """The sort key of dimensions at one stride, of which the first is used; experts before others."""
     return dimension.size * dimension.stride == count, -len(dimension.groups), dimension.size, dimension.kind != _EXPERTS
 
 

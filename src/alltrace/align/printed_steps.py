@@ -1,4 +1,4 @@
-"""Steps from what the training printed: their numbers if the reports have none, the steps themselves if there are no steps.
+"""Steps from what the training printed: their numbers if reports have none, or the steps themselves.
 
 A line is printed at a step's end. Where lines have a time, that places them; else how long the steps took does, if it
 can: a sequence of step times that fits at several places about as well numbers nothing.
@@ -59,7 +59,7 @@ def with_printed_steps(run: Run, steps: Any, notes: tuple[str, ...]) -> tuple[An
 
 
 def _bases(run: Run) -> dict[int, int] | None:
-    """The offset from times of a rank's files to UTC by the first host's clock; None if a report does not state its UTC."""
+    """From times of a rank's files to UTC by the first host's clock; None if a report does not state its UTC."""
     zero = run.manifest.zero_utc_ns
     if zero is None or any(r.time_base_utc_ns is None for r in run.ranks):
         return None
@@ -74,7 +74,7 @@ def _uncertain_ns(run: Run) -> float:
 
 
 def _zones(stamp: Floats, first: int, last: int) -> list[int]:
-    """How far the lines' times may be ahead of UTC, in quarters of an hour, so that a line is between `first` and `last`."""
+    """How far the lines may be ahead of UTC, in quarters of an hour, so that one is between `first` and `last`."""
     found = []
     for quarters in sorted(range(-ZONES, ZONES + 1), key=abs):
         at = stamp - quarters * QUARTER_NS

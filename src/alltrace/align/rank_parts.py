@@ -1,4 +1,4 @@
-"""What an alignment takes from each rank alone: its communication operations and its steps, kept until the rank is another.
+"""What an alignment takes from each rank alone: its operations and its steps, kept until the rank is another.
 
 So an interrupted alignment continues, and if a rank is new or changed, only that rank is read.
 Comparing the ranks is cheap in relation to that.
@@ -35,7 +35,7 @@ class RankPart(NamedTuple):
 
 
 def write_part(folder: Path, number: int, table: pa.Table, names: pa.Table, steps: RankSteps | None, source: str) -> None:
-    """Write the part of a rank, made from `source`, empty for one to compute again; its record comes last and makes it whole."""
+    """Write the part of a rank, made from `source`, empty for one to compute again; its record comes last."""
     place = _place(folder, number)
     place.mkdir(parents=True, exist_ok=True)
     (place / PART_RECORD).unlink(missing_ok=True)

@@ -140,7 +140,7 @@ def _usual(like: Int64, period: int) -> Int64:
 
 
 def _begins(like: Int64, usual: Int64, first: int) -> Int64:
-    """Where steps begin that are as usual and after which the next one begins; other collectives between steps are left out."""
+    """Where steps begin that are as usual and after which the next begins; others between steps are left out."""
     found, at, period = [], first, len(usual)
     while at + period < len(like):
         if like[at + period] == usual[0] and np.array_equal(like[at : at + period], usual):

@@ -1,4 +1,4 @@
-"""One time for all ranks from the pattern of their ends, however far these scatter: trees of ranks that are related in pairs."""
+"""One time for all ranks from the pattern of their ends: trees of ranks that are related in pairs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _clock(shift_ns: float, line: ClockLine | None, component: int) -> RankClock
 def fitted_clocks(
     timelines: AnyTimelines, clocks: Mapping[int, RankClock], solution: Solution, ranks: Sequence[PlacedRank]
 ) -> dict[int, RankClock]:
-    """The clock of each member as it was fitted to operations that were matched by `clocks`; its scale is how far it may be off."""
+    """The fitted clock of each member, whose operations were matched by `clocks`; its scale is how far it may be off."""
     rate_of = {clock.host: clock.drift_ppm / 1e6 for clock in solution.clocks}
     ahead = {p.rank: (p.shift_ns - solution.ahead_ns[p.rank], rate_of.get(p.host, 0.0)) for p in ranks}
     of_member = {m: timelines.rank_of(m) for m in clocks}
@@ -175,7 +175,7 @@ class _Forest:
         return int(self._sets.of(self._unit[rank]))
 
     def grow(self, edges: Iterator[_Edge]) -> None:
-        """Relate ranks that are not by sharp and certain relations, and keep others for when no more of these are left."""
+        """Relate ranks that are not by sharp and certain relations, and keep others for later."""
         sharpest = math.inf
         for edge in edges:
             if self.component(edge.first) == self.component(edge.second):
@@ -231,7 +231,7 @@ class _Forest:
 
 
 def _stages(timelines: AnyTimelines, shift: Mapping[int, float]) -> Iterator[Iterator[_Edge]]:
-    """What relates members, the best evidence first: named operations that synchronise, messages, others, unnamed ones."""
+    """What relates members, the best first: named operations that synchronise, messages, others, unnamed ones."""
     kinds = timelines.kinds
     known = kinds.communicator >= 0
     named = distinct_rows(kinds.communicator, kinds.op)[1]
@@ -254,7 +254,7 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float]) -> Iterator[Ite
 
 
 def _stream_keys(kinds: Kinds, chosen: Flags) -> Int64:
-    """What distinguishes the chosen operations of a member without names: the operation, and which of its streams has how many.
+    """What distinguishes operations of a member without names: the operation, and which of its streams has how many.
 
     Int64 of streams mean nothing on another member, but the stream with most operations of one is likely that of the
     other.
@@ -289,7 +289,7 @@ def _pairs(communicators: Int64, members: Int64, many: Int64) -> Iterator[tuple[
 
 
 def _guesses(members: list[int]) -> Iterator[tuple[int, int]]:
-    """Pairs that may share a communicator: each with the one before, those at a stride of a grid before, and the first."""
+    """Pairs that may share a communicator: each with the one before, those at a stride of a grid, and the first."""
     strides = sorted({1 << k for k in range(12)} | {t for t in range(1, len(members)) if len(members) % t == 0})
     for place, member in enumerate(members):
         for stride in strides:

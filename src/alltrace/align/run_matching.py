@@ -42,7 +42,7 @@ def match_run(
     row_group_rows: int,
     progress: Callable[[int], None] | None = None,
 ) -> Alignment:
-    """Match the operations of a run and find its clocks; writes `members` and what logs change of `collectives` and `names`.
+    """Match a run's operations and find its clocks; writes `members` and what logs change of `collectives` and `names`.
 
     `parts` is the folder with the operations of each rank, of which `draft` has a copy, with `names`. If NCCL's logs,
     where there are some, have the communicators of nearly all operations, these are matched as the logs filled them.

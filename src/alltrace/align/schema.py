@@ -27,7 +27,7 @@ class Group:
     found_by: str = "ids"  # `ids` if the profiler names it, `logs` if NCCL's logs do, `structure` if it was inferred
     score: float = 1.0  # how well it explains its operations, from 0 to 1
     messages: bool = False  # it has sends and receives and nothing else
-    all_to_all: bool = False  # most of its operations are exchanges of each member with every other, as experts have them
+    all_to_all: bool = False  # most operations are exchanges of each member with every other, as of experts
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Alignment:
     components: dict[int, int] = field(default_factory=dict)  # ranks of equal number are connected by evidence
     errors_ns: dict[int, int | None] = field(default_factory=dict)  # half of the 95 % interval of a clock
     shared: dict[int, int] = field(default_factory=dict)  # ranks with one number have no error against each other
-    rooted: bool = False  # members of some operations do not all wait for the last to arrive, or not from their own arrival on
+    rooted: bool = False  # members of some operations do not wait for the last, or not from their own arrival on
     rows: dict[int, int] = field(default_factory=dict)  # of `collectives` of each rank
     steps_notes: tuple[str, ...] = ()
     log_matches: tuple[LogMatch, ...] = ()
-    matching_score: float | None = None  # how sure it is which ranks communicate, from 0 to 1; None if there is no communication
+    matching_score: float | None = None  # how sure it is which ranks communicate, 0 to 1; None without communication
     matching_reason: str | None = None  # why it is not sure
     doubted: dict[int, str] = field(default_factory=dict)  # for ranks that are not matched the reason
 

@@ -55,7 +55,7 @@ _NUMBERED = re.compile(
 """Common hand-written names: `step 12`, `iteration_12`, `Batch 12`, `step 12/100`, `iteration[12,16)`."""
 
 _REPEATED = re.compile(rf"(?P<family>(?:.*[^a-z])?{_KIND}[ _-]?{_WORD})", re.IGNORECASE)
-"""The same without a number: `step`, `train_step`, DeepSpeed's `PipelineEngine.train_batch`, Lightning's `X.training_step`."""
+"""Without a number: `step`, `train_step`, DeepSpeed's `PipelineEngine.train_batch`, Lightning's `X.training_step`."""
 
 _PART = re.compile(
     rf"(?:micro|accum\w*|ga|sub|forward|backward|fwd|bwd|data\w*|load\w*|prefetch\w*|sched\w*|lr|optim\w*)[ _.-]*{_WORD}|\[DALI\]"

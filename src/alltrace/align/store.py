@@ -118,7 +118,7 @@ def _make(run: Run, jobs: int | None, progress: Callable[[int], None] | None, pl
 
 
 def _fill(run: Run, draft: Path, parts: Path, jobs: int | None, progress: Callable[[int], None] | None) -> dict[str, Any]:
-    """Write the tables of the alignment into `draft`, and what it takes from each rank into `parts`; returns its facts."""
+    """Write the tables of the alignment into `draft`, and each rank's part into `parts`; returns its facts."""
     reason = _nothing_to_match(run)
     if reason is None:
         alignment, each = _matched(run, draft, parts, jobs, progress)
@@ -141,7 +141,7 @@ def _fill(run: Run, draft: Path, parts: Path, jobs: int | None, progress: Callab
 def _matched(
     run: Run, draft: Path, parts: Path, jobs: int | None, progress: Callable[[int], None] | None
 ) -> tuple[Alignment, list[RankSteps | AlltraceError | None]]:
-    """Match the operations of the ranks and lay their clocks on one; writes `collectives` and `members`. And each rank's steps."""
+    """The alignment, whose `collectives` and `members` are written, and each rank's steps."""
     from alltrace.align.run_matching import match_run
 
     half = _half(progress)
@@ -174,7 +174,7 @@ class _Taken(NamedTuple):
 def _collect_all(
     run: Run, draft: Path, folder: Path, jobs: int | None, progress: Callable[[int], None]
 ) -> tuple[Names, list[RankSteps | AlltraceError | None]]:
-    """Copy the collectives of every rank into `draft`; the names in them, and each rank's steps; made where they are not kept."""
+    """Copy the collectives of every rank into `draft`; the names in them, and each rank's steps."""
     from alltrace.align.rank_parts import part_file, read_part, remove_others
     from alltrace.align.run_matching import distinct_names
 
@@ -242,7 +242,7 @@ def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int]
 
 
 def interned(table: Any) -> tuple[Any, Any]:
-    """A table of collectives, in which names may be text, as the canonical table; and those texts as a table of names."""
+    """A table of collectives, in which names may be text, as the canonical one; and those texts as a table of names."""
     declared = TABLES["collectives"]
     found = [TABLES["names"].arrow_schema().empty_table()]
     for column in declared.name_columns():

@@ -302,7 +302,7 @@ def _kinds(
 
 
 def _name_senders(kinds: Kinds) -> None:
-    """Fill sender and tag of receives that take messages from any member or with any tag, where just those messages are left."""
+    """Fill sender and tag of receives that take any, where just those messages are left."""
     messages = kinds.tag != -1
     for any_peer, any_tag in ((True, True), (True, False), (False, True)):
         receives = messages & (kinds.paired < 0)
@@ -330,7 +330,7 @@ def _name_senders(kinds: Kinds) -> None:
 
 
 def _group_ranks(member: Int64, communicator: Int64, recorded: Int64, size: Int64) -> Int64:
-    """Each member's number in its communicator; if no row has it but all are present, they are numbered in their order."""
+    """Each member's number in its communicator; if no row has it but all are there, they are numbered in order."""
     lacking = np.flatnonzero((recorded < 0) & (communicator >= 0))
     if not len(lacking):
         return recorded
