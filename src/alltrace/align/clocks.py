@@ -53,7 +53,6 @@ class Solution:
     stamp_errors_ns: dict[int, int]  # what a rank's UTC stamp is ahead of its host's clock
     ahead_ns: dict[int, int]  # what a rank's stamped time is ahead at the run's zero: offset and stamp error
     components: dict[int, int]
-    residuals_ns: dict[int, int | None]  # scatter of its ends; None with too little evidence
     errors_ns: dict[int, int | None] = field(default_factory=dict)  # half of the 95 % interval
     shared: dict[int, int] = field(default_factory=dict)  # ranks with one number have no error against each other
     notes: tuple[str, ...] = ()
@@ -409,7 +408,6 @@ def _assembled(state: _State) -> Solution:
         stamp_errors_ns=stamp,
         ahead_ns={p.rank: stamp[p.rank] + offsets[p.host] for p in ranks},
         components={p.rank: numbers[int(component[i])] for i, p in enumerate(ranks)},
-        residuals_ns={p.rank: _scatter(size[of_ends.get(i, [])]) for i, p in enumerate(ranks)},
         errors_ns={p.rank: _rounded(error[i]) for i, p in enumerate(ranks)},
         shared={p.rank: int(fit.units.of_rank[i]) for i, p in enumerate(ranks)},
         notes=(*state.notes, *_notes(state, clocks, component != np.array(main, np.int64)[host_of])),

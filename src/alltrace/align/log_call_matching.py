@@ -10,7 +10,7 @@ open.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,7 +91,7 @@ def match_calls(trace: TracedOps, log: LoggedCalls) -> CallMatch:
     windows = _windows(trace, log)
     if not windows:
         return _none(n, chance, "its lines are from another time than the trace")
-    found: list[_Path] = []
+    found: list[Alignment] = []
     agreeing = 0.0
     for low, high in windows:
         part = log.cut(low, high)
@@ -100,7 +100,7 @@ def match_calls(trace: TracedOps, log: LoggedCalls) -> CallMatch:
             agreeing = max(agreeing, place.agreeing)
             if place.agreeing >= _FOUND:
                 paths = (_aligned(trace, part, place, first) for first in _worth_trying(trace, part, place))
-                found += [replace(p, call=np.where(p.call >= 0, p.call + low, -1)) for p in paths]
+                found += [p._replace(call=np.where(p.call >= 0, p.call + low, -1)) for p in paths]
             if place.agreeing >= _WELL:  # where much is missing only short pieces are whole
                 break
     if not found:
@@ -257,14 +257,7 @@ def _worth_trying(trace: TracedOps, log: LoggedCalls, place: _Place) -> list[int
     return [values[i] for i in order.tolist()]
 
 
-@dataclass(frozen=True)
-class _Path:
-    call: Int64
-    sure: Flags
-    score: float
-
-
-def _aligned(trace: TracedOps, log: LoggedCalls, place: _Place, first: int) -> _Path:
+def _aligned(trace: TracedOps, log: LoggedCalls, place: _Place, first: int) -> Alignment:
     """The alignment from one place on; durations of kinds are learned from an alignment without them."""
     kinds = int(log.kind.max()) + 1
     lane = np.full(kinds, -1, np.int64)
@@ -290,7 +283,7 @@ def _learned(trace: TracedOps, log: LoggedCalls, call: Int64, kinds: int) -> tup
     return typical, lane
 
 
-def _passed(trace: TracedOps, log: LoggedCalls, begin: int, place: int, typical: Floats, lane: Int64) -> _Path:
+def _passed(trace: TracedOps, log: LoggedCalls, begin: int, place: int, typical: Floats, lane: Int64) -> Alignment:
     """The band laid from the place to the end of the trace, and from there back to its beginning, piece by piece."""
     n = len(trace.op)
     call, sure = np.full(n, -1, np.int64), np.zeros(n, np.bool_)
@@ -302,28 +295,16 @@ def _passed(trace: TracedOps, log: LoggedCalls, begin: int, place: int, typical:
         if len(known):
             last = known[0] if backward else known[-1]
             shift = int(call[last] - last)
-        found, certain, worth = align_within_band(
-            trace.op[low:high],
-            trace.bytes[low:high],
-            taken[low:high],
-            trace.lane[low:high],
-            log.op,
-            log.bytes,
-            log.kind,
-            typical,
-            lane,
-            low + shift,
-            BAND,
-            _ALIKE,
-            _MARGIN,
-        )
+        traced = (column[low:high] for column in (trace.op, trace.bytes, taken, trace.lane))
+        logged = log.op, log.bytes, log.kind, typical, lane
+        found, certain, worth = align_within_band(*traced, *logged, low + shift, BAND, _ALIKE, _MARGIN)
         fresh = found >= 0
         if len(known):  # a call belongs to one operation
             fresh &= (found < call[known[0]]) | (found > call[known[-1]])
         call[low:high] = np.where(fresh, found, -1)
         sure[low:high] = certain & fresh
-        score += float(worth)
-    return _Path(call, sure, score)
+        score += worth
+    return Alignment(call, sure, score)
 
 
 class Alignment(NamedTuple):
@@ -335,20 +316,9 @@ class Alignment(NamedTuple):
 
 
 def align_within_band(
-    op: Any,
-    size: Any,
-    duration: Any,
-    lane: Any,
-    call_op: Any,
-    call_size: Any,
-    kind: Any,
-    kind_duration: Any,
-    kind_lane: Any,
-    first: int,
-    band: int,
-    alike: float,
-    margin: float,
-) -> Alignment:
+    op: Any, size: Any, duration: Any, lane: Any, call_op: Any, call_size: Any, kind: Any, kind_duration: Any, kind_lane: Any,
+    first: int, band: int, alike: float, margin: float,
+) -> Alignment:  # fmt: skip
     """Align the operations of a trace with the calls of a log, whose call `first` is expected at the first operation.
 
     A match scores 1, more where sizes, durations (logarithms, NaN if not known) and lanes agree and less where they do

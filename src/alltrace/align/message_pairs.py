@@ -97,7 +97,6 @@ class _Pattern(NamedTuple):
     """Which rank each message goes to or comes from if ranks exchange them with certain others."""
 
     mate: dict[int, Int64]  # for each rank that of each of its messages, -1 if none fits
-    other: dict[int, Int64]  # which of the mate's messages it is, likewise
     share: float  # of messages that fit
     cost: float  # the negative logarithm of how likely they are
 
@@ -108,7 +107,6 @@ def _pattern(
     """How messages fit if ranks exchange them with their mates: both ends stay alike, and alike each time."""
     best = {r: _best(r, mates[r], nearest, end) for r in ranks}
     mate: dict[int, Int64] = {}
-    partner: dict[int, Int64] = {}
     apart: list[Floats] = []
     stay: list[Floats] = []
     for r in ranks:
@@ -122,7 +120,7 @@ def _pattern(
                 its, theirs = mine[back], other[mine[back]]
                 apart.append(np.abs(end[r][its] - end[q][theirs]))
                 stay.append(np.minimum(end[r][its], end[q][theirs]) - np.maximum(start[r][its], start[q][theirs]))
-        mate[r], partner[r] = np.where(fits, own, -1), np.where(fits, other, -1)
+        mate[r] = np.where(fits, own, -1)
     distances, stays = np.concatenate(apart or [np.zeros(0)]), np.concatenate(stay or [np.zeros(0)])
     if len(stays) < _LEAST:
         return None
@@ -130,7 +128,7 @@ def _pattern(
     away = np.abs(stays - np.median(stays))
     scatter, variation = (float(np.median(v) + v.mean()) / 2.0 for v in (distances, away))
     cost = float(np.log(scatter + FLOOR_NS) + np.log(variation + FLOOR_NS)) / 2.0
-    return _Pattern(mate, partner, share, cost + CLEAR * (1.0 - share))
+    return _Pattern(mate, share, cost + CLEAR * (1.0 - share))
 
 
 def _strides(ranks: Sequence[int]) -> Iterator[tuple[int, dict[int, list[int]]]]:

@@ -199,10 +199,8 @@ def _made(run: Run, number: Int64, stamp: Floats, took: Floats) -> tuple[Any, st
     first, last = min(s for s, _ in spans), max(e for _, e in spans)
     zones = _zones(stamp, first, last)
     if len(zones) != 1:
-        return (
-            None,
-            "their times are not those of the reports" if not zones else "their times have no time zone, and several would fit",
-        )
+        unlike = "their times are not those of the reports"
+        return None, "their times have no time zone, and several would fit" if zones else unlike
     end = stamp - zones[0] * QUARTER_NS
     before = np.concatenate(([np.nan], np.where(np.diff(number) == 1, end[:-1], np.nan)))
     begin = np.where(np.isfinite(took), end - took, before)
@@ -212,26 +210,18 @@ def _made(run: Run, number: Int64, stamp: Floats, took: Floats) -> tuple[Any, st
         return None, "none of them is within the reports"
     shortest = float(np.median((end - begin)[inside]))
     if _uncertain_ns(run) > shortest / 2:
-        return (
-            None,
-            f"the hosts' clocks differ by more than half of a step ({shortest / 1e6:.0f} ms), and the log does not name its host",
-        )
-    parts = []
-    for record in run.ranks:
-        base = bases[record.rank]
-        count = int(inside.sum())
-        parts.append(
-            pa.table(
-                {
-                    "rank": pa.array([record.rank] * count, pa.int32()),
-                    "step": number[inside],
-                    "start": (begin[inside] - base).astype(np.int64),
-                    "end": (end[inside] - base).astype(np.int64),
-                    "device_start": pa.nulls(count, pa.int64()),
-                    "device_end": pa.nulls(count, pa.int64()),
-                    "kind": pa.array(["step"] * count).dictionary_encode(),
-                    "source": pa.array(["log"] * count).dictionary_encode(),
-                }
-            ).cast(STEPS.arrow_schema())
-        )
-    return pa.concat_tables(parts), ""
+        half = f"half of a step ({shortest / 1e6:.0f} ms)"
+        return None, f"the hosts' clocks differ by more than {half}, and the log does not name its host"
+    ranks, count = len(run.ranks), int(inside.sum())
+    base = np.repeat([bases[r.rank] for r in run.ranks], count)
+    table = {
+        "rank": np.repeat([r.rank for r in run.ranks], count),
+        "step": np.tile(number[inside], ranks),
+        "start": (np.tile(begin[inside], ranks) - base).astype(np.int64),
+        "end": (np.tile(end[inside], ranks) - base).astype(np.int64),
+        "device_start": pa.nulls(ranks * count, pa.int64()),
+        "device_end": pa.nulls(ranks * count, pa.int64()),
+        "kind": pa.array(["step"] * ranks * count).dictionary_encode(),
+        "source": pa.array(["log"] * ranks * count).dictionary_encode(),
+    }
+    return pa.table(table).cast(STEPS.arrow_schema()), ""

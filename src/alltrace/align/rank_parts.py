@@ -31,7 +31,7 @@ class RankPart(NamedTuple):
     """The part of one rank; its operations are in a file (`part_file`)."""
 
     names: pa.Table  # the strings that only its operations refer to, as a table of names
-    steps: RankSteps | None
+    steps: RankSteps | AlltraceError | None  # or why they could not be found
 
 
 def write_part(folder: Path, number: int, table: pa.Table, names: pa.Table, steps: RankSteps | None, source: str) -> None:

@@ -161,14 +161,14 @@ class _Forest:
         number = {unit: n for n, unit in enumerate(units)}
         self._unit = {r: number[placing.units.get(r, ("rank", r))] for r in ranks}
         self._sets = DisjointSets(len(number))
-        self._parent: dict[int, tuple[int, ClockLine]] = {}
-        self._trees = len(number)
+        self._root = {n: n for n in range(len(number))}  # of each set, by its number
+        self._lines: dict[int, list[tuple[int, ClockLine]]] = {n: [] for n in self._root}
         self._doubtful: list[tuple[float, int, ClockLine, _Edge]] = []
 
     @property
     def connected(self) -> bool:
         """Whether all ranks are related."""
-        return self._trees == 1
+        return len(self._root) == 1
 
     def component(self, rank: int) -> int:
         """The tree of a rank."""
@@ -199,35 +199,25 @@ class _Forest:
                 self._connect(edge, line)
 
     def _connect(self, edge: _Edge, line: ClockLine) -> None:
-        """Hang the tree of the second unit below the first, turned so that the second is its root."""
+        """Hang the tree of the second unit, turned so that this is its root, below the first."""
         first, second = self._unit[edge.first], self._unit[edge.second]
-        chain = []
-        node = second
-        while node in self._parent:
-            above, known = self._parent[node]
-            chain.append((node, above, known))
-            node = above
-        for node, _, _ in chain:
-            del self._parent[node]
-        for node, above, known in chain:
-            self._parent[above] = (node, known.reversed())
-        self._parent[second] = (first, line)
+        self._lines[first].append((second, line))
+        self._lines[second].append((first, line.reversed()))
+        root, _ = self._root.pop(self._sets.of(first)), self._root.pop(self._sets.of(second))
         self._sets.join(first, second)
-        self._trees -= 1
+        self._root[self._sets.of(first)] = root
 
     def lines(self, ranks: list[int]) -> dict[int, ClockLine | None]:
         """The relation of each rank to the root of its tree, None for the root."""
-        to_root: dict[int, ClockLine] = {}
-        for unit in self._parent:  # a tree can be one long chain
-            path = []
-            node = unit
-            while node in self._parent and node not in to_root:
-                path.append(node)
-                node = self._parent[node][0]
-            for below in reversed(path):
-                above, line = self._parent[below]
-                to_root[below] = line.then(to_root[above]) if above in to_root else line
-        return {r: to_root.get(self._unit[r]) for r in ranks}
+        to_root: dict[int, ClockLine | None] = dict.fromkeys(self._root.values())
+        waiting = list(to_root)
+        for unit in waiting:
+            above = to_root[unit]
+            for below, line in self._lines[unit]:
+                if below not in to_root:
+                    to_root[below] = line if above is None else line.then(above)
+                    waiting.append(below)
+        return {r: to_root[self._unit[r]] for r in ranks}
 
 
 def _stages(timelines: AnyTimelines, shift: Mapping[int, float]) -> Iterator[Iterator[_Edge]]:

@@ -13,11 +13,12 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
 from alltrace.align.aligned import Aligned
+from alltrace.align.rank_parts import RankPart, part_file, read_part, remove_others, write_part
 from alltrace.align.schema import NOTHING_TO_ALIGN, SOURCES, Alignment
 from alltrace.align.steps import RankSteps
 from alltrace.engine.tasks import Outcome, default_jobs, remote, run_tasks
@@ -164,18 +165,10 @@ def _half(progress: Callable[[int], None] | None) -> Callable[[int], None]:
     return advance
 
 
-class _Taken(NamedTuple):
-    """What an alignment takes from one rank."""
-
-    names: Any  # the strings that only its operations refer to, as a table of names
-    steps: RankSteps | AlltraceError | None  # or why they could not be found
-
-
 def _collect_all(
     run: Run, draft: Path, folder: Path, jobs: int | None, progress: Callable[[int], None]
 ) -> tuple[Names, list[RankSteps | AlltraceError | None]]:
     """Copy the collectives of every rank into `draft`; the names in them, and each rank's steps."""
-    from alltrace.align.rank_parts import part_file, read_part, remove_others
     from alltrace.align.run_matching import distinct_names
 
     remove_others(folder, run.manifest)
@@ -193,7 +186,7 @@ def _collect_all(
 
     for rank in run.ranks:
         part = kept.get(rank.rank)
-        taken = next(made) if part is None else _Taken(part.names, part.steps)
+        taken = next(made) if part is None else part
         try:
             shutil.copyfile(part_file(folder, rank.rank), draft / collectives_file(rank.rank))
         except FileNotFoundError as error:
@@ -208,9 +201,9 @@ def _collect_all(
     return Names(lambda: [*run.name_files(), draft / NAMES]), steps
 
 
-def _in_order(outcomes: Iterator[Outcome[_Taken]]) -> Iterator[_Taken]:
+def _in_order(outcomes: Iterator[Outcome[RankPart]]) -> Iterator[RankPart]:
     """The results in the order of their items."""
-    early: dict[int, _Taken] = {}
+    early: dict[int, RankPart] = {}
     following = 0
     for outcome in outcomes:
         early[outcome.index] = outcome.get()
@@ -219,10 +212,9 @@ def _in_order(outcomes: Iterator[Outcome[_Taken]]) -> Iterator[_Taken]:
             following += 1
 
 
-def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int], None]) -> _Taken:
+def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int], None]) -> RankPart:
     """Writes the part of one rank; returns what of it the alignment takes."""
     from alltrace.align.evidence import collect
-    from alltrace.align.rank_parts import write_part
     from alltrace.align.steps import rank_steps
 
     rank = sent.run.rank(number).in_file_time()
@@ -238,7 +230,7 @@ def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int]
         source, failed = "", error
     write_part(folder, number, table, names, steps, source)
     advance(1)
-    return _Taken(names, failed or steps)
+    return RankPart(names, failed or steps)
 
 
 def interned(table: Any) -> tuple[Any, Any]:
