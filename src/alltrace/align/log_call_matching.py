@@ -295,9 +295,10 @@ def _passed(trace: TracedOps, log: LoggedCalls, begin: int, place: int, typical:
         if len(known):
             last = known[0] if backward else known[-1]
             shift = int(call[last] - last)
-        traced = (column[low:high] for column in (trace.op, trace.bytes, taken, trace.lane))
-        logged = log.op, log.bytes, log.kind, typical, lane
-        found, certain, worth = align_within_band(*traced, *logged, low + shift, BAND, _ALIKE, _MARGIN)
+        found, certain, worth = align_within_band(
+            trace.op[low:high], trace.bytes[low:high], taken[low:high], trace.lane[low:high], log.op, log.bytes, log.kind,
+            typical, lane, low + shift, BAND, _ALIKE, _MARGIN,
+        )  # fmt: skip
         fresh = found >= 0
         if len(known):  # a call belongs to one operation
             fresh &= (found < call[known[0]]) | (found > call[known[-1]])
