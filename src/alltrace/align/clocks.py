@@ -14,7 +14,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.align.clock_errors import Lateness, Limits, edges, errors_over_time, lateness, limits, offset_errors, rate_errors
+from alltrace.align.clock_errors import (
+    Lateness,
+    Limits,
+    bounds_between,
+    edges,
+    errors_over_time,
+    lateness,
+    limits,
+    offset_errors,
+    rate_errors,
+)
 from alltrace.align.clock_fit import (
     SETTLED_NS,
     Cells,
@@ -32,7 +42,6 @@ from alltrace.align.clock_jumps import Jump, find_jump
 from alltrace.align.clock_sharing import FEW, Sharing, Units
 from alltrace.align.constants import MAD_TO_SIGMA, MOST_RATE, OTHER_RECORDING_NS, OUTLIER_SIGMAS, SHORTEST_NS, WRONG_SHARE
 from alltrace.align.members import EXCHANGE, Evidence
-from alltrace.align.message_bounds import bounds_between
 from alltrace.align.placed_ranks import PlacedRank
 from alltrace.run.manifest import Clock
 from alltrace.trace.arrays import Flags, Floats, Int64
