@@ -19,7 +19,7 @@ from alltrace.align.clock_sharing import Units
 from alltrace.align.constants import COVERAGE, OUTLIER_SIGMAS, WRONG_SHARE
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct, distinct_rows
+from alltrace.trace.distinct import distinct, distinct_rows, rows_by
 
 _DRAWS, _DRAWS_AT_ONCE, _DRAWS_OF_STUDENT = 128, 16, 1 << 16
 _ASSUMED = 4
@@ -198,15 +198,11 @@ def bounds_between(instance: Int64, node: Int64, direction: NDArray[np.int8], en
     send = np.where(direction[pairs] == 1, pairs, pairs + 1)
     receive = np.where(direction[pairs] == 1, pairs + 1, pairs)
     slack = end[receive] - end[send]
-    source, target = node[send], node[receive]
-    most: dict[tuple[int, int], tuple[float, int]] = {}
-    order = np.lexsort((target, source))
-    source, target, slack = source[order], target[order], slack[order]
-    cuts = np.flatnonzero((source[1:] != source[:-1]) | (target[1:] != target[:-1])) + 1
-    for first, last in zip([0, *cuts], [*cuts, len(slack)], strict=True):
-        if first < last:
-            limit = float(np.quantile(slack[first:last], WRONG_SHARE, method="lower"))
-            most[int(source[first]), int(target[first])] = limit, int(last - first)
+    keys, at = distinct_rows(node[send], node[receive])
+    most = {
+        (one, other): (float(np.quantile(slack[rows], WRONG_SHARE, method="lower")), len(rows))
+        for (one, other), rows in zip(keys.T.tolist(), rows_by(at).values(), strict=True)
+    }
     found = []
     for (a, b), (upper, there) in most.items():
         if a < b and (b, a) in most:

@@ -333,12 +333,12 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
     costs: list[Floats] = []
     for rows in rows_by(alike.op).values():
         of_op = [one.take(rows[rows < most]) for one in evidence]
-        cycle = _cycle(of_op, int((rows < most).sum()))
-        parts = [[one.take(slice(begin, None, cycle.period)) for one in of_op] for begin in range(cycle.period)]
+        period, shared = _cycle(of_op, int((rows < most).sum()))
+        parts = [[one.take(slice(begin, None, period)) for one in of_op] for begin in range(period)]
         its = [_costs(judged) for judged in parts]
-        place[rows] = len(of_places) + (0 if cycle.shared else np.arange(len(rows)) % cycle.period)
-        of_places += [of_op] if cycle.shared else parts
-        costs += [np.mean(its, axis=0)] if cycle.shared else its
+        place[rows] = len(of_places) + (0 if shared else np.arange(len(rows)) % period)
+        of_places += [of_op] if shared else parts
+        costs += [np.mean(its, axis=0)] if shared else its
     many = np.bincount(place, minlength=len(of_places))
     groups: list[list[Members]] = []
     scores: list[float] = []
@@ -374,21 +374,16 @@ def _distance(partition: _Partition, other: Collection[_Partition], known: Colle
     return 2
 
 
-class _Cycle(NamedTuple):
-    """After how many operations those alike return."""
+def _cycle(evidence: Sequence[_Judged], count: int) -> tuple[int, bool]:
+    """After how many operations those alike return, and whether all have the same communicators, and only sizes return.
 
-    period: int
-    shared: bool  # all have the same communicators, and only sizes return
-
-
-def _cycle(evidence: Sequence[_Judged], count: int) -> _Cycle:
-    """How operations repeat: the least description length of the partitions that explain them best.
+    It is the least description length of the partitions that explain them best.
 
     Sizes of transfers return too, so a period only counts for communicators where its places are explained by different
     ones.
     """
     if count < 8:
-        return _Cycle(1, shared=True)
+        return 1, True
     parts = []
     for one in evidence:
         apart, stay = _group_stays(one.stay, one.label)
@@ -417,7 +412,7 @@ def _cycle(evidence: Sequence[_Judged], count: int) -> _Cycle:
         description = together * weight + 2.0 * period * np.log(count)
         if description < least:
             size_period, least = period, description
-    return _Cycle(best, False) if most > 0.0 else _Cycle(size_period, True)
+    return (best, False) if most > 0.0 else (size_period, True)
 
 
 def _median(values: Floats) -> Floats:

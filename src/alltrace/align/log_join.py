@@ -30,7 +30,7 @@ from alltrace.run.overlay import collectives_file
 from alltrace.run.parquet import read_parquet, write_quickly
 from alltrace.run.run_logs import found_by, logged_calls
 from alltrace.run.store import Run
-from alltrace.trace.arrays import Flags, Int64, coded, integers
+from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of
 from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.names import name_id
 from alltrace.trace.number_text import number_ranges
@@ -108,7 +108,8 @@ def _join_rank(run: Run, record: Rank, table: Any, texts: Callable[[Any], Any], 
     if not len(rows):
         return _RankJoined(match._replace(reason="its trace has no NCCL operation"), table)
     ops = _decoded(table.column("op"), texts)
-    by_call = _made_from_calls(table, rows)
+    # calls, of which several may have one kernel, or kernels
+    by_call = bool(2 * (~is_one_of(table.column("evidence"), ("kernel",)))[rows].sum() > len(rows))
     units = units_of(calls, by_call=by_call)
     found = _matched(record, table, rows, issued, ops, units, by_call=by_call)
     others = units_of(calls, by_call=not by_call)
@@ -153,13 +154,6 @@ def _in_order(table: Any) -> tuple[Int64, Int64]:
         issued[order[known]] = issued[order[last[known]]]
     by_issue = np.lexsort((start, issued))
     return rows[by_issue], issued[by_issue]
-
-
-def _made_from_calls(table: Any, rows: Int64) -> bool:
-    """Whether most rows are calls, of which several may have one kernel, and not kernels."""
-    words = table.column("evidence").cast("string").to_pylist()
-    calls = sum(1 for r in rows.tolist() if words[r] != "kernel")
-    return calls * 2 > len(rows)
 
 
 def _decoded(column: Any, texts: Callable[[Any], Any]) -> list[str | None]:

@@ -29,7 +29,7 @@ from alltrace.align.schema import Group
 from alltrace.align.timelines import AnyTimelines, Kinds, Timelines, message_keys
 from alltrace.run.overlay import MEMBERS
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct_rows, rows_by
+from alltrace.trace.distinct import distinct_rows, occurrences, rows_by
 from alltrace.trace.number_text import counted
 
 MOST_EVIDENCE = 500_000
@@ -156,19 +156,17 @@ def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence
     for _ in range(_ROUNDS if ranks and inferred.scores else 0):
         solution = solve(matching.evidence(), ranks)
         clocks = fitted_clocks(operations, matching.clocks, solution, ranks)
-        if _components(clocks) > _components(matching.clocks):
+        if len({c.component for c in clocks.values()}) > len({c.component for c in matching.clocks.values()}):
             break
         before, inferred = inferred, communicators_by_order(operations, clocks)
         again = _matched(operations, clocks, inferred)
-        if _equal(inferred, before, operations) and all((again.instance[m] == i).all() for m, i in matching.instance.items()):
+        alike = len(inferred.scores) == len(before.scores) and all(
+            (inferred.of(m) == before.of(m)).all() for m in operations.extents
+        )
+        if alike and all((again.instance[m] == i).all() for m, i in matching.instance.items()):
             return replace(again, solution=solution)
         matching = again
     return matching
-
-
-def _equal(one: Inferred, other: Inferred, operations: Timelines) -> bool:
-    """Whether the same communicators are inferred."""
-    return len(one.scores) == len(other.scores) and all((one.of(m) == other.of(m)).all() for m in operations.extents)
 
 
 def _matched(operations: Timelines, clocks: Mapping[int, RankClock], inferred: Inferred) -> Matching:
@@ -177,10 +175,6 @@ def _matched(operations: Timelines, clocks: Mapping[int, RankClock], inferred: I
     named = operations.first_inferred
     certainty = np.concatenate((np.ones(named), _INFERRED * np.array(inferred.scores), [1.0]))  # the last: of none
     return _result(timelines, clocks, _instances(timelines, clocks), certainty, named)
-
-
-def _components(clocks: Mapping[int, RankClock]) -> int:
-    return len({c.component for c in clocks.values()})
 
 
 class _Instances(NamedTuple):
@@ -297,9 +291,6 @@ def _result(
     renumbered[order] = np.arange(len(order))
     communicator = instances.communicator[order]
     used, place = np.unique(communicator, return_inverse=True)
-    ordinal = np.empty(len(order), np.int64)
-    for rows in rows_by(place).values():
-        ordinal[rows] = np.arange(len(rows))
     explained = Explained(timelines, clocks, size[order])
     number: dict[int, Int64] = {}
     confidence: dict[int, Floats] = {}
@@ -333,7 +324,7 @@ def _result(
         instance=number,
         confidence=confidence,
         communicator=place.reshape(-1),
-        ordinal=ordinal,
+        ordinal=occurrences(place),
         groups=groups,
         unmatched=unmatched,
         notes=(*notes, *misordered(timelines, number, clocks)),

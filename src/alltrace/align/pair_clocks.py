@@ -93,7 +93,7 @@ class Ends(NamedTuple):
         """Those with one of some keys."""
         return self.take(np.isin(self.key, keys))
 
-    def take(self, rows: Flags) -> Ends:
+    def take(self, rows: Flags | slice) -> Ends:
         """Some of them."""
         return Ends(self.time[rows], self.key[rows], self.number[rows])
 
@@ -303,7 +303,8 @@ def _sets(first: Ends, second: Ends) -> Iterator[tuple[Ends, Ends, int, int]]:
 
 def _coincidences(first: Ends, second: Ends) -> list[tuple[float, float, float]]:
     """Lines at which most ends coincide: of stages of a pipeline each has other neighbours too."""
-    some, others = (_around_the_middle(ends, most) for ends, most in ((first, _SOME), (second, _OTHERS)))
+    middles = ((ends, most, max((len(ends.time) - most) // 2, 0)) for ends, most in ((first, _SOME), (second, _OTHERS)))
+    some, others = (ends.take(slice(begin, begin + most)) for ends, most, begin in middles)
     # a stage of a pipeline has half of its messages with either neighbour
     many = int(NEARLY_ALL / 2 * min(len(some.time), len(others.time)))
     if many < _FEWEST_OF_PART:
@@ -317,12 +318,6 @@ def _coincidences(first: Ends, second: Ends) -> list[tuple[float, float, float]]
     middle = float(others.time.mean())
     lines = [(offset, 0.0, middle) for offset in apart[best + many // 2].tolist()]
     return _distinct([lines], _spacing(second) / 2)
-
-
-def _around_the_middle(ends: Ends, most: int) -> Ends:
-    begin = max((len(ends.time) - most) // 2, 0)
-    here = slice(begin, begin + most)
-    return Ends(ends.time[here], ends.key[here], ends.number[here])
 
 
 def _weights(sharpness: Floats, piece: Int64) -> Floats:
