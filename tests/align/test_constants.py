@@ -24,7 +24,7 @@ LEFT = {
     "log_join.py": 3,
     "matching.py": 5,
     "matching_score.py": 2,
-    "message_pairs.py": 2,
+    "message_partners.py": 2,
     "nccl_names.py": 3,
     "order_matching.py": 10,
     "pair_clocks.py": 20,

@@ -11,7 +11,7 @@ groups have. A partition is judged by what holds for members of one instance and
   waits for that one, and in a group with a stranger the transfer is cut short.
 
 A stream may carry operations of several communicators. These return at the same places of each step, so the places of a
-period are judged one by one. Messages are judged in pairs (`alltrace.align.message_pairs`).
+period are judged one by one. Messages are judged in pairs (`alltrace.align.message_partners`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from alltrace.align.constants import BY_MODES, WRONG_SHARE
-from alltrace.align.message_pairs import message_pairs
-from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS, Lane
+from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS, Lane, message_pairs
 from alltrace.align.order_matching import Member, positions
 from alltrace.align.related_clocks import RankClock
 from alltrace.align.schema import LEAST_MATCHING_SCORE, NEARLY_ALL

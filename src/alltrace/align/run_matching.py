@@ -15,12 +15,11 @@ from alltrace.align.clocks import solve
 from alltrace.align.doubted_ranks import doubted_ranks
 from alltrace.align.log_join import finish, join_ranks
 from alltrace.align.matching import Matching, match
-from alltrace.align.operations import MATCHED_COLUMNS
 from alltrace.align.placed_ranks import place_ranks
 from alltrace.align.rank_parts import part_file
 from alltrace.align.related_clocks import placing_of
 from alltrace.align.schema import NEARLY_ALL, NOTHING_TO_ALIGN, Alignment, Joined
-from alltrace.align.timelines import MOST_IN_MEMORY, Timelines
+from alltrace.align.timelines import MATCHED_COLUMNS, MOST_IN_MEMORY, Timelines
 from alltrace.run.manifest import NAMES
 from alltrace.run.names import Names
 from alltrace.run.overlay import MEMBERS, collectives_file, signature
