@@ -225,7 +225,7 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
     clocks, cells = _settled(ends, clocks, sharing, wanted)
     clock = sharing.units.clock
     rows = cells.between(clock, sloped=True)
-    free = _not_first(cells.joined(rows, clock, ranks))
+    free = cells.joined(rows, clock, ranks) != np.arange(ranks)  # the first of each component, others are measured against
     rate_error = rate_errors(cells, rows, clock, free) if len(rows) else np.zeros(ranks)
     size = np.zeros(ranks)
     size[clock] = np.abs(clocks.rate)
@@ -296,7 +296,7 @@ def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: Flags) -> tup
         rows = cells.between(units.clock, sloped=True)
         if wanted.any() and len(rows):
             of_row = units.clock[cells.rank[rows]]
-            free = wanted & _not_first(cells.joined(rows, units.clock, len(wanted)))
+            free = wanted & (cells.joined(rows, units.clock, len(wanted)) != np.arange(len(wanted)))
             step = robust_levels(cells.block[rows], of_row, 1.0 / cells.slope_noise[rows], cells.slope[rows], free)[0]
             clocks = replace(clocks, rate=clocks.rate + step[units.clock])
             cells = replace(cells, late_ns=cells.late_ns - step[units.clock][cells.rank] * cells.time_ns)
@@ -347,12 +347,6 @@ def _seen(ends: Ends, units: Units) -> Floats:
     mean = over(np.bincount(unit, ends.end, units.count), number)
     seen: Floats = np.where(number > 0, np.stack([first, mean, last]), 0.0)[:, units.of_rank]
     return seen
-
-
-def _not_first(component: Int64) -> Flags:
-    """All but the first of each component, which the others are measured against."""
-    others: Flags = component != np.arange(len(component))
-    return others
 
 
 def _join_by_messages(state: _State, rows: _Rows) -> None:

@@ -65,7 +65,11 @@ def by_devices(run: Run) -> Run | None:
 def _by_devices(imported: Run) -> Run | None:
     if all(len(record.devices) < 2 for record in imported.ranks):
         return None
-    made_from = [signature(imported.manifest), plain(imported.manifest.meeting), [_shown(r) for r in imported.ranks]]
+    made_from = [
+        signature(imported.manifest),
+        plain(imported.manifest.meeting),
+        [[r.rank, *(d.device for d in r.devices)] for r in imported.ranks],
+    ]
 
     def read(place: Path, made: str) -> Run | None:
         facts = read_json(place / _MEMBERS)
@@ -89,10 +93,6 @@ def _by_devices(imported: Run) -> Run | None:
     return None if by_device is imported else by_device
 
 
-def _shown(record: RankRecord) -> list[int]:
-    return [record.rank, *(d.device for d in record.devices)]
-
-
 def _write(run: Run, draft: Path, made_from: str) -> None:
     """Write the run by devices into a folder; where each process works with one device, only that this is so."""
     draft.mkdir(parents=True)
@@ -112,7 +112,7 @@ def _write(run: Run, draft: Path, made_from: str) -> None:
             members.append(Member(record.rank, own[0].device if own else None, None, record.host))
             records.append(_same(run, record, draft, numbers[0]))
             continue
-        members += [Member(record.rank, d.device, _gpu(d), record.host) for d in own]
+        members += [Member(record.rank, d.device, d.device if d.ordinal is None else d.ordinal, record.host) for d in own]
         process = run.rank(record.rank).in_file_time()
         owners = _owners(process, {device.device: place for place, device in enumerate(own)})
         records += _apart(process, own, owners, draft, numbers)
@@ -131,10 +131,6 @@ def _write(run: Run, draft: Path, made_from: str) -> None:
             devices = [d.device for d in used[rank]]
             _write_operations(run.rank(rank).in_file_time(), devices, split, numbers)
     write_json(draft / _MEMBERS, {"made_from": made_from, "members": [list(m) for m in members], "sharing": sharing})
-
-
-def _gpu(device: Device) -> int:
-    return device.device if device.ordinal is None else device.ordinal
 
 
 def _worked_with(run: Run, record: RankRecord) -> list[Device]:

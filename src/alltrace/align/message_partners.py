@@ -275,8 +275,10 @@ def message_pairs(
     ranks = sorted(set(rank_of))
     if len(ranks) < 2:
         return
-    of_rank = {r: _joined([lane for lane in lanes if lane.rank == r]) for r in ranks}
-    start, end = {r: t.start for r, t in of_rank.items()}, {r: t.end for r, t in of_rank.items()}
+    start, end = ({r: np.concatenate([getattr(x, n) for x in lanes if x.rank == r]) for r in ranks} for n in ("start", "end"))
+    for r in ranks:
+        order = np.argsort(end[r], kind="stable")
+        start[r], end[r] = start[r][order], end[r][order]
     nearest = lru_cache(None)(lambda r, q: _nearest(start[r], end[r], start[q], end[q]))
     of_stride = [(stride, _pattern(ranks, mates, start, end, nearest)) for stride, mates in _strides(ranks)]
     patterns = [(p, stride) for stride, p in of_stride if p is not None]
@@ -318,20 +320,6 @@ def _parts(ranks: Sequence[int], groups: Collection[Members], pattern: _Pattern 
     known = [*groups, *((r, int(np.bincount(m[m >= 0]).argmax())) for r, m in mates if (m >= 0).any())]
     its = ([place[r] for r in group if r in place] for group in known)
     return len(np.unique(DisjointSets(len(place), (pair for its_places in its for pair in pairwise(its_places))).labels()))
-
-
-class _Times(NamedTuple):
-    """Operations of some streams, by their end."""
-
-    place: Int64
-    start: Floats
-    end: Floats
-
-
-def _joined(lanes: Sequence[Lane]) -> _Times:
-    place, start, end = (np.concatenate([getattr(lane, name) for lane in lanes]) for name in ("place", "start", "end"))
-    order = np.argsort(end, kind="stable")
-    return _Times(place[order], start[order], end[order])
 
 
 class _Pattern(NamedTuple):

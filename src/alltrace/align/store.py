@@ -80,15 +80,6 @@ def _find(imported: Run, place: Path, _signature: str) -> Overlay | None:
     return find_overlay(imported.manifest, place)
 
 
-def _has_logged_calls(run: Run) -> bool:
-    """Whether the run has logs with calls to join with its operations."""
-    if not run.manifest.logs:
-        return False
-    from alltrace.run.run_logs import has_calls
-
-    return has_calls(run.path)
-
-
 def _nothing_to_match(run: Run) -> str | None:
     """Why no rank's operations are compared with another's; None if they are."""
     if not run.ranks:
@@ -144,10 +135,11 @@ def _matched(
 ) -> tuple[Alignment, list[RankSteps | AlltraceError | None]]:
     """The alignment, whose `collectives` and `members` are written, and each rank's steps."""
     from alltrace.align.run_matching import match_run
+    from alltrace.run.run_logs import has_calls
 
     half = _half(progress)
     names, steps = _collect_all(run, draft, parts, jobs, half)
-    logged = _has_logged_calls(run)
+    logged = bool(run.manifest.logs) and has_calls(run.path)
     return match_run(run, parts, draft, names, logged=logged, row_group_rows=_SHARED_ROWS, progress=half), steps
 
 

@@ -259,12 +259,9 @@ def _kinds(
     tables: list[pa.Table], devices: list[Int64], counts: list[Int64], most_devices: int, texts: Callable[[Any], Any]
 ) -> Kinds:
     """The kinds of all members; `tables` has one operation of each."""
-    none = np.zeros(0, np.int64)
     if not tables:
-        flags = np.zeros(0, np.bool_)
-        return Kinds(
-            none, none, none, none, none, none, none, none, flags, none, flags, flags, flags, none, flags, none, none, [], []
-        )
+        none: dict[str, Any] = {f.name: np.zeros(0, np.bool_ if f.type == "Flags" else np.int64) for f in fields(Kinds)}
+        return Kinds(**{**none, "names": [], "ops": []})
     whole = _in_one(tables)
 
     def numbers(name: str) -> Int64:
