@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from alltrace.replay.work import COMPUTE, COPY, ELSEWHERE, EVERY, OTHER, TRANSFER, UNKNOWN, Waits, Work, read
 from alltrace.run.clock import ClockMap
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Flags, Int64, integers
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct
 
 Int32 = NDArray[np.int32]
@@ -358,7 +358,7 @@ class _Builder:
         self._odd_alone = np.where(alone & known, np.maximum(latency - usual - _LATE_START_NS, 0), 0)
         self._known, self._binding, self._told_by = known, binding, told
 
-    def _ended_just_before(self, rows: Flags, end_before: Int64) -> Int64:
+    def _ended_just_before(self, rows: NDArray[np.bool_], end_before: Int64) -> Int64:
         """For each piece in `rows` the piece of another track that ended last before it started, if it can have waited for it."""
         w = self._work
         found = np.full(len(w.start), -1, np.int64)
@@ -412,7 +412,7 @@ class _Builder:
         found[n[fits]] = other[fits]
         return found
 
-    def _waited_for(self) -> Flags:
+    def _waited_for(self) -> NDArray[np.bool_]:
         """The pieces that other streams or the host wait for; a segment ends with them."""
         w, waits = self._work, self._waits
         marked = np.zeros(len(w.start), np.bool_)
@@ -429,7 +429,7 @@ class _Builder:
         marked[self._awaited[self._awaited >= 0]] = True
         return marked
 
-    def _cuts(self, waited: Flags) -> Flags:
+    def _cuts(self, waited: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """The first piece of each segment."""
         w = self._work
         cut = self._first | self._member | (self._binding >= 0) | (self._told_by >= 0)
