@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from alltrace.readers.flight_recorder.read import Entry
 from alltrace.run.store import Run
 from alltrace.trace.arrays import Flags, Int64
 from alltrace.trace.distinct import rows_by
@@ -26,6 +25,19 @@ _MOST_PERIOD = 4096
 _ALIKE = 0.9
 """This share of a record repeats with the period, or there is none: programs save or evaluate sometimes."""
 _LEAST_STEPS = 3
+
+
+class Entry(Protocol):
+    """An operation of a record, as `alltrace.readers.flight_recorder` reads it."""
+
+    group: str
+    op: str
+    sizes: str
+    datatypes: str
+    frame: str
+    p2p: bool
+    number: int | None
+    created_ns: int | None
 
 
 class CapturedSteps(NamedTuple):
