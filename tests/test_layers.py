@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "tiles": {"core", "trace", "engine", "run", "align", "recipes"},
     "capture": {"core", "trace"},
     "share": {"trace", "readers", "run", "capture"},
+    "__main__": {"cli"},
     "instrument": {"capture"},
     "watch": {"trace", "capture"},
     "synth": {"trace"},

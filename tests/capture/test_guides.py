@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 from tests.capture.launching import find_hydra, find_mpirun, find_torch
+from tests.hang_writing import HangFault, Job, Layout, write_job
 from tests.share.test_files import dump
 from tests.slurm_cluster import two_nodes, why_no_slurm
 
@@ -94,6 +95,7 @@ def begin(page, folder):
     (folder / "dumps").mkdir()
     for rank in range(2):
         dump(folder / f"dumps/nccl_trace_rank_{rank}", rank)
+    write_job(folder / "job", Job(Layout(), HangFault("stuck", (3,), 4, 1)))
     shutil.copy(ROOT / "tests/recorded/nccl_tests.txt", folder / "all_reduce.out")
     (folder / "train.py").write_text(PROGRAM)
     for budget in re.findall(r"^```toml\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):

@@ -165,7 +165,7 @@ def test_permission_denied_below_is_a_sentence(alltrace, report, tmp_path, monke
     ],
 )
 def test_real_processes_write_one_sentence(line, code):
-    done = subprocess.run([sys.executable, "-m", "alltrace.cli.main", *line], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-m", "alltrace", *line], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (code, "")
     assert re.fullmatch(r"alltrace: .*\n", done.stderr)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 
 import pytest
@@ -389,3 +390,28 @@ def test_errors_of_the_network_alone_are_a_cause_without_a_rank(tmp_path):
     assert "nccl.log: 5 network errors" in answer.verdict
     (tmp_path / "job.log").write_text("JobState=COMPLETED Reason=None\n")
     assert verdict_of(tmp_path).table["kind"][0].as_py() == "no-hang"
+
+
+def test_a_job_that_its_batch_system_ended_is_not_told_to_be_healthy(tmp_path):
+    ends = {
+        "slurmstepd: error: *** JOB 4242 ON n1 CANCELLED AT 2026-11-01T10:00:00 DUE TO TIME LIMIT ***": "at its time limit",
+        "   JobState=TIMEOUT Reason=TimeLimit Dependency=(null)": "at its time limit",
+        "slurmstepd: error: *** STEP 4242.0 ON n1 CANCELLED AT 2026-11-01T10:00:00 ***": "because it was cancelled",
+    }
+    for line, how in ends.items():
+        (tmp_path / "job.log").write_text(f"{line}\n")
+        answer = verdict_of(tmp_path)
+        assert answer.table["kind"][0].as_py() == "unknown", line
+        assert answer.verdict == (
+            f"It cannot be known whether the job hung: the job ended {how}, and no file says whether a rank waited."
+        )
+
+
+def test_the_later_of_two_dumps_of_a_rank_is_used_and_the_other_is_named(tmp_path):
+    write_job(tmp_path, Job(Layout(), HangFault("none")))
+    earlier = tmp_path / "before" / "nccl_trace_rank_3.json"
+    earlier.parent.mkdir()
+    earlier.write_bytes((tmp_path / "nccl_trace_rank_3.json").read_bytes())
+    os.utime(earlier, ns=(1, 1))
+    notes = verdict_of(tmp_path).notes
+    assert "before/nccl_trace_rank_3.json: not used, because a dump of the same rank was written later" in notes

@@ -53,6 +53,7 @@ def test_all_name_the_same_rank_first_and_the_same_loss(tmp_path, layout, fault,
 
 REASONS = (
     SAME,
+    "it is unknown which ranks wait for which",
     "no collective is matched across ranks",
     "waits between them may be clock errors",
     "culprit is the rank with the most useful time",

@@ -677,3 +677,20 @@ def test_a_row_whose_time_is_no_time_is_set_aside_alone(tmp_path, odd):
         db.execute(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = {odd}")
     with pytest.raises(InputError, match="column 'start' holds"):
         import_reports([str(path)], tmp_path / "again", jobs=1)
+
+
+@pytest.mark.parametrize("name", ["tiny_rank0_again.sqlite", "a.sqlite"])
+def test_a_double_takes_the_place_of_a_report_that_turns_out_to_be_damaged(tmp_path, name):
+    folder = tmp_path / "reports"
+    write_run("tiny", folder, ideal=True)
+    whole = import_reports([str(folder)], tmp_path / "whole", jobs=1)
+    shutil.copy(folder / "tiny_rank0.sqlite", folder / name)
+    damaged = min((folder / "tiny_rank0.sqlite", folder / name), key=lambda p: len(p.name))
+    with closing(sqlite3.connect(damaged)) as database, database:
+        database.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'soon' WHERE rowid >= 7")
+    run = import_reports([str(folder)], tmp_path / "run", jobs=1)
+    assert [(r.rank, r.rows) for r in run.ranks] == [(r.rank, r.rows) for r in whole.ranks]
+    assert [r.path for r in run.reports if r.error] == [str(damaged)]
+    assert not any("left out, it is the same" in note for note in run.notes)
+    with pytest.raises(StrictError, match="holds text"):
+        import_reports([str(folder)], tmp_path / "strict", jobs=1, strict=True)

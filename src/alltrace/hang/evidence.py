@@ -69,6 +69,7 @@ class Evidence:
 
     recordings: dict[int, Recording] = field(default_factory=dict)
     empty: dict[int, str] = field(default_factory=dict)  # ranks whose dump is a file without content
+    earlier: list[str] = field(default_factory=list)  # dumps of ranks that have a later one
     written_ns: dict[int, int] = field(default_factory=dict)  # when the dump of a rank was written, by its file's time
     deaths: dict[int, list[Death]] = field(default_factory=lambda: defaultdict(list))
     stacks: dict[int, Stack] = field(default_factory=dict)
@@ -83,6 +84,7 @@ class Evidence:
     cut: dict[int, str] = field(default_factory=dict)  # ranks whose own host closed their connections, with what it says
     sizes_differ: str = ""  # the file in which a library says that sizes do not match
     ended_well: str = ""  # the file that says that the job ended without an error
+    stopped: str = ""  # how a batch system ended the job: at its time limit, or because somebody cancelled it
     world: int = 0  # ranks of the job, as far as a file says it
     read: list[str] = field(default_factory=list)  # files that were used
     skipped: list[str] = field(default_factory=list)  # files that are none of these

@@ -108,7 +108,10 @@ def _dump(path: Path, evidence: Evidence) -> bool:
     own = recording.ranks[0]
     before = evidence.recordings.get(own)
     written_ns = path.stat().st_mtime_ns
-    if before is None or written_ns >= evidence.written_ns[own]:
+    later = before is None or written_ns >= evidence.written_ns[own]
+    if before is not None:
+        evidence.earlier.append(before.path if later else recording.path)
+    if later:
         evidence.recordings[own] = recording
         evidence.written_ns[own] = written_ns
     return True

@@ -8,7 +8,7 @@ from alltrace.hang.evidence import Behind, Death, Evidence, Watchdog, Xid
 from alltrace.readers.flight_recorder.read import Entry
 
 WORTH_A_LOOK = re.compile(
-    rb"rror|xit|ignal|ank|NCCL|Xid|ask|Traceback|Watchdog|watchdog|illed|oom|ailure|hared|CANCELLED|COMPLETED|host|local_rank"
+    rb"rror|xit|ignal|ank|NCCL|Xid|ask|Traceback|Watchdog|watchdog|illed|oom|ailure|hared|CANCELLED|COMPLETED|TIMEOUT|host|local_rank"
     rb"|data size|runcate|operation|process|^  File|WORLD_SIZE|orld"
 )
 _PREFIX = re.compile(r"^\s*(?:\[(?:rank|default|RANK)\s*(?P<torch>\d+)\]:?|\[1,(?P<mpi>\d+)\]<\w+>:?|(?P<slurm>\d+): )\s?")
@@ -39,6 +39,8 @@ _NODE = re.compile(
     r"(?:Node failure on (?P<a>[\w.-]+)|node (?P<b>[\w.-]+) (?:failed|is not responding|not responding)|"
     r"ON (?P<c>[\w.-]+) CANCELLED AT .* DUE TO NODE FAILURE|Host (?P<d>[\w.-]+) (?:is down|unreachable))"
 )
+_STOPPED = re.compile(r"\b(?:JOB|STEP) \S+ ON \S+ CANCELLED AT|\b(?:Job)?State=(?:TIMEOUT|CANCELLED)\b")
+_TIME_LIMIT = re.compile(r"DUE TO TIME LIMIT|State=TIMEOUT")
 _MPIRUN = re.compile(
     r"(?:mpirun|mpiexec|prterun) noticed that process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) "
     r"exited on signal (?P<signal>\d+)"
@@ -186,6 +188,8 @@ class LogLines:
             self._evidence.dead_hosts.setdefault(next(filter(None, node.groups())), self._source)
         elif _WELL.search(text):
             self._evidence.ended_well = self._source
+        elif _STOPPED.search(text):
+            self._evidence.stopped = "at its time limit" if _TIME_LIMIT.search(text) else "because it was cancelled"
         else:
             return False
         return True

@@ -433,6 +433,9 @@ class _Case:
             parts = [f"{who(ranks).lower()} {'is' if len(ranks) == 1 else 'are'} {what}" for ranks, what in does if ranks]
             text = f"{' and '.join(parts)}, and no file says who waits for whom"
             return Cause("unknown", [], "", [], 0.1, f"It cannot be known whether the job hangs: {text}.", numbers)
+        if self.evidence.stopped and not (recordings or self.evidence.ended_well):
+            text = f"the job ended {self.evidence.stopped}, and no file says whether a rank waited"
+            return Cause("unknown", [], "", [], 0.1, f"It cannot be known whether the job hung: {text}.", numbers)
         numbers["operations"] = float(sum(len(r.entries) for r in recordings))
         if self.waits.waits and self.age_ns is not None:
             sentence = (
@@ -466,6 +469,10 @@ class _Case:
         if cut:
             notes.append(f"dumps of {who(cut).lower()} are damaged or end early; what came before was read")
         notes += [f"{path_text(r.path)}: {r.goes_on}" for r in evidence.recordings.values() if r.goes_on]
+        if evidence.earlier:
+            names = ", ".join(path_text("/".join(Path(p).parts[-2:])) for p in evidence.earlier[:4])
+            more = f" and {len(evidence.earlier) - 4} more" if len(evidence.earlier) > 4 else ""
+            notes.append(f"{names}{more}: not used, because a dump of the same rank was written later")
         lost = [r for r in self.all_ranks if r not in evidence.recordings]
         if lost and evidence.recordings:
             notes.append(f"no dump of {who(lost).lower()} can be read")

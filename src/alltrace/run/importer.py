@@ -93,6 +93,18 @@ class _Probe(NamedTuple):
     reader: ReportReader | None = None
     scratch: str = ""  # its folder for reusable intermediate files; empty for none
 
+    def unreadable(self, error: str) -> _Probe:
+        return _Probe(self.record._replace(error=error), None, 0)
+
+
+class _Planned(NamedTuple):
+    """What is to be imported."""
+
+    probes: Sequence[_Probe]  # of all reports
+    taken: Sequence[int]  # those that are read, by number; the others are doubles
+    plan: Plan
+    facts: Manifest
+
 
 class _Look(NamedTuple):
     """A first look that is to be taken at a report."""
@@ -160,15 +172,19 @@ def import_reports(
             if probe.reader is not None:
                 opened.callback(probe.reader.close)
         _check_readable(probes, strict)
-        taken, plan = planned(reports, probes, rank_from)
-        probes = [probes[n] for n in taken]
-        manifest = _facts(plan, probes, None if tables is None else wanted, rules, labels or Labels())
+
+        def plan_of(probes: Sequence[_Probe]) -> _Planned:
+            taken, plan = planned(reports, probes, rank_from)
+            facts = _facts(plan, [probes[n] for n in taken], None if tables is None else wanted, rules, labels or Labels())
+            return _Planned(probes, taken, plan, facts)
+
+        work = plan_of(probes)
         try:
             _prepare(output)
             with _alone(output):
                 _clear(output, seen)
                 remove_damaged_folders(output)
-                imported = _import_planned(output, manifest, plan, probes, wanted, jobs, strict, rules, watcher)
+                imported = _import_planned(output, work, plan_of, wanted, jobs, strict, rules, watcher)
                 logs = nccl_logs, training_logs, gpu_logs, gpu_log_offset_ns, training_patterns, inspector_logs
                 return _with_logs(output, imported, logs, jobs)
         except OSError as error:
@@ -252,16 +268,18 @@ def _scratch(reports: Sequence[Path], output: Path) -> Iterator[str]:
 
 def _import_planned(
     output: Path,
-    manifest: Manifest,
-    plan: Plan,
-    probes: Sequence[_Probe],
+    work: _Planned,
+    plan_of: Callable[[Sequence[_Probe]], _Planned],
     wanted: tuple[str, ...],
     jobs: int | None,
     strict: bool,
     rules: KernelRules,
     watcher: Watcher,
 ) -> Manifest:
+    """Import what is planned; a rank one of whose reports turns out to be damaged, from others that have it too."""
     is_new = not (output / MANIFEST).exists()
+    plan, manifest = work.plan, work.facts
+    probes = [work.probes[n] for n in work.taken]
     signatures = {r.rank: _signature(r, probes, wanted, rules) for r in plan.ranks}
     unchanged = _intact_ranks(output, signatures)
     todo = [r for r in plan.ranks if r.rank not in unchanged]
@@ -283,11 +301,18 @@ def _import_planned(
         for rank in outcome.get():
             done[rank.rank] = rank
             watcher.rank_done(1)
+    damaged = {work.taken[i]: str(error) for task, error in failed for i in _reports_named(task, error)}
+    readable = [p if n not in damaged else p.unreadable(damaged[n]) for n, p in enumerate(work.probes)]
+    in_part = bool(done) or (bool(damaged) and any(p.report for p in readable))
+    if damaged and in_part and not strict:
+        others = plan_of(readable)
+        if {r.rank for r in others.plan.ranks} >= {r.rank for r in plan.ranks}:
+            return _import_planned(output, others, plan_of, wanted, jobs, strict, rules, watcher)
     if failed and (strict or not done):
         first = failed[0][1]
         if is_new and not done:  # nothing to continue with
             shutil.rmtree(output, ignore_errors=True)
-        raise StrictError(str(first)) if strict and done else first
+        raise StrictError(str(first)) if strict and in_part else first
     return _finish(output, _without(manifest, failed).with_ranks(done.values()))
 
 
@@ -308,6 +333,11 @@ def _with_logs(output: Path, manifest: Manifest, paths: tuple[Any, ...], jobs: i
     return whole
 
 
+def _reports_named(task: RankTask, error: AlltraceError) -> list[int]:
+    """The reports of a task that its error names."""
+    return [i for i, record in task.reports.items() if isinstance(error, InputError) and error.path == record.path]
+
+
 def _without(manifest: Manifest, failed: Sequence[tuple[RankTask, AlltraceError]]) -> Manifest:
     """The facts, with the ranks and reports that turned out to be unreadable."""
     reports = list(manifest.reports)
@@ -317,8 +347,7 @@ def _without(manifest: Manifest, failed: Sequence[tuple[RankTask, AlltraceError]
         ranks = sorted(r.rank for r in task.ranks)
         lost.update(ranks)
         notes.append(f"{'rank' if len(ranks) == 1 else 'ranks'} {number_ranges(ranks)}: left out, {error}")
-        guilty = [i for i in task.reports if isinstance(error, InputError) and error.path == reports[i].path]
-        for i in guilty or task.reports:
+        for i in _reports_named(task, error) or task.reports:
             reports[i] = reports[i]._replace(error=str(error))
     return replace(manifest, reports=tuple(reports), notes=tuple(notes), missing_ranks=tuple(sorted(lost)))
 

@@ -90,6 +90,8 @@ def _read_report(
         yield from _split(task.reader, report, mine, task, folder, advance)
         return
     scratch = Path(task.scratch[report]) if task.scratch.get(report) else None
+    if scratch is not None:
+        scratch.mkdir(exist_ok=True)
     at = host_path(task.reports[report].path)
     with naming_host(at.host):
         reader = open_report(at.path, task.processes.get(report, ()), scratch)

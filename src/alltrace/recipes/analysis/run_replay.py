@@ -116,7 +116,10 @@ def costliest_rank(replay: Replay, peers: Peers, run: RunFacts) -> tuple[int, in
 
 
 def other_culprit(replay: Replay, peers: Peers, run: RunFacts, named: Collection[int], why: str) -> list[str]:
-    """A note if the rank that would save most is not among those that an answer names first."""
+    """A note if the rank that would save most is not among those that an answer names first, or cannot be known."""
+    reason = alignment_of(run).matching_reason
+    if named and reason is not None:
+        return [f"it is unknown which ranks wait for which: {reason}"]
     best = costliest_rank(replay, peers, run)
     if best is None or not named or best[0] in named:
         return []
