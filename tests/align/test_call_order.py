@@ -64,6 +64,8 @@ def test_a_sequence_that_one_rank_has_some_calls_later_is_said_on_one_clock_alon
     assert sentences(one, other, components=(3, 7)) == []  # nothing tells that their windows begin together
     assert sentences(one, one) == sentences(one[:8], other[:7]) == []
     assert sentences(12 * [(A, -1)], 11 * [(A, -1)]) == []
+    matched = [(kind, n) for n, (kind, _) in enumerate(one)]
+    assert sentences(matched, [(A, -1), *((kind, n) for n, (kind, _) in enumerate(other[1:], 1))]) == []
 
 
 def test_windows_of_one_host_that_do_not_overlap_are_said_with_the_time_between():
@@ -77,6 +79,8 @@ def test_windows_of_one_host_that_do_not_overlap_are_said_with_the_time_between(
         "matched between them"
     ]
     assert recorded_apart(operations, clocks, {0: "n0", 1: "n0", 2: "n1", 3: "n1"}) == []
+    touching = {**clocks, 2: RankClock(-20.0, 0.0, 0.0, 1.0, 0)}  # begins as rank 1 ends
+    assert recorded_apart(operations, touching, {0: "n0", 1: "n1", 2: "n1", 3: "n0"})[1:] == []
     assert recorded_apart(operations, {**clocks, 2: clocks[0], 3: clocks[0]}, {0: "n0", 1: "n1", 2: "n2", 3: "n0"}) == [
         "on n0 the communication of rank 0 ends 0.000 s before that of rank 3: their windows do not overlap, so nothing is "
         "matched between them"
