@@ -138,7 +138,7 @@ SELECT {words["rank_cell"]}"NVTX Range", "Style", "PID", "TID", ranges_sum AS "N
   total AS "Total Time", mean AS "Avg", median AS "Med", min AS "Min", max AS "Max", stddev AS "StdDev", "Kernel Name"
 FROM ({statistics})
 ORDER BY {words["by_rank"]}"NVTX Range" NULLS FIRST, "PID" NULLS FIRST, "TID" NULLS FIRST, total DESC,
-  "Kernel Name" NULLS FIRST, "Style" NULLS FIRST"""
+  "Style" NULLS FIRST, "Kernel Name" NULLS FIRST"""
 
 
 def _pairs(spans: Spans, calls: Launches, start: Int64, end: Int64, range_of: Int64) -> Iterator[tuple[Int64, Int64]]:
