@@ -25,7 +25,7 @@ _DESCRIBED = (
 def clock_error_ns(
     one: int, other: int, errors_ns: Mapping[int, int | None], components: Mapping[int, int], shared: Mapping[int, int]
 ) -> int | None:
-    """How far the clocks of two ranks may be off against each other; None if nothing tells it."""
+    """How far the clocks of two ranks may be off against each other; None if that is unknown."""
     if one == other or (one in shared and shared[one] == shared.get(other)):
         return 0
     both_errors = errors_ns.get(one), errors_ns.get(other)
