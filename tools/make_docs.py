@@ -57,7 +57,8 @@ In SQL, tables with `start` and `end` also have `duration`, in ns. `end` is a wo
 _SHARED = """## Of all ranks
 
 `members` and `steps` are made when a question first aligns the ranks, and empty before; `gpu_log` is made of
-[GPU logs](logs.md#gpu-logs), `inspector` of [NCCL Inspector's files](logs.md#logs-inspector). SQL also has them.
+[GPU logs](logs.md#gpu-logs), `inspector` of [NCCL Inspector's files](logs.md#logs-inspector), `near_cpus` of
+[NCCL's logs](logs.md#join-logs-with-a-run). SQL also has them.
 """
 
 _RECIPES = f"""# Recipes

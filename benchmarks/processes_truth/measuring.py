@@ -119,7 +119,7 @@ class Program:
         if not target.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
             ranges = locate("nsys").resolve().parent / "nvtx/include"
-            command = ["mpicc", "-O1", "-pthread", f"-I{ranges}", "-o", str(target), str(SOURCE), "-lm", "-ldl"]
+            command = ["mpicc", "-O1", "-pthread", "-rdynamic", f"-I{ranges}", "-o", str(target), str(SOURCE), "-lm", "-ldl"]
             subprocess.run(command, check=True)
         return target
 

@@ -103,7 +103,11 @@ class Training:
             number = f"{os.major(device)}:{os.minor(device)}"
             (group / "blkio.throttle.read_bps_device").write_text(f"{number} {6_000_000 if on else 0}")
         elif self.mine and self.cause == "memory-pressure":
-            limit = int((group / "memory.usage_in_bytes").read_text()) - _MAPPED_BYTES // 4 if on else -1
+            limit = -1
+            if on:  # what is not of files must fit, however little of the file is in memory now
+                own = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())["total_rss"]
+                used = int((group / "memory.usage_in_bytes").read_text()) - _MAPPED_BYTES // 4
+                limit = max(used, int(own) + _MAPPED_BYTES // 4)
             (group / "memory.limit_in_bytes").write_text(str(limit))
         elif self.cause == "slow-link" and self.rank == 0:
             subprocess.run(shlex.split(os.environ["TRUTH_ON" if on else "TRUTH_OFF"]), check=False, capture_output=True)

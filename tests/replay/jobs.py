@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,18 @@ class Rank:
     names: list[str] = field(default_factory=list)
     host_work: None = None
 
+    @property
+    def record(self):
+        return SimpleNamespace(rows={})
+
     def has(self, table):
         return bool(self.rows.get(table))
+
+    def holds(self, table):
+        return True
+
+    def batches(self, table, columns=None, rows=0):
+        yield self.table(table, columns)
 
     def table(self, table, columns=None):
         declared = TABLES[table]

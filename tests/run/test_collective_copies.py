@@ -12,6 +12,7 @@ from tests.making import make_run
 
 import alltrace
 from alltrace.recipes.execution.ask import ask
+from alltrace.recipes.questions.diagnose.calls import Calls
 from alltrace.recipes.questions.diagnose.gaps import activity
 from alltrace.recipes.questions.diagnose.rank_facts import gather
 from alltrace.run.collective_copies import mark_collective_copies
@@ -97,7 +98,9 @@ def test_what_diagnose_takes_of_a_rank_is_the_same(runs):
     told = []
     for run in runs[:2]:
         facts, _ = gather(run.rank(0), None)
-        its = activity(run.rank(0), run.rank(0).table("api", ("start", "end", "process", "correlation")))
+        rank = run.rank(0)
+        graphs, copies = rank.table("graphs"), rank.table("copies")
+        its = activity(graphs, copies, Calls(rank, graphs, copies))
         spans = {name: getattr(its, name) for name in ("compute", "communication", "copies", "transfers", "queued")}
         told.append(
             (facts.copy_kinds, facts.copy_bytes.tolist(), {n: (m.starts.tolist(), m.ends.tolist()) for n, m in spans.items()})

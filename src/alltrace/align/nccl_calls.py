@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.align.nccl_names import NOTHING, Payload, numbered, operation_of, parse_payload
+from alltrace.run.collecting import file_pieces
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Flags, Int64, coded, integers
 from alltrace.trace.schema import TABLES
@@ -84,14 +85,20 @@ def nccl_ranges(rank: Rank) -> pa.Table:
     NCCL's own are in its domain or, where the capture missed the domain's creation, in none; frameworks' begin with
     `nccl:`.
     """
-    names = rank.table("ranges", ["name", "domain"])
-    (texts, at), (domains, domain) = (
-        (rank.texts(ids).to_pylist(), codes) for ids, codes in (coded(names.column(c)) for c in ("name", "domain"))
-    )
-    keep = _flags(texts, _is_nccl)[at] | _flags(domains, lambda t: t.upper() == _DOMAIN)[domain]
-    none = TABLES["ranges"].arrow_schema(_COLUMNS).empty_table()
-    table = rank.table("ranges", _COLUMNS).filter(pa.array(keep)) if keep.any() else none
-    table = table.append_column("text", pa.array([*texts, None], pa.string()).take(pa.array(at[keep])))
+    masks: dict[int, pa.Array] = {}
+    for number, piece in enumerate(file_pieces(rank, "ranges", ["name", "domain"]) if rank.has("ranges") else ()):
+        keep = np.zeros(piece.num_rows, np.bool_)
+        for column, wanted in (("name", _is_nccl), ("domain", lambda t: t.upper() == _DOMAIN)):
+            ids, at = coded(piece.column(column))
+            keep |= _flags(rank.texts(ids).to_pylist(), wanted)[at]
+        if keep.any():
+            masks[number] = pa.array(keep)
+    parts = [TABLES["ranges"].arrow_schema([*_COLUMNS, "name"]).empty_table()]
+    for number, piece in enumerate(file_pieces(rank, "ranges", [*_COLUMNS, "name"]) if masks else ()):
+        if number in masks:
+            parts.append(piece.filter(masks[number]))
+    table = pa.concat_tables(parts)
+    table = table.drop_columns("name").append_column("text", rank.texts(table.column("name").combine_chunks()))
     return table.filter(pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("thread"))))
 
 

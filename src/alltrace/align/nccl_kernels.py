@@ -9,10 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.align.nccl_names import datatype_of_kernel, numbered, operation_of_kernel
+from alltrace.run.collecting import file_pieces
+from alltrace.run.launch_matching import Operations
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of, is_true
 from alltrace.trace.communication_kernels import EXCHANGE
 from alltrace.trace.kernel_rules import COMMUNICATION
+from alltrace.trace.schema import TABLES
 
 _COLUMNS = ["start", "end", "process", "device", "stream", "correlation"]
 NOT_KNOWN = np.iinfo(np.int64).min
@@ -45,19 +48,18 @@ class Kernels:
 
 def read_kernels(rank: Rank) -> Kernels:
     """The communication kernels of a rank, by the kernel rules, and its copies that communicate."""
-    kernels, copies = rank.table("kernels", [*_COLUMNS, "name", "kind"]), rank.table("copies", [*_COLUMNS, "collective"])
-    kind, no_name = kernels.column("kind"), pa.nulls(copies.num_rows, kernels.schema.field("name").type)
-    parts = (
-        (kernels.drop_columns("kind"), is_one_of(kind, COMMUNICATION), is_one_of(kind, (EXCHANGE,))),
-        (copies.drop_columns("collective").append_column("name", no_name), is_true(copies.column("collective")), None),
-    )
-    tables = []
-    for table, communicates, exchanging in parts:
-        for name, flags in (("copied", exchanging is None), ("exchanging", exchanging if exchanging is not None else False)):
-            table = table.append_column(name, pa.array(np.broadcast_to(flags, table.num_rows)))
-        timed = pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end")))
-        tables.append(table.filter(pc.and_(timed, pa.array(communicates))))
-    table = pa.concat_tables(tables)
+    columns = [*_COLUMNS, "name", "kind"]
+    none = TABLES["kernels"].arrow_schema(columns).empty_table()
+    pieces = file_pieces(rank, "kernels", columns) if rank.has("kernels") else ()
+    parts = [piece.filter(pa.array(is_one_of(piece.column("kind"), COMMUNICATION))) for piece in pieces]
+    kernels, copies = pa.concat_tables([none, *parts]), rank.table("copies", [*_COLUMNS, "collective"])
+    copies = copies.filter(pa.array(is_true(copies.column("collective")))).drop_columns("collective")
+    copies = copies.append_column("name", pa.nulls(copies.num_rows, kernels.schema.field("name").type))
+    waits = is_one_of(kernels.column("kind"), (EXCHANGE,)), np.zeros(copies.num_rows, np.bool_)
+    table = pa.concat_tables([kernels.drop_columns("kind"), copies])
+    table = table.append_column("copied", pa.array(np.arange(table.num_rows) >= kernels.num_rows))
+    table = table.append_column("exchanging", pa.array(np.concatenate(waits)))
+    table = table.filter(pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end"))))
     table = table.take(pc.sort_indices(table.column("start"))).combine_chunks()
     ids, at = coded(table.column("name"))
     texts = rank.texts(ids).to_pylist()
@@ -77,28 +79,15 @@ def _launches(rank: Rank, process: Int64, correlation: Int64) -> tuple[Int64, In
     """Thread, start and end of the call that launched each kernel, by process and correlation."""
     count = len(correlation)
     thread, start, end = np.full(count, -1), np.full(count, NOT_KNOWN), np.full(count, NOT_KNOWN)
-    if not count:
-        return thread, start, end
-    table = rank.table("api", ["correlation", "process", "start", "end", "thread"])
-    calls = integers(table.column("correlation"), -2)
-    near = np.flatnonzero(np.isin(calls, correlation))
-    if not len(near):
-        return thread, start, end
-    table = table.take(pa.array(near))
-    own = integers(table.column("process"), -1)
-    order = np.lexsort((calls[near], own))
-    pairs = _packed(own[order], calls[near][order])
-    wanted = _packed(process, correlation)
-    at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
-    found = pairs[at] == wanted
-    rows = order[at[found]]
-    thread[found] = integers(table.column("thread"), -1)[rows]
-    start[found] = table.column("start").to_numpy()[rows]
-    end[found] = table.column("end").fill_null(NOT_KNOWN).to_numpy()[rows]
+    nulls = int((process < 0).any())  # a call without a process launched work without one
+    operations = Operations(process + nulls, correlation)
+    known = np.zeros(count, np.bool_)
+    for calls in file_pieces(rank, "api", ("process", "correlation", "thread", "start", "end")) if rank.has("api") else ():
+        rows, many, own = operations.of(integers(calls.column("process"), -1) + nulls, integers(calls.column("correlation"), -1))
+        at = rows if many is None else np.repeat(rows, many)
+        fresh = ~known[own][::-1]  # of several calls the first counts, which is written last
+        to, of = own[::-1][fresh], at[::-1][fresh]
+        for values, column, null in ((thread, "thread", -1), (start, "start", NOT_KNOWN), (end, "end", NOT_KNOWN)):
+            values[to] = integers(calls.column(column), null)[of]
+        known[own] = True
     return thread, start, end
-
-
-def _packed(process: Int64, correlation: Int64) -> Int64:
-    """A process row and a correlation, which CUPTI counts in 32 bits, as one number that sorts like the pair."""
-    packed: Int64 = (process << 33) + correlation
-    return packed

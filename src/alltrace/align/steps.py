@@ -20,6 +20,8 @@ import pyarrow as pa
 from alltrace.align.schema import NEARLY_ALL
 from alltrace.align.step_names import CHECKPOINT, LONGEST_NAME, step_name
 from alltrace.engine.tasks import remote, run_tasks
+from alltrace.run.collecting import Growing, file_pieces
+from alltrace.run.launch_matching import Operations
 from alltrace.run.overlay import STEPS
 from alltrace.run.rank import Rank
 from alltrace.run.sent_run import SentRun
@@ -60,7 +62,7 @@ _ONE_EACH = (0.6, 1.5)
 """A step holds about one work of an optimizer: a part of a step holds fewer, what holds several steps more."""
 
 _CLOSE = 0.1
-"""Works of optimizers closer to each other than this share of the usual longer distance end one step together."""
+"""Works of optimizers with less than this share of the usual launches between them, or of the usual time, end one step together."""
 
 _NONE = np.iinfo(np.int64).min
 
@@ -163,13 +165,13 @@ def _by_ranges(rank: Rank, work: _DeviceWork, ranges: Any, names: Sequence[str |
         for family, members in families.get(role, {}).items():
             rows = _outermost(np.flatnonzero(np.isin(codes, list(members)) & (ends > starts)), starts, ends, threads)
             # what launches nothing may be named alike, such as reading the clock of an iteration
-            works = role == "optimizer" or work.launched_in(starts[rows], ends[rows]) >= _LEAST_LAUNCHED
+            works = role == "optimizer" or work.share_launched_in(starts[rows], ends[rows]) >= _LEAST_LAUNCHED
             if len(rows) >= (1 if family in alone else _FEWEST) and works:
                 numbers = np.array([members[c] for c in codes[rows].tolist()], np.int64)
                 found.append(_Family(starts[rows], ends[rows], numbers, int(threads[rows[0]]), int(depths[rows].min())))
         return found
 
-    optimizer = _last_works(candidates("optimizer"))
+    optimizer = _last_works(candidates("optimizer"), work)
     steps = _launching(rank, candidates("step"))
     right = [f for f in steps if optimizer is not None and _ONE_EACH[0] <= f.holding(optimizer) <= _ONE_EACH[1]]
     if right or steps:
@@ -215,14 +217,17 @@ def _outermost(rows: Int64, starts: Int64, ends: Int64, threads: Int64) -> Int64
     return rows[np.concatenate(([True], starts[rows][1:] >= reached[:-1]))]
 
 
-def _last_works(optimizers: Sequence[_Family]) -> Int64 | None:
+def _last_works(optimizers: Sequence[_Family], work: _DeviceWork) -> Int64 | None:
     """When the optimizers' work of each step is done; None if it is not known.
 
-    Of nested optimizers, such as DeepSpeed's over PyTorch's, the one that works least often has the steps.
+    A host that waits in one step and runs ahead in the next has unequal times, and the same launches, between them. Of nested
+    optimizers, such as DeepSpeed's over PyTorch's, the one that works least often has the steps.
     """
     best: tuple[int, int, Int64] | None = None
     for family in optimizers:
-        gaps = family.starts[1:] - family.ends[:-1]
+        gaps = work.launched_in(family.ends[:-1], family.starts[1:])
+        if not gaps.any():
+            gaps = family.starts[1:] - family.ends[:-1]
         apart = np.append(gaps >= _CLOSE * np.quantile(gaps, 0.9), True)
         ends = family.ends[apart]
         if best is None or (len(ends), -family.worth()[0]) < best[:2]:
@@ -257,13 +262,13 @@ def _launching(rank: Rank, families: list[_Family]) -> list[_Family]:
     """The ranges on threads that call CUDA, if any: a thread that loads data has ranges for batches too."""
     if len({f.thread for f in families}) < 2:
         return families
-    calling = set(rank.file_table("api", ("thread",)).column("thread").unique().to_pylist())
+    calling = {t for piece in file_pieces(rank, "api", ("thread",)) for t in piece.column("thread").unique().to_pylist()}
     return [f for f in families if f.thread in calling] or families
 
 
 def _by_kernels(rank: Rank, work: _DeviceWork) -> RankSteps | None:
     """Steps from the period of the sequence of kernel names on the stream with most kernels."""
-    kernels = rank.file_table("kernels", ("start", "end", "stream", "device", "name", "correlation"))
+    kernels = rank.file_table("kernels", ("start", "end", "stream", "device", "name"))
     if kernels.num_rows < 64:
         return None
     streams = integers(kernels.column("stream"), -1) * 4096 + integers(kernels.column("device"), 0)
@@ -277,9 +282,8 @@ def _by_kernels(rank: Rank, work: _DeviceWork) -> RankSteps | None:
     boundaries, whole_end = periods
     if work.launched_before() >= _LAUNCHED_BEFORE:
         work.forget_launches()
-    keys = work.keys("kernels", kernels.column("correlation"))
-    launches = work.launch_of(keys[rows[boundaries]], integers(kernels.column("start"), _NONE)[rows[boundaries]])
-    launches = np.unique(np.maximum.accumulate(launches))
+    begun = integers(kernels.column("start"), _NONE)[rows[boundaries]]
+    launches = np.unique(np.maximum.accumulate(work.launch_of_kernels(rows[boundaries], begun)))
     if len(launches) < len(boundaries):  # a graph launches several periods, so they are not steps of the program
         return None
     ends = launches[1:]
@@ -338,58 +342,60 @@ class _DeviceWork:
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
         self._several = rank.has("processes") and rank.file_table("processes", ("process",)).num_rows > 1
-        pieces = []
-        for name in ("kernels", "copies", "graphs"):
-            more = {"copies": ["bytes", "kind"], "kernels": ["kind"]}
-            table = rank.file_table(name, ["start", "end", "correlation", *more.get(name, [])])
-            to_host = np.zeros(table.num_rows, np.int64)
-            if name == "copies" and table.num_rows:
-                down = np.array([k == "DtoH" for k in table.column("kind").to_pylist()])
-                to_host[down] = integers(table.column("bytes"), 0)[down]
-            extent = [integers(table.column(c), _NONE) for c in ("start", "end")]
-            computes = np.full(table.num_rows, name != "copies")
-            if name == "kernels":
-                computes &= ~is_one_of(table.column("kind"), NOT_COMPUTE)
-            pieces.append([*extent, self.keys(name, table.column("correlation")), to_host, computes])
-        start, end, correlation, to_host, computes = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
-        api = rank.file_table("api", ("start", "correlation"))
-        keys, times = self.keys("api", api.column("correlation")), integers(api.column("start"), _NONE)
-        order = np.argsort(keys, kind="stable")
-        self._keys, self._times = keys[order], times[order]
-        self._work = (start, end, correlation, to_host, np.where(computes, end - start, 0))
-        self._sort()
+        count = sum(rank.record.rows.get(name, 0) for name in ("kernels", "copies", "graphs"))
+        work = Growing(5, count)
+        for name, more in (("kernels", ("kind",)), ("copies", ("bytes", "kind")), ("graphs", ())):
+            for table in file_pieces(rank, name, ("start", "end", "correlation", *(("process",) if self._several else ()), *more)):
+                start, end = (integers(table.column(c), _NONE) for c in ("start", "end"))
+                to_host, computing = np.zeros_like(start), end - start
+                if name == "copies":
+                    to_host = np.where(is_one_of(table.column("kind"), ("DtoH",)), integers(table.column("bytes"), 0), 0)
+                    computing = np.zeros_like(start)
+                elif name == "kernels":
+                    computing = np.where(is_one_of(table.column("kind"), NOT_COMPUTE), 0, computing)
+                work.add(start, end, self._keys(table), to_host, computing)
+        start, end, keys, to_host, computing = work.columns()
+        operations = Operations(np.zeros(len(keys), np.int8), keys)
+        del work, keys
+        self._known, launch = np.zeros(len(start), np.bool_), start.copy()
+        for calls in file_pieces(rank, "api", ("start", "correlation", *(("process",) if self._several else ()))):
+            ids = self._keys(calls)
+            rows, many, own = operations.of(np.zeros(len(ids), np.int8), ids)
+            at = rows if many is None else np.repeat(rows, many)
+            fresh = ~self._known[own][::-1]  # of several calls the first counts, which is written last
+            launch[own[::-1][fresh]] = integers(calls.column("start"), _NONE)[at[::-1][fresh]]
+            self._known[own] = True
+        del operations
+        self._launch: Int64 | None = launch
+        self._sort([launch, start, end, to_host, computing])
 
-    def _sort(self) -> None:
-        start, end, correlation, to_host, computing = self._work
-        launched = self.launch_of(correlation, start)
-        by_launch = np.argsort(launched, kind="stable")
-        self._launched, self._start, self._end = launched[by_launch], start[by_launch], end[by_launch]
-        self._bytes, self._computing = (np.concatenate(([0], np.cumsum(v[by_launch]))) for v in (to_host, computing))
+    def _sort(self, columns: list[Int64]) -> None:
+        if (columns[0][1:] < columns[0][:-1]).any():
+            by_launch = np.argsort(columns[0], kind="stable")
+            for number, column in enumerate(columns):
+                columns[number] = column[by_launch]
+        self._launched, self._start, self._end, to_host, computing = columns
+        self._bytes, self._computing = (np.concatenate(([0], np.cumsum(v))) for v in (to_host, computing))
 
     def launched_before(self) -> float:
         """The share of the work, by pieces, that no call of the report launched."""
-        keys = self._work[2]
-        return 1 - float((np.isin(keys, self._keys) & (keys >= 0)).mean()) if len(keys) else 0.0
+        return 1 - float(self._known.mean()) if len(self._known) else 0.0
 
     def forget_launches(self) -> None:
         """Take all work as launched when it began."""
-        self._keys, self._times = self._keys[:0], self._times[:0]
-        self._sort()
+        self._known[:], self._launch = False, None
+        self._sort([self._start, self._start, self._end, np.diff(self._bytes), np.diff(self._computing)])
 
-    def keys(self, table: str, correlations: Any) -> Int64:
+    def launch_of_kernels(self, rows: Int64, begun: Int64) -> Int64:
+        """When rows of `kernels` were launched, or, where that is not known, had `begun`."""
+        return self._launch[rows] if self._launch is not None else begun
+
+    def _keys(self, table: Any) -> Int64:
         """Correlations of a table; made distinct by process if the rank has several processes with their own counters."""
-        found = integers(correlations, -1)
+        found = integers(table.column("correlation"), -1)
         if self._several:
-            process = integers(self._rank.file_table(table, ("process",)).column("process"), -1)
-            found = np.where(found >= 0, ((process + 1) << 33) + found, _NONE)
+            found = np.where(found >= 0, ((integers(table.column("process"), -1) + 1) << 33) + found, -1)
         return found
-
-    def launch_of(self, correlations: Int64, otherwise: Int64) -> Int64:
-        """When the calls with these keys began; `otherwise` if there is no such call."""
-        if not len(self._keys):
-            return otherwise
-        at = np.minimum(np.searchsorted(self._keys, correlations), len(self._keys) - 1)
-        return np.where((self._keys[at] == correlations) & (correlations >= 0), self._times[at], otherwise)
 
     def extents(self, starts: Int64, ends: Int64) -> Int64:
         """(n, 2): first start and last end of what was launched in each interval; the lowest integer where nothing was."""
@@ -405,12 +411,13 @@ class _DeviceWork:
                 result[some, column] = least.reduceat(np.append(values, empty), cuts)[::2]
         return result
 
-    def launched_in(self, starts: Int64, ends: Int64) -> float:
+    def launched_in(self, starts: Int64, ends: Int64) -> Int64:
+        """How many pieces of work were launched in each interval."""
+        return np.searchsorted(self._launched, ends) - np.searchsorted(self._launched, starts)
+
+    def share_launched_in(self, starts: Int64, ends: Int64) -> float:
         """The share of the work, by pieces, that was launched in these intervals, which do not overlap; 1 without work."""
-        if not len(self._launched):
-            return 1.0
-        first, last = np.searchsorted(self._launched, starts), np.searchsorted(self._launched, ends)
-        return float((last - first).sum() / len(self._launched))
+        return float(self.launched_in(starts, ends).sum() / len(self._launched)) if len(self._launched) else 1.0
 
     def copied(self, starts: Int64, ends: Int64) -> Int64:
         """Bytes copied to the host by what was launched in each interval."""
@@ -512,9 +519,9 @@ def _kinds(found: Sequence[RankSteps], numbers: dict[int, Int64]) -> dict[int, s
         if (named or heavy) and long:
             kinds[step] = "checkpoint"
     saved = [step for step in steps if kinds[step] == "checkpoint"]
-    if len(saved) > max(_FEWEST, len(steps) // 4):  # what is done so often is a part of the work
+    if len(saved) >= max(_FEWEST, len(steps) / 4):  # what is done so often is a part of the work
         kinds.update(dict.fromkeys(saved, "step"))
-    plain = np.array([kinds[s] == "step" for s in steps])
+    plain = np.array([s not in saved for s in steps])
     for place, step in enumerate(steps[: len(steps) // 2]):
         # hosts that are late in later steps make these as long; what the kernels of a cold device take shows it all the same
         if not _stands_out(taken, plain, place) and not (works[place] and _stands_out(works, plain, place)):

@@ -206,6 +206,8 @@ def _in_order(outcomes: Iterator[Outcome[RankPart]]) -> Iterator[RankPart]:
 
 def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int], None]) -> RankPart:
     """Writes the part of one rank; returns what of it the alignment takes."""
+    import pyarrow as pa
+
     from alltrace.align.evidence import collect
     from alltrace.align.steps import rank_steps
 
@@ -221,6 +223,7 @@ def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int]
     except AlltraceError as error:
         source, failed = "", error
     write_part(folder, number, table, names, steps, source)
+    pa.default_memory_pool().release_unused()  # what comes next takes NumPy's memory
     advance(1)
     return RankPart(names, failed or steps)
 

@@ -12,6 +12,7 @@ The host continues from one wait for a device to the next: launches are placed r
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from alltrace.replay.work import COMPUTE, COPY, ELSEWHERE, EVERY, OTHER, TRANSFER, UNKNOWN, Waits, Work, read
 from alltrace.run.clock import ClockMap
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import Int64, blocks, integers
 from alltrace.trace.distinct import distinct
 
 Int32 = NDArray[np.int32]
@@ -197,23 +198,20 @@ class _Builder:
         w = work
         count = len(w.start)
         self._bounds = np.searchsorted(w.track, np.arange(len(w.tracks) + 1))
-        before = np.arange(count) - 1
         self._first = np.ones(count, np.bool_)
         self._first[1:] = w.track[1:] != w.track[:-1]
-        self._before = np.where(self._first, -1, before)
         self._member = np.zeros(count, np.bool_)
         self._member[list(w.rows)] = True
         # work that ends within the previous work on its stream takes no own time, and ends with that work for later work
         self._end = w.end.copy()
-        for low, high in zip(self._bounds[:-1], self._bounds[1:], strict=True):
-            reached = np.maximum.accumulate(w.end[low:high])
-            self._end[low:high] = np.where(self._member[low:high], w.end[low:high], reached)
-        self._within = ~self._first & ~self._member & (w.end < self._end)
-        self._within &= self._end == self._end[self._before]
         # launches in the order of their stream; if one is unknown, the previous one is used
-        self._ordered = np.where(w.launch == UNKNOWN, np.iinfo(np.int64).min, w.launch)
+        self._ordered = w.launch.copy()
         for low, high in zip(self._bounds[:-1], self._bounds[1:], strict=True):
-            self._ordered[low:high] = np.maximum.accumulate(self._ordered[low:high])
+            np.maximum.accumulate(w.end[low:high], out=self._end[low:high])
+            np.maximum.accumulate(w.launch[low:high], out=self._ordered[low:high])
+        self._end[self._member] = w.end[self._member]
+        self._within = ~self._first & ~self._member
+        self._within[1:] &= (w.end < self._end)[1:] & (self._end[1:] == self._end[:-1])
 
     def build(self) -> RankGraph:
         """The graph."""
@@ -222,9 +220,9 @@ class _Builder:
         self._explain()
         waited = self._waited_for()
         segment_first = self._cuts(waited)
-        segment = np.cumsum(segment_first) - 1  # of each piece of work
         first = np.flatnonzero(segment_first)
         last = np.concatenate((first[1:], [len(w.start)]))[: len(first)] - 1 if len(first) else first
+        del self._ordered, waited, segment_first
         # nodes: the host's moments, an end for each segment, an arrival for each collective
         hosts = len(self._moment_ns)
         ends = hosts + np.arange(len(first))
@@ -232,12 +230,12 @@ class _Builder:
         arrivals = hosts + len(first) + np.arange(len(of_member))
         enters = ends.copy()  # the node with the time at which the segment's first piece may continue
         enters[of_member] = arrivals
-        end_of = ends[segment] if len(first) else segment
+        end_of = np.repeat(ends.astype(np.int32), last - first + 1)  # of each piece of work
         self._segment_arcs(first, last, enters, end_of)
         self._host_arcs(end_of)
         members = self._members(first[of_member], arrivals, ends[of_member], end_of)
         launched = np.where(w.launch == UNKNOWN, w.start, w.launch)
-        cells = self._cells(segment, ends)
+        cells = self._cells(first, ends)
         source, target, fixed, idle, host, spent = self._arcs.columns()
         return RankGraph(
             self._rank,
@@ -283,7 +281,7 @@ class _Builder:
         place = np.searchsorted(self._moment_ns[self._going], at, "right") - 1
         return self._going[np.maximum(place, 0)]
 
-    def _host_arcs(self, end_of: Int64) -> None:
+    def _host_arcs(self, end_of: Int32) -> None:
         """What the host's moments wait for: the moment before, and device work."""
         self._elsewhere = np.empty(0, np.int64)
         waits, when = self._waits, self._moment_ns
@@ -326,69 +324,90 @@ class _Builder:
     # what work waited for
 
     def _explain(self) -> None:
-        """For each piece of work: its anchor, its pause after the piece before, its own latency, and the work it waited for."""
+        """For each piece of work: its anchor, the work it waited for, and how it began, of which `_pauses` tells the rest."""
         w = self._work
         count = len(w.start)
-        known = w.launch != UNKNOWN
-        self._anchors = self._anchor(np.where(known, w.launch, w.start))
-        latency = w.start - np.where(known, w.launch, w.start)
+        known = self._known = w.launch != UNKNOWN
+        self._anchors = np.empty(count, np.int32)
+        for some in blocks(count):
+            self._anchors[some] = self._anchor(np.where(known[some], w.launch[some], w.start[some]))
         # on a busy device few launches start at once, so the fastest are used; none takes longer than a launch of delayed work
-        usual = min(int(np.quantile(latency[known], 0.001)), _LATE_START_NS) if known.any() else 0
-        end_before = np.where(self._first, UNKNOWN, self._end[self._before]) if count else self._end
-        pause = np.where(self._first | self._within, 0, w.start - np.where(self._first, w.start, end_before))
-        # a call that copies from pageable memory has much to do before the device begins
-        in_time = (latency <= usual + _LATE_START_NS) | (w.start <= w.launched + usual + _LATE_START_NS)
-        by_launch = known & (w.launch + usual > end_before) & in_time
-        late = ~by_launch & (self._first | (pause > _DEVICE_GAP_NS)) & ~(self._first & ~known)
-        binding = self._ended_just_before(late, end_before)
-        told = self._told(binding)
+        latency = w.start[known] - w.launch[known]
+        usual = self._usual = min(int(np.quantile(latency, 0.001)), _LATE_START_NS) if len(latency) else 0
+        del latency
+        by_launch, late = np.empty((2, count), np.bool_)
+        for some in blocks(count):
+            launch, before, pause = self._begins(some)
+            # a call that copies from pageable memory has much to do before the device begins
+            in_time = w.start[some] - launch <= usual + _LATE_START_NS
+            in_time |= w.start[some] <= w.launched[some] + usual + _LATE_START_NS
+            by_launch[some] = known[some] & (launch + usual > before) & in_time
+            late[some] = self._first[some] | (pause > _DEVICE_GAP_NS)
+        late &= ~by_launch & ~(self._first & ~known)
+        self._binding = self._ended_just_before(np.flatnonzero(late))
+        self._told_by = self._told(self._binding)
         # it waited for the work that it was set to wait for, and that ended after its possible launch
-        held = by_launch & (told >= 0)
-        held[held] = self._end[told[held]] > (np.where(known, w.launch, w.start) + usual)[held]
-        binding, told, by_launch = np.where(held, told, binding), np.where(held, -1, told), by_launch & ~held
+        held = np.flatnonzero(by_launch & (self._told_by >= 0))
+        held = held[self._end[self._told_by[held]] > w.launch[held] + usual]
+        self._binding[held], self._told_by[held], by_launch[held] = self._told_by[held], -1, False
         # what was launched on a stream that had nothing left waits for its launch, however long that takes to reach the device
-        alone = (self._first | (known & (w.launch >= end_before))) & ~by_launch & (binding < 0)
-        steady = ~by_launch & (binding < 0) & ~alone
-        small = pause[steady & ~self._within & (pause <= _DEVICE_GAP_NS) & (pause >= 0)]
-        gap = int(np.median(small)) if len(small) else 0
-        self._pause = np.where(steady, pause, np.minimum(gap, np.maximum(pause, 0)))
-        self._pause = np.where(~steady & (pause < 0), pause, self._pause)
-        self._odd = np.where(steady & (pause > _DEVICE_GAP_NS), pause - _DEVICE_GAP_NS, 0)
-        self._latency = np.where(by_launch | alone, latency, np.minimum(latency, usual))
-        self._odd_alone = np.where(alone & known, np.maximum(latency - usual - _LATE_START_NS, 0), 0)
-        self._known, self._binding, self._told_by = known, binding, told
+        self._alone = ~by_launch & (self._binding < 0)
+        self._steady = self._alone.copy()
+        small = []
+        for some in blocks(count):
+            _, before, pause = self._begins(some)
+            self._alone[some] &= self._first[some] | (known[some] & (w.launch[some] >= before))
+            self._steady[some] &= ~self._alone[some]
+            small.append(pause[self._steady[some] & ~self._within[some] & (pause <= _DEVICE_GAP_NS) & (pause >= 0)])
+        pauses = np.concatenate(small) if small else w.start
+        self._gap = int(np.median(pauses)) if len(pauses) else 0
+        self._direct = by_launch | self._alone
 
-    def _ended_just_before(self, rows: NDArray[np.bool_], end_before: Int64) -> Int64:
-        """For each piece in `rows` the piece of another track that ended last before it started, if it can have waited for it."""
+    def _begins(self, some: slice) -> tuple[Int64, Int64, Int64]:
+        """Of some pieces of work the launch, else the start, the end of the piece before, and the pause after it."""
+        w, first = self._work, self._first[some]
+        launch = np.where(self._known[some], w.launch[some], w.start[some])
+        before = np.append(UNKNOWN, self._end[max(some.start - 1, 0) : some.stop - 1])[-len(first) :]
+        before = np.where(first, UNKNOWN, before)
+        return launch, before, np.where(first | self._within[some], 0, w.start[some] - np.where(first, w.start[some], before))
+
+    def _pauses(self, some: slice) -> tuple[Int64, Int64, Int64, Int64]:
+        """Of some pieces the pause before each, what nothing explains of it, the latency, and what is odd of one that was alone."""
+        launch, _, pause = self._begins(some)
+        steady, latency = self._steady[some], self._work.start[some] - launch
+        odd = np.where(steady & (pause > _DEVICE_GAP_NS), pause - _DEVICE_GAP_NS, 0)
+        odd_alone = np.where(self._alone[some] & self._known[some], np.maximum(latency - self._usual - _LATE_START_NS, 0), 0)
+        pause = np.where(steady | (pause < 0), pause, np.minimum(self._gap, pause))
+        return pause, odd, np.where(self._direct[some], latency, np.minimum(latency, self._usual)), odd_alone
+
+    def _ended_just_before(self, at: Int64) -> Int32:
+        """For the pieces `at` the piece of another track that ended last before each started, if it can have waited for it."""
         w = self._work
-        found = np.full(len(w.start), -1, np.int64)
-        at = np.flatnonzero(rows)
+        found = np.full(len(w.start), -1, np.int32)
         if not len(at):
             return found
         other = np.full(len(at), -1, np.int64)
         for low, high in zip(self._bounds[:-1].tolist(), self._bounds[1:].tolist(), strict=True):
+            elsewhere = w.track[at] != w.track[low]
+            if not elsewhere.any():
+                continue
             reached = np.maximum.accumulate(self._end[low:high])
             place = low + np.searchsorted(reached, w.start[at], "right") - 1
-            later = (place >= low) & (w.track[at] != w.track[low])
+            later = (place >= low) & elsewhere
             later &= (other < 0) | (self._end[np.maximum(place, 0)] > self._end[other])
             other[later] = place[later]
         fits = other >= 0
-        fits &= self._end[other] > end_before[at]
+        fits &= self._first[at] | (self._end[other] > self._end[at - 1])
         fits &= (w.start[at] - self._end[other] <= _LATE_WAKE_NS) | self._of_host  # a thread waits for a CPU, too
         fits &= (w.launch[other] == UNKNOWN) | (w.launch[at] == UNKNOWN) | (w.launch[other] <= w.launch[at])
         found[at[fits]] = other[fits]
         return found
 
-    def _told(self, binding: Int64) -> Int64:
+    def _told(self, binding: Int32) -> Int32:
         """For collectives, and for the first work after an order to wait: the last work launched before on another track."""
         w, waits = self._work, self._waits
-        found = np.full(len(w.start), -1, np.int64)
-        known = np.flatnonzero(w.launch != UNKNOWN)
-        if not len(known):
-            return found
-        by_launch = known[np.argsort(w.launch[known], kind="stable")]
-        times = w.launch[by_launch]
-        members = np.flatnonzero(self._member & (w.launch != UNKNOWN))
+        found = np.full(len(w.start), -1, np.int32)
+        members = np.flatnonzero(self._member & self._known)
         target, told_at = [members], [w.launch[members]]
         for track in np.unique(waits.order_track).tolist():
             low, high = int(self._bounds[track]), int(self._bounds[track + 1])
@@ -397,15 +416,16 @@ class _Builder:
             target.append(n[n < high])
             told_at.append(at[n < high])
         n, at = np.concatenate(target), np.concatenate(told_at)
+        if not len(n) or not self._known.any():
+            return found
+        by_launch = np.flatnonzero(self._known)
+        by_launch = by_launch[np.argsort(w.launch[by_launch], kind="stable")].astype(np.int32)
         # from each launch back to the last one of another track
         track_of = w.track[by_launch]
-        index = np.arange(len(by_launch))
-        change = np.ones(len(by_launch), np.bool_)
-        change[1:] = track_of[1:] != track_of[:-1]
-        run_start = np.maximum.accumulate(np.where(change, index, 0))
-        place = np.searchsorted(times, at) - 1
+        begins = np.flatnonzero(np.append(True, track_of[1:] != track_of[:-1]))
+        place = np.searchsorted(w.launch[by_launch], at) - 1
         own = (place >= 0) & (track_of[place] == w.track[n])
-        place = np.where(own, run_start[place] - 1, place)
+        place = np.where(own, begins[np.searchsorted(begins, place, "right") - 1] - 1, place)
         other = np.where(place >= 0, by_launch[place], -1)
         fits = (other >= 0) & (other != binding[n])
         fits[fits] = self._end[other[fits]] <= w.start[n[fits]]
@@ -438,102 +458,114 @@ class _Builder:
             cut[1:] |= self._anchors[1:] != self._anchors[:-1]
             # each copy is a segment, so that a replay can leave it out and not others
             cut[1:] |= w.kind[1:] == COPY
-        if self._of_host:  # so that each arc has one
-            cut |= self._odd > 0
+        for some in blocks(len(cut)) if self._of_host else ():  # so that each arc has one
+            cut[some] |= self._pauses(some)[1] > 0
         return cut
 
     # segments
 
-    def _segment_arcs(self, first: Int64, last: Int64, enters: Int64, end_of: Int64) -> None:
+    def _segment_arcs(self, first: Int64, last: Int64, enters: Int64, end_of: Int32) -> None:
         w = self._work
         if not len(first):
             return
-        member = self._member[first]
-        duration = np.where(self._within, 0, self._end - w.start)
-        inner = np.where(self._first, 0, self._pause)
-        inner_odd = np.where(self._first, 0, self._odd)
-        # sums over the pieces from each on to the end of its segment, and the pauses after each
-        size = last - first + 1
-        segment = np.repeat(np.arange(len(first)), size)
-        work_to = np.cumsum(duration)
-        pause_to, odd_to = np.cumsum(inner), np.cumsum(inner_odd)
-        left_work = work_to[last][segment] - work_to + duration
-        left_pause = (pause_to - odd_to)[last][segment] - (pause_to - odd_to)
-        left_odd = odd_to[last][segment] - odd_to
-        # a collective's arrival takes no time itself
-        left_work[first[member]] = 0
-        whole = first
-        previous = self._before[whole]
-        has = previous >= 0
-        self._arcs.add(
-            end_of[previous[has]],
-            enters[has],
-            fixed=(inner - inner_odd)[whole[has]] + left_pause[whole[has]],
-            idle=inner_odd[whole[has]] + left_odd[whole[has]],
-            work=left_work[whole[has]],
-        )
-        for others, binds in ((self._binding, True), (self._told_by, False)):
-            other = others[whole]
+        row, segment, left_work, left_pause, left_odd, pause, odd, latency, odd_alone = self._left(first, last)
+        known = self._known[row]
+        at = np.searchsorted(row, first)  # of the first pieces
+        for others, binds in ((None, False), (self._binding, True), (self._told_by, False)):
+            other = np.where(self._first[first], -1, first - 1) if others is None else others[first]
             has = other >= 0
-            begin = w.start[whole[has]] - self._end[other[has]] if binds else np.zeros(np.count_nonzero(has), np.int64)
+            own, other = at[has], other[has]
+            begin = w.start[row[own]] - self._end[other] if binds else np.zeros(len(own), np.int64)
             late = np.maximum(begin - _LATE_WAKE_NS, 0)
+            fixed, idle = (begin - late, late) if others is not None else ((pause - odd)[own], odd[own])
             self._arcs.add(
-                end_of[other[has]],
-                enters[has],
-                fixed=begin - late + left_pause[whole[has]],
-                idle=late + left_odd[whole[has]],
-                work=left_work[whole[has]],
+                end_of[other], enters[has], fixed=fixed + left_pause[own], idle=idle + left_odd[own], work=left_work[own]
             )
-        self._launch_arcs(segment, first, last, enters, left_work, left_pause, left_odd)
-        # what nothing leads to hangs on the rank's first moment
-        known = np.zeros(len(first), np.bool_)
-        np.logical_or.at(known, segment, self._known)
-        lost = ~known & self._first[first] & (self._binding[first] < 0)
-        at = first[lost]
-        self._arcs.add(
-            0, enters[lost], fixed=left_pause[at], idle=w.start[at] - self._moment_ns[0] + left_odd[at], work=left_work[at]
-        )
-
-    def _launch_arcs(
-        self, segment: Int64, first: Int64, last: Int64, enters: Int64, left_work: Int64, left_pause: Int64, left_odd: Int64
-    ) -> None:
-        w = self._work
-        launch = np.where(self._known, w.launch, 0)
-        host = launch - self._moment_ns[self._anchors]
-        reach = np.where(self._known, launch + self._latency + left_pause + left_odd + left_work, UNKNOWN)
-        most = np.flatnonzero(reach == np.maximum.reduceat(reach, first)[segment])
-        deciding = most[np.concatenate(([True], segment[most][1:] != segment[most][:-1]))]  # of equal ones the first
-        chosen = np.unique(np.concatenate((first, last, deciding)))
-        chosen = chosen[self._known[chosen]]
+        chosen = row[known]
         self._arcs.add(
             self._anchors[chosen],
-            enters[segment[chosen]],
-            fixed=(self._latency - self._odd_alone + left_pause)[chosen],
-            idle=(left_odd + self._odd_alone)[chosen],
-            host=host[chosen],
-            work=left_work[chosen],
+            enters[segment[known]],
+            fixed=(latency - odd_alone + left_pause)[known],
+            idle=(left_odd + odd_alone)[known],
+            host=w.launch[chosen] - self._moment_ns[self._anchors[chosen]],
+            work=left_work[known],
         )
+        # what nothing leads to hangs on the rank's first moment
+        lost = ~np.logical_or.reduceat(self._known, first) & self._first[first] & (self._binding[first] < 0)
+        own = at[lost]
+        idle = w.start[first[lost]] - self._moment_ns[0] + left_odd[own]
+        self._arcs.add(0, enters[lost], fixed=left_pause[own], idle=idle, work=left_work[own])
 
-    def _cells(self, segment: Int64, ends: Int64) -> tuple[Int64, Int32, Int32, Int64, Int32]:
+    def _left(self, first: Int64, last: Int64) -> Int64:
+        """Of the first piece of each segment, the last, and the one whose launch decides, what is left from each on.
+
+        A column for each, by row: its row, its segment, the work from it on to the segment's end, the pauses after it, and what
+        nothing explains of them; then `_pauses` of itself.
+        """
+        w = self._work
+        totals, carried = np.zeros((3, len(first)), np.int64), [0, 0, 0]
+        for rows, begin, numbers, _ in _parts(first, len(w.start)):
+            for total, values in zip(totals, self._spent(rows), strict=False):
+                total[numbers] += np.add.reduceat(values, begin)
+        columns = []
+        for rows, begin, numbers, part in _parts(first, len(w.start)):
+            spent = self._spent(rows)
+            begins = first[numbers] == rows.start + begin
+            left = []
+            for n, values in enumerate(spent[:3]):
+                reached = np.cumsum(values)
+                before = np.append(0, reached)[begin]
+                before[0] -= 0 if begins[0] else carried[n]
+                reached -= before[part]
+                carried[n] = int(reached[-1])
+                left.append(totals[n][numbers][part] - reached)
+            left[0] += spent[0]
+            left[0][begin[begins & self._member[first[numbers]]]] = 0  # a collective's arrival takes no time itself
+            reach = np.where(self._known[rows], w.launch[rows] + spent[3] + left[0] + left[1] + left[2], UNKNOWN)
+            most = np.flatnonzero(reach == np.maximum.reduceat(reach, begin)[part])
+            wanted = np.zeros(len(part), np.bool_)
+            ends = last[numbers] - rows.start
+            for chosen in (begin[begins], ends[ends < len(part)], most[np.append(True, part[most][1:] != part[most][:-1])]):
+                wanted[chosen] = True
+            at = np.flatnonzero(wanted)
+            facts = (*left, spent[1] + spent[2], *spent[2:], reach)
+            columns.append(np.stack((rows.start + at, numbers[part[at]], *(c[at] for c in facts))))
+        whole = np.concatenate(columns, axis=1)
+        row, segment, reach = whole[0], whole[1], whole[-1]
+        order = np.lexsort((row, ~reach, segment))  # of equal ones the first
+        decides = np.zeros(len(row), np.bool_)
+        decides[order[np.append(True, segment[order][1:] != segment[order][:-1])]] = True
+        chosen_rows: Int64 = whole[:-1, decides | (row == first[segment]) | (row == last[segment])]
+        return chosen_rows
+
+    def _spent(self, rows: slice) -> tuple[Int64, ...]:
+        """Of some pieces the work, the explained and the other pause before each, 0 for a track's first; the rest of `_pauses`."""
+        pause, odd, latency, odd_alone = self._pauses(rows)
+        pause, odd = (np.where(self._first[rows], 0, c) for c in (pause, odd))
+        return np.where(self._within[rows], 0, self._end[rows] - self._work.start[rows]), pause - odd, odd, latency, odd_alone
+
+    def _cells(self, first: Int64, ends: Int64) -> tuple[Int64, Int32, Int32, Int64, Int32]:
         """How each segment's work divides among names."""
         w = self._work
-        rows = np.flatnonzero(~self._member)
-        if not len(rows):
-            nothing, none = np.empty(0, np.int64), np.empty(0, np.int32)
-            return nothing, none, none, nothing, none
-        names, code = distinct(w.name[rows])
-        keys = segment[rows] * len(names) + code
-        by_key = np.argsort(keys, kind="stable")
-        keys, order, code = keys[by_key], rows[by_key], code[by_key]
-        change = np.ones(len(order), np.bool_)
-        change[1:] = keys[1:] != keys[:-1]
-        at = np.flatnonzero(change)
-        spent = np.add.reduceat((w.end - w.start)[order], at)
-        count = np.diff(np.concatenate((at, [len(order)])))
-        node = ends[segment[order[at]]]
-        return names, node.astype(np.int32), code[at].astype(np.int32), spent, count.astype(np.int32)
+        some_names = [np.unique(w.name[some][~self._member[some]]) for some in blocks(len(w.name))]
+        names = np.unique(np.concatenate([np.empty(0, np.int64), *some_names]))
+        parts = [np.empty((3, 0), np.int64)]
+        for rows, _, numbers, part in _parts(first, len(w.start)):
+            mine = np.flatnonzero(~self._member[rows])
+            of_rows, place = distinct(w.name[rows][mine])
+            keys, at = distinct(numbers[part[mine]] * len(names) + np.searchsorted(names, of_rows)[place])
+            spent = np.zeros(len(keys), np.int64)
+            np.add.at(spent, at, (w.end[rows] - w.start[rows])[mine])
+            parts.append(np.stack((keys, spent, np.bincount(at, minlength=len(keys)))))
+        of_parts = np.concatenate(parts, axis=1)
+        keys, at = distinct(of_parts[0])
+        spent, count = np.zeros((2, len(keys)), np.int64)
+        np.add.at(spent, at, of_parts[1])
+        np.add.at(count, at, of_parts[2])
+        node, code = (c.astype(np.int32) for c in (ends[keys // max(len(names), 1)], keys % max(len(names), 1)))
+        return names, node, code, spent, count.astype(np.int32)
 
-    def _members(self, pieces: Int64, arrivals: Int64, ends: Int64, end_of: Int64) -> tuple[Int64, Int64, Int64, Int64]:
+    def _members(self, pieces: Int64, arrivals: Int64, ends: Int64, end_of: Int32) -> tuple[Int64, Int64, Int64, Int64]:
         """Row, arrival, wait and end of every matched operation of the rank."""
         found = [
             (row, int(end_of[self._begun[row]] if row in self._begun else a), int(a), int(e))
@@ -544,3 +576,15 @@ class _Builder:
         found += [(m[3], node[2, n], node.get((4, n), node[2, n]), node[5, n]) for n, m in enumerate(self._meetings)]
         row, arrival, wait, end = np.array(found, np.int64).reshape(-1, 4).T
         return row, arrival, wait, end
+
+
+def _parts(first: Int64, count: int) -> Iterator[tuple[slice, Int64, Int64, Int64]]:
+    """Rows some at a time: them, where in them each part of a segment begins, of which segment it is, and the part of each row.
+
+    `first`: The first row of each segment. `count`: The number of rows.
+    """
+    for rows in blocks(count):
+        low, high = np.searchsorted(first, (rows.start, rows.stop - 1), "right").tolist()
+        begin = np.maximum(first[low - 1 : high] - rows.start, 0)
+        size = np.diff(np.append(begin, rows.stop - rows.start))
+        yield rows, begin, np.arange(low - 1, high), np.repeat(np.arange(len(begin)), size)

@@ -8,16 +8,19 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
+from alltrace.run.collecting import Growing, in_pieces
+from alltrace.run.launch_matching import Operations
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, coded, integers, is_true
-from alltrace.trace.distinct import distinct
+from alltrace.trace.arrays import Int64, blocks, coded, integers, is_true
+from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 COMPUTE, COPY, TRANSFER, OTHER = 0, 1, 2, 3
 """Classes of device work: kernels and graphs, copies, matched collectives, communication that no other rank's matches."""
 
-UNKNOWN = np.iinfo(np.int64).min
+UNKNOWN, _LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _WAITING = re.compile(
     r"^(cudaDeviceSynchronize|cudaStreamSynchronize|cudaEventSynchronize|cuCtxSynchronize|cuStreamSynchronize|cuEventSynchronize"
     r"|cudaThreadSynchronize|cudaMemcpy(2D|3D|ToSymbol|FromSymbol)?|cuMemcpy(HtoD|DtoH|DtoD)?(_v2)?|cudaFree|cudaMalloc"
@@ -64,10 +67,10 @@ class Work:
 
     start: Int64
     end: Int64
-    track: Int64
+    track: NDArray[np.int32]
     launch: Int64
     launched: Int64
-    kind: Int64
+    kind: NDArray[np.int8]
     name: Int64
     tracks: list[tuple[int, int]]
     rows: dict[int, list[int]]
@@ -107,25 +110,17 @@ def read(rank: Rank, matched: Int64) -> tuple[Work, Waits]:
         matched: Rows of its `collectives` that are matched.
     """
     several = rank.has("processes") and rank.table("processes", ["process"]).num_rows > 1
-    parts = [p for p in (_kernels(rank, several), _copies(rank, several), _graphs(rank, several)) if len(p["start"])]
-    api = rank.table("api", TABLES["api"])
-    calls = {c: integers(api.column(c), UNKNOWN) for c in ("start", "end", "correlation")}
-    if several:
-        calls["correlation"] = _apart(rank, "api", calls["correlation"])
-    if parts:
-        joined = {c: np.concatenate([p[c] for p in parts]) for c in parts[0]}
-    else:
-        joined = {c: np.empty(0, np.int64) for c in ("start", "end", "device", "stream", "correlation", "kind", "name")}
-    joined["end"] = np.maximum(joined["start"], joined["end"])
-    tracks, joined["track"] = _tracks(joined["device"], joined["stream"])
-    joined["launch"] = _looked_up(calls["correlation"], calls["start"], joined["correlation"])
-    joined["launched"] = _looked_up(calls["correlation"], calls["end"], joined["correlation"])
-    unknown = joined["launch"] > joined["start"]
-    joined["launch"][unknown] = joined["launched"][unknown] = UNKNOWN
-    order = np.lexsort((joined["end"], joined["start"], joined["track"]))
-    joined = {c: v[order] for c, v in joined.items()}
-    work = _merged(rank, joined, tracks, matched)
-    waits = _waits(rank, api, calls, tracks, several=several)
+    columns, tracks = _device_work(rank, several=several)
+    calls = _Calls(rank, columns.pop("correlation"), several=several)
+    columns["launch"], columns["launched"] = calls.launch, calls.launched
+    unknown = calls.launch > columns["start"]
+    calls.launch[unknown] = calls.launched[unknown] = UNKNOWN
+    order = _order(columns["track"], columns["start"], columns["end"])
+    for name in columns if order is not None else ():
+        columns[name] = columns[name][order]
+    waits = _waits(rank, calls, tracks, several=several)
+    del calls, unknown, order
+    work = _merged(rank, columns, tracks, matched)
     return work, _with_blocked_calls(waits, work)
 
 
@@ -138,10 +133,12 @@ def _with_blocked_calls(waits: Waits, work: Work) -> Waits:
         low, high = np.searchsorted(work.track, (number, number + 1)).tolist()
         mine = low + np.flatnonzero(work.launch[low:high] != UNKNOWN)
         mine = mine[np.argsort(work.launch[mine], kind="stable")]
-        ended = np.searchsorted(np.sort(work.end[mine]), work.launch[mine], "right")
-        full = np.arange(len(mine)) - ended >= _QUEUE
-        copied = (work.kind[mine] == COPY) & (work.launched[mine] >= work.end[mine])
-        blocked.append(mine[long[mine] & (full | copied)])
+        place = np.flatnonzero(long[mine])
+        ended = np.searchsorted(np.sort(work.end[mine]), work.launch[mine[place]], "right")
+        own = mine[place]
+        full = place - ended >= _QUEUE
+        copied = (work.kind[own] == COPY) & (work.launched[own] >= work.end[own])
+        blocked.append(own[full | copied])
     rows = np.concatenate(blocked) if blocked else np.empty(0, np.int64)
     if not len(rows):
         return waits
@@ -153,52 +150,97 @@ def _with_blocked_calls(waits: Waits, work: Work) -> Waits:
     return replace(waits, start=start[order], end=end[order], track=track[order])
 
 
-def _tracks(device: Int64, stream: Int64) -> tuple[list[tuple[int, int]], Int64]:
-    """The (device, stream) there are, ascending, and the number of each row's."""
-    devices, of_device = distinct(device)
-    streams, of_stream = distinct(stream)
-    keys, track = distinct(of_device * max(len(streams), 1) + of_stream)
-    pairs = [divmod(int(k), max(len(streams), 1)) for k in keys]
-    return [(int(devices[d]), int(streams[s])) for d, s in pairs], track
+def _device_work(rank: Rank, *, several: bool) -> tuple[dict[str, Any], list[tuple[int, int]]]:
+    """The columns of all device work, kernels first, with `correlation`; and the (device, stream) of each track, ascending."""
+    count = sum(rank.record.rows.get(table, 0) for table in _WORK)
+    numbers, codes = Growing(3, count), Growing(1, count, np.int32)
+    kinds = [np.empty((4, 0), np.int64)]
+    before = 0
+    for table, facts in _WORK.items():
+        for piece in in_pieces(rank, table, TABLES[table] + (("process",) if several else ())):
+            device, stream = (integers(piece.column(c), -1) for c in ("device", "stream"))
+            own, code = distinct_rows(device, stream, *facts(piece))
+            kinds.append(own)
+            codes.add((before + code).astype(np.int32))
+            before += own.shape[1]
+            start = integers(piece.column("start"))
+            numbers.add(start, np.maximum(start, integers(piece.column("end"))), _correlation(piece, several=several))
+    values = np.concatenate(kinds, axis=1)
+    pairs, track = distinct_rows(*values[:2])
+    (code,) = codes.columns()
+    start, end, correlation = numbers.columns()
+    columns = {"start": start, "end": end, "correlation": correlation}
+    columns |= {"track": track.astype(np.int32)[code], "kind": values[2].astype(np.int8)[code], "name": values[3][code]}
+    return columns, list(zip(*pairs.tolist(), strict=True))
 
 
-def _apart(rank: Rank, table: str, correlation: Int64) -> Int64:
-    """Correlations that differ between processes, each of which counts its own from 1 in 32 bits; -1 if there is none."""
-    process = integers(rank.table(table, ["process"]).column("process"), -1)
+def _correlation(table: Any, *, several: bool) -> Int64:
+    """The correlation of each row, -1 if there is none; of several processes, which count in 32 bits each, with the process."""
+    correlation = integers(table.column("correlation"), -1)
+    if not several:
+        return correlation
+    process = integers(table.column("process"), -1)
     keys: Int64 = np.where(correlation >= 0, ((process + 1) << 33) + correlation, -1)
     return keys
 
 
-def _base(rank: Rank, table: str, several: bool) -> tuple[Any, dict[str, Int64]]:
-    found = rank.table(table, TABLES[table])
-    columns = {c: integers(found.column(c), -1) for c in ("device", "stream", "correlation")}
-    if several:
-        columns["correlation"] = _apart(rank, table, columns["correlation"])
-    columns |= {c: integers(found.column(c)) for c in ("start", "end")}
-    return found, columns
+def _order(track: NDArray[np.int32], start: Int64, end: Int64) -> Int64 | None:
+    """The order by track, start and end; None if that is how the rows are."""
+    for some in blocks(len(start) - 1):
+        after = slice(some.start + 1, some.stop + 1)
+        same = (track[after] == track[some], start[after] == start[some])
+        if ((track[after] < track[some]) | same[0] & ((start[after] < start[some]) | same[1] & (end[after] < end[some]))).any():
+            order: Int64 = np.lexsort((end, start, track))
+            return order
+    return None
 
 
-def _kernels(rank: Rank, several: bool) -> dict[str, Int64]:
-    table, columns = _base(rank, "kernels", several)
+def _kernels(table: Any) -> tuple[Int64, Int64]:
     words, codes = coded(table.column("kind"))
-    columns["kind"] = np.array([*(OTHER if w in NOT_COMPUTE else COMPUTE for w in words.to_pylist()), COMPUTE], np.int64)[codes]
-    columns["name"] = integers(table.column("name"))
-    return columns
+    kind = np.array([*(OTHER if w in NOT_COMPUTE else COMPUTE for w in words.to_pylist()), COMPUTE], np.int64)[codes]
+    return kind, integers(table.column("name"))
 
 
-def _copies(rank: Rank, several: bool) -> dict[str, Int64]:
-    table, columns = _base(rank, "copies", several)
+def _copies(table: Any) -> tuple[Int64, Int64]:
     words, codes = coded(table.column("kind"))
-    columns["kind"] = np.where(is_true(table.column("collective")), OTHER, COPY).astype(np.int64)
-    columns["name"] = np.array([*map(copy_name, words.to_pylist()), copy_name(None)], np.int64)[codes]
-    return columns
+    kind = np.where(is_true(table.column("collective")), OTHER, COPY).astype(np.int64)
+    return kind, np.array([*map(copy_name, words.to_pylist()), copy_name(None)], np.int64)[codes]
 
 
-def _graphs(rank: Rank, several: bool) -> dict[str, Int64]:
-    table, columns = _base(rank, "graphs", several)
-    columns["kind"] = np.full(table.num_rows, COMPUTE, np.int64)
-    columns["name"] = np.full(table.num_rows, copy_name("graph"), np.int64)
-    return columns
+def _graphs(table: Any) -> tuple[Int64, Int64]:
+    return np.full(table.num_rows, COMPUTE, np.int64), np.full(table.num_rows, copy_name("graph"), np.int64)
+
+
+_WORK = {"kernels": _kernels, "copies": _copies, "graphs": _graphs}
+"""For each table of device work what reads class and name of its rows."""
+
+
+class _Calls:
+    """When the calls that launched each piece of work began and ended, and the calls that may wait; read piece by piece."""
+
+    def __init__(self, rank: Rank, correlation: Int64, *, several: bool) -> None:
+        count = len(correlation)
+        operations = Operations(np.zeros(count, np.int8), correlation)
+        self.launch, self.launched = np.full(count, _LATEST), np.full(count, _LATEST)
+        self.first = _LATEST
+        waiting = Growing(3, 0)
+        for piece in in_pieces(rank, "api", TABLES["api"] + (("process",) if several else ())):
+            start, end = (integers(piece.column(c), UNKNOWN) for c in ("start", "end"))
+            ids = _correlation(piece, several=several)
+            self.first = min(self.first, int(start.min(initial=_LATEST)))
+            rows, many, op = operations.of(np.zeros(len(ids), np.int8), ids)
+            at = rows if many is None else np.repeat(rows, many)
+            np.minimum.at(self.launch, op, start[at])
+            np.minimum.at(self.launched, op, end[at])
+            names, place = coded(piece.column("name"))
+            wanted = np.array([*(bool(w and _WAITING.match(w)) for w in rank.texts(names).to_pylist()), False])[place]
+            some = np.flatnonzero(wanted & (end >= start))
+            waiting.add(start[some], end[some], ids[some])
+        for times in (self.launch, self.launched):
+            times[times == _LATEST] = UNKNOWN
+        start, end, ids = waiting.columns()
+        order = np.argsort(end, kind="stable")
+        self.start, self.end, self.correlation = start[order], end[order], ids[order]
 
 
 def _looked_up(keys: Int64, values: Int64, wanted: Int64) -> Int64:
@@ -216,7 +258,7 @@ def _looked_up(keys: Int64, values: Int64, wanted: Int64) -> Int64:
     return result
 
 
-def _merged(rank: Rank, columns: dict[str, Int64], tracks: list[tuple[int, int]], matched: Int64) -> Work:
+def _merged(rank: Rank, columns: dict[str, Any], tracks: list[tuple[int, int]], matched: Int64) -> Work:
     """The work with each matched collective as one piece, from its first kernel's start to its last one's end."""
     import pyarrow as pa
 
@@ -246,39 +288,38 @@ def _merged(rank: Rank, columns: dict[str, Int64], tracks: list[tuple[int, int]]
         np.maximum.at(columns["end"], first[found], finish[found])
         columns["kind"][first[found]] = TRANSFER
     keep[list(rows)] = True
+    if keep.all():
+        return Work(**columns, tracks=tracks, rows=rows)
     place = np.cumsum(keep) - 1
-    kept = {c: columns[c][keep] for c in ("start", "end", "track", "launch", "launched", "kind", "name")}
-    return Work(**kept, tracks=tracks, rows={int(place[n]): r for n, r in rows.items()})
+    for name in columns:
+        columns[name] = columns[name][keep]
+    return Work(**columns, tracks=tracks, rows={int(place[n]): r for n, r in rows.items()})
 
 
-def _waits(rank: Rank, api: Any, calls: dict[str, Int64], tracks: list[tuple[int, int]], *, several: bool) -> Waits:
+def _waits(rank: Rank, calls: _Calls, tracks: list[tuple[int, int]], *, several: bool) -> Waits:
     number = {pair: n for n, pair in enumerate(tracks)}
-    start, end, track = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
-    syncs, columns = _base(rank, "syncs", several)
+    syncs = rank.table("syncs", TABLES["syncs"] + (("process",) if several else ()))
+    columns = {c: integers(syncs.column(c), -1) for c in ("device", "stream")}
+    correlation = _correlation(syncs, several=several)
     words, codes = coded(syncs.column("kind"))
     kinds = np.array([*words.to_pylist(), None], object)[codes]
     pairs = zip(columns["device"].tolist(), columns["stream"].tolist(), strict=True)
     of_sync = np.array([number.get(p, -1) for p in pairs], np.int64) if syncs.num_rows else np.empty(0, np.int64)
     named, ordering = kinds == "stream", (kinds == "stream-wait") & (of_sync >= 0)
-    if api.num_rows:
-        ids, at = coded(api.column("name"))
-        wanted = np.array([*(bool(w and _WAITING.match(w)) for w in rank.texts(ids).to_pylist()), False])[at]
-        rows = np.flatnonzero(wanted & (calls["end"] >= calls["start"]))
-        rows = rows[np.argsort(calls["end"][rows], kind="stable")]
-        start, end = calls["start"][rows], calls["end"][rows]
-        track = _looked_up(columns["correlation"][named], of_sync[named], calls["correlation"][rows])
-        track = np.where(track == UNKNOWN, EVERY, track)
-        own = [device for device, _ in tracks]
-        other = ~np.isin(columns["device"], own) & (columns["device"] >= 0) & (-1 not in own)
-        elsewhere = _looked_up(columns["correlation"][other], columns["device"][other], calls["correlation"][rows])
-        track[elsewhere != UNKNOWN] = ELSEWHERE
-    begun = integers(rank.table("ranges", TABLES["ranges"]).column("start"), UNKNOWN)
-    begun = np.concatenate((begun[begun != UNKNOWN], calls["start"]))
+    track = _looked_up(correlation[named], of_sync[named], calls.correlation)
+    track = np.where(track == UNKNOWN, EVERY, track)
+    own = [device for device, _ in tracks]
+    other = ~np.isin(columns["device"], own) & (columns["device"] >= 0) & (-1 not in own)
+    track[_looked_up(correlation[other], columns["device"][other], calls.correlation) != UNKNOWN] = ELSEWHERE
+    first = [calls.first]
+    for piece in in_pieces(rank, "ranges", TABLES["ranges"]):
+        begun = integers(piece.column("start"), UNKNOWN)
+        first.append(int(begun.min(initial=_LATEST, where=begun != UNKNOWN)))
     return Waits(
-        start,
-        end,
+        calls.start,
+        calls.end,
         track,
-        columns["start"][ordering],
+        integers(syncs.column("start"))[ordering],
         of_sync[ordering],
-        int(begun.min()) if len(begun) else UNKNOWN,
+        min(first) if min(first) != _LATEST else UNKNOWN,
     )

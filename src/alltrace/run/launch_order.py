@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from alltrace.run.pieces import Piece
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import Int64, blocks, integers
 from alltrace.trace.distinct import distinct_rows
 
 Flags = NDArray[np.bool_]
@@ -111,8 +112,8 @@ def _order(piece: Piece, name: str, ids: Int64, starts: Int64) -> tuple[int, Int
     none = np.empty(0, np.int64)
     if not ((ids[1:] < ids[:-1]) & (ids[1:] >= 0)).any():
         return 0, none
-    table = piece.read(name, _SERIAL[name])
-    track = distinct_rows(*(integers(table.column(c), -1) for c in _SERIAL[name]))[1]
+    columns = [column for column in piece.read(name, _SERIAL[name]).columns if len(pc.unique(column)) > 1]
+    track = distinct_rows(*(integers(column, -1) for column in columns))[1] if columns else np.zeros(len(ids), np.int8)
     inside = np.flatnonzero((ids[1:] < ids[:-1]) & (ids[1:] >= 0) & (track[1:] == track[:-1]))
     back, late = 0, [none]
     for number in np.unique(track[inside]).tolist():
@@ -121,14 +122,20 @@ def _order(piece: Piece, name: str, ids: Int64, starts: Int64) -> tuple[int, Int
         its = starts[rows]
         if len(its) < 2 * _MANY:
             continue
-        late.append(rows[1:-1][(its[1:-1] > its[2:] + _STEP_NS) & (its[:-2] <= its[2:])])
-        steps = its[:-1] - its[1:]
-        its = np.median(np.lib.stride_tricks.sliding_window_view(its, _WINDOW), axis=1).astype(np.int64)  # without single ones
-        drops = np.flatnonzero(np.diff(its) < -_STEP_NS) + 1
-        drops = drops[(drops >= _MANY) & (drops <= len(its) - _MANY)]
-        highest, later = np.maximum.accumulate(its), np.maximum.accumulate(its[::-1])[::-1]
+        for some in blocks(len(its) - 2):
+            before, own, behind = (its[some.start + n : some.stop + n] for n in range(3))
+            late.append(rows[some.start + 1 + np.flatnonzero((own > behind + _STEP_NS) & (before <= behind))])
+        windows = np.lib.stride_tricks.sliding_window_view(its, _WINDOW)
+        steady = np.empty(len(windows), np.int64)  # without single ones
+        for some in blocks(len(windows)):
+            steady[some] = np.median(windows[some], axis=1)
+        drops = np.flatnonzero(np.diff(steady) < -_STEP_NS) + 1
+        drops = drops[(drops >= _MANY) & (drops <= len(steady) - _MANY)]
+        if not len(drops):
+            continue
+        highest, later = np.maximum.accumulate(steady), np.maximum.accumulate(steady[::-1])[::-1]
         # the clock goes on, or began again at 0; ids of other calls would not
-        wraps = np.abs(its[drops - 1] - its[drops] - _WRAP_NS) < _NEAR_WRAP_NS
+        wraps = np.abs(steady[drops - 1] - steady[drops] - _WRAP_NS) < _NEAR_WRAP_NS
         drops = drops[wraps | (later[drops] > highest[drops - 1])]
-        back = max([back, *(int(steps[drop - 1 : drop + _WINDOW].max()) for drop in drops.tolist())])
+        back = max([back, *(int(-np.diff(its[drop - 1 : drop + _WINDOW + 1]).min()) for drop in drops.tolist())])
     return back, np.concatenate(late)

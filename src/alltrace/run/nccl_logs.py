@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from alltrace.engine.tasks import remote, run_tasks
 from alltrace.trace.errors import InputError, path_text
+from alltrace.trace.schema import Column, Table
 from alltrace.trace.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
 
     from alltrace.readers.nccl_log.read import LogPart
     from alltrace.run.step_times import StepTimes
+
+NEAR_CPUS = Table(
+    "near_cpus",
+    "One CPU near the GPU of a rank, as NCCL states it in a log that was imported with the reports.",
+    (Column("rank", "int32", None, "rank"), Column("cpu", "int32", None, "CPU, as in `sched` and `samples`")),
+    (),
+    None,
+)
 
 
 @dataclass

@@ -18,6 +18,7 @@ from alltrace.run.gpu_logs import GPU_LOG
 from alltrace.run.inspector_logs import INSPECTOR
 from alltrace.run.json_files import read_json
 from alltrace.run.manifest import Clock, LogMatch, Manifest, RankRecord, plain
+from alltrace.run.nccl_logs import NEAR_CPUS
 from alltrace.trace.errors import AlltraceError
 from alltrace.trace.schema import Column, Table
 
@@ -62,8 +63,8 @@ STEPS = Table(
     None,
 )
 
-SHARED_TABLES: dict[str, Table] = {table.name: table for table in (MEMBERS, STEPS, GPU_LOG, INSPECTOR)}
-"""The tables with all ranks in one file: those of an alignment, the samples of GPU logs, and NCCL Inspector's operations."""
+SHARED_TABLES: dict[str, Table] = {table.name: table for table in (MEMBERS, STEPS, GPU_LOG, INSPECTOR, NEAR_CPUS)}
+"""The tables with all ranks in one file: those of an alignment, and what a job's logs state of ranks."""
 
 ALIGNED_TABLES = ("collectives", MEMBERS.name, STEPS.name)
 """All tables that come from the alignment."""
@@ -102,7 +103,7 @@ def shared_file(files: RankFiles, overlay: Overlay | None, table: str) -> Path |
     `files`: the files of the run. `overlay`: its alignment, if there is one. `table`: the name of the table. Raises
     `DamageError`: it is not as it was written.
     """
-    logged = table in (GPU_LOG.name, INSPECTOR.name)
+    logged = table in (GPU_LOG.name, INSPECTOR.name, NEAR_CPUS.name)
     folder, name = files.logs() if logged else overlay.files if overlay is not None else None, f"{table}.parquet"
     return folder.path(name) if folder is not None and folder.has(name) else None
 

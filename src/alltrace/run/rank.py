@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 _Made = TypeVar("_Made")
 _PIECE_ROWS = 1 << 19
+_MOST_HELD_ROWS = 1 << 20
+"""A table of more rows is read piece by piece each time: it would take more memory than all else that a question needs."""
+
 HOST_TABLES = ("kernels", "collectives")
 """The tables of which a rank without device work has other rows, if those of its host are wanted."""
 
@@ -197,7 +200,7 @@ class Rank:
         """
         order = TABLES[table].column_names
         wanted = list(order if columns is None else columns)
-        if self._wanted is None:
+        if self._wanted is None or self.large(table):
             return self._table(table, wanted)
         whole = self._tables.get(table)
         if whole is None or not set(wanted) <= set(whole.column_names):
@@ -220,14 +223,19 @@ class Rank:
         if judged is None:
             return self._moved((self._read or source.table)(table, columns), TABLES[table].time_columns())
         read = list(dict.fromkeys([*columns, *judged]))
-        if self._read is not None or source.in_memory:
+        if self._read is not None or source.holds(table):
             return self._counting(table, columns, [(self._read or source.table)(table, read)])
         return self._counting(table, columns, source.batches(table, read, _PIECE_ROWS))
 
-    @property
-    def in_memory(self) -> bool:
-        """Whether some tables are not read from files each time."""
-        return self._wanted is not None or self._read is not None or (self._source is not None and self._source.in_memory)
+    def holds(self, table: str) -> bool:
+        """Whether a table is not read from its file each time."""
+        if self._read is not None or (self._wanted is not None and not self.large(table)):
+            return True
+        return self._source is not None and self._source.holds(table)
+
+    def large(self, table: str) -> bool:
+        """Whether a table is not to be in memory as a whole."""
+        return self.record.rows.get(table, 0) > _MOST_HELD_ROWS and (self.host_work is None or table not in HOST_TABLES)
 
     def _judged(self, table: str) -> Sequence[str] | None:
         """The columns of a table of events by which rows count; None if all do."""
@@ -294,8 +302,9 @@ class Rank:
         return self._finished(table, read_parquet(self._path(table), read, enums), schema)
 
     def hold(self, table: str, columns: Sequence[str]) -> None:
-        """Read columns of a table once for all who take some of them: a file costs as much to open as a few columns to decode."""
-        self._tables[table] = self.file_table(table, columns)
+        """Read columns of a table once, if it is not large: a file costs as much to open as a few columns to decode."""
+        if not self.large(table):
+            self._tables[table] = self.file_table(table, columns)
 
     def unrecorded(self, work: Merged | None = None) -> Merged:
         """When work of which the reports lost the records may have run, and the time between windows that were recorded.
@@ -380,7 +389,7 @@ class Rank:
 
     def _view_batches(self, table: str, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         source, judged = self._source, self._judged(table)
-        if source is None or self.in_memory or (table == "ranges" and judged is not None):
+        if source is None or self.holds(table) or (table == "ranges" and judged is not None):
             yield self.table(table, columns)
             return
         read = columns if judged is None else list(dict.fromkeys([*columns, *judged]))
@@ -480,7 +489,7 @@ class Rank:
         return self._as_recorded and self._files.of(self.record).has(f"{RECORDED}{table}.parquet")
 
     def shared(self, table: str) -> pa.Table | None:
-        """The rank's rows of `gpu_log`, `inspector`, `members` or `steps` that count, as a `pyarrow.Table`; None if there are none.
+        """The rank's rows of one of `SHARED_TABLES` that count, as a `pyarrow.Table`; None if there are none.
 
         `row` of `members` counts in `table`.
         """
@@ -490,7 +499,8 @@ class Rank:
         if self._source is None:
             return self._shared_file(table)
         rows = self._source.shared(table)
-        if rows is not None and self._rows is not None and self._rows.reads(table) is not None:
+        timed = bool(SHARED_TABLES[table].time_columns())
+        if rows is not None and timed and self._rows is not None and self._rows.reads(table) is not None:
             if table == "members":
                 row = self.collective_rows()[rows.column("row").to_numpy()]
                 rows = rows.filter(pa.array(row >= 0))

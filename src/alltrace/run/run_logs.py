@@ -3,6 +3,7 @@
     logs/calls/rank=7.parquet   the calls of a rank in the order of its log (`CALLS`)
     logs/steps.parquet          the steps of the job (`PRINTED_STEPS`)
     logs/ranks.json             how the log of each rank was found
+    logs/near_cpus.parquet      the CPUs near the GPU of each rank (`NEAR_CPUS`)
     logs/logs.json              the checksums of these files
     logs/gpu_log.parquet        samples of each rank's GPU (`alltrace.run.gpu_logs`)
     logs/inspector.parquet      operations that NCCL Inspector recorded (`alltrace.run.inspector_logs`)
@@ -26,7 +27,7 @@ from alltrace.run.inspector_logs import import_inspector
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.log_files import read_files, short_host
 from alltrace.run.manifest import LogRecord, Manifest, RankRecord
-from alltrace.run.nccl_logs import expand, log_folder, read_nccl_logs
+from alltrace.run.nccl_logs import NEAR_CPUS, expand, log_folder, read_nccl_logs
 from alltrace.run.parquet import read_parquet
 from alltrace.trace.errors import InputError, path_text
 from alltrace.trace.nccl_words import DATATYPES, OPERATIONS, POINT_TO_POINT
@@ -153,6 +154,7 @@ def _import_nccl(
         records += [_record(p.path, "nccl", p.records.counts[kind]) for p in logs.parts]
         how_found, ranks, notes = ranks_of_members(logs, manifest.ranks)
         wanted = sorted(how_found)
+        _write_near_cpus(logs, ranks, draft)
         for first in range(0, len(wanted), _RANKS_AT_ONCE):
             _write_calls(logs, ranks, wanted[first : first + _RANKS_AT_ONCE], draft / "calls")
     broken = [p for p in logs.parts if p.damage]
@@ -199,6 +201,22 @@ def ranks_of_members(logs: NcclLogs, ranks: Sequence[RankRecord]) -> tuple[dict[
     if alone:
         notes = (f"{notes[0]}; {len(alone)} of them have a rank number, and are joined only if the times of their lines fit",)
     return dict.fromkeys(alone.values(), "rank"), [alone.get(m.key, -1) for m in logs.members], notes
+
+
+def _write_near_cpus(logs: NcclLogs, ranks: Sequence[int], draft: Path) -> None:
+    """Write `NEAR_CPUS`, if a log states any. `ranks`: the rank of each member, -1 for none."""
+    cpus: dict[int, frozenset[int]] = {}
+    for part, members in zip(logs.parts, logs.member_of, strict=True):
+        for instance, member in zip(part.instances, members, strict=True):
+            if ranks[member] >= 0 and (near := part.records.near_cpus.get(instance.process)):
+                cpus[ranks[member]] = near
+    rows = [{"rank": rank, "cpu": cpu} for rank, its in sorted(cpus.items()) for cpu in sorted(its)]
+    if rows:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.Table.from_pylist(rows, NEAR_CPUS.arrow_schema())
+        pq.write_table(table, draft / f"{NEAR_CPUS.name}.parquet", compression="zstd")
 
 
 def _write_calls(logs: NcclLogs, ranks: Sequence[int], wanted: Sequence[int], folder: Path) -> None:

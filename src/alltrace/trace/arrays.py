@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 Int64 = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+
+BLOCK_ROWS = 1 << 17
 
 
 def integers(column: Any, null: int = 0) -> Int64:
@@ -47,6 +49,11 @@ def is_true(column: Any) -> NDArray[np.bool_]:
     filled = pc.fill_null(column, False)
     mask: NDArray[np.bool_] = filled.to_numpy() if isinstance(filled, pa.ChunkedArray) else filled.to_numpy(zero_copy_only=False)
     return mask
+
+
+def blocks(rows: int) -> Iterator[slice]:
+    """The rows of long arrays, some at a time, so that what is computed of them takes little memory."""
+    return (slice(first, min(first + BLOCK_ROWS, rows)) for first in range(0, rows, BLOCK_ROWS))
 
 
 def extremes(column: Any) -> tuple[int | None, int | None]:

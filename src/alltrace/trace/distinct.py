@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from alltrace.trace.arrays import Int64
 
 _SMALL = 1 << 10
+_MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def distinct(values: Int64) -> tuple[Int64, Int64]:
@@ -49,16 +51,37 @@ def distinct_rows(*columns: Int64) -> tuple[Int64, Int64]:
     `columns`: int64 arrays of n, one at least. Returns the distinct rows, ascending, and the place of each row
     among them: int64 arrays of (columns, d) and n.
     """
-    code = distinct(columns[0])[1]
-    for column in columns[1:]:
-        values, at = distinct(column)
-        if len(values) < 2:
-            continue
-        # codes stay below the number of rows, so that their products do not wrap
-        code = distinct(code * len(values) + at)[1]
+    whole = [np.asarray(column, np.int64) for column in columns]
+    varying = [column for column in whole if len(column) and (column != column[0]).any()]
+    code = _mixed(varying) if len(varying) > 1 else None
+    if code is None:
+        code = distinct(varying[0] if varying else whole[0])[1]
+        for column in varying[1:]:
+            values, at = distinct(column)
+            # codes stay below the number of rows, so that their products do not wrap
+            code = distinct(code * len(values) + at)[1]
     one = np.zeros(int(code.max()) + 1 if len(code) else 0, np.int64)
     one[code] = np.arange(len(code))
-    return np.stack([np.asarray(column, np.int64)[one] for column in columns]), code
+    return np.stack([column[one] for column in whole]), code
+
+
+def _mixed(columns: Sequence[Int64]) -> Int64 | None:
+    """The place of each row among the distinct rows, by one number for each row; None if different rows have the same number."""
+    import pyarrow as pa
+
+    mixed = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        mixed = (mixed ^ column.view(np.uint64)) * _MIX
+        mixed ^= mixed >> np.uint64(32)
+    code = pa.array(mixed).dictionary_encode().indices.to_numpy()
+    reached = np.maximum.accumulate(code)
+    first = np.flatnonzero(np.append(True, reached[1:] != reached[:-1]))
+    if any((column[first][code] != column).any() for column in columns):
+        return None
+    place = np.empty(len(first), np.int64)
+    place[np.lexsort([column[first] for column in columns[::-1]])] = np.arange(len(first))
+    found: Int64 = place[code]
+    return found
 
 
 def occurrences(*columns: Int64) -> Int64:

@@ -55,6 +55,8 @@ def merge(starts: Int64, ends: Int64) -> Merged:
     if count < 0:
         order = np.argsort(starts, kind="stable")
         count = core.merge_sorted(starts[order], ends[order], out_starts, out_ends)
+    if 2 * count >= len(starts):
+        return Merged(out_starts[:count], out_ends[:count])  # what is behind them was never written, and takes no memory
     return Merged(out_starts[:count].copy(), out_ends[:count].copy())
 
 
@@ -66,6 +68,14 @@ def union(sets: Iterable[Merged]) -> Merged:
     if len(filled) == 1:
         return filled[0]
     return merge(np.concatenate([s.starts for s in filled]), np.concatenate([s.ends for s in filled]))
+
+
+def closed(merged: Merged, pause_ns: int) -> Merged:
+    """A set with its pauses below `pause_ns` closed."""
+    if not len(merged.starts):
+        return merged
+    apart = np.append(merged.starts[1:] - merged.ends[:-1] >= pause_ns, True)
+    return Merged(merged.starts[np.roll(apart, 1)], merged.ends[apart])
 
 
 def intersection(a: Merged, b: Merged) -> Merged:

@@ -243,3 +243,24 @@ def test_every_record_of_real_logs_is_accounted_for(corpus):
         assert part.calls == sum(b"opCount" in line and b" comm 0x" in line for line in lines)
         totals[path.name] = part.calls
     assert sum(totals.values()) == 44
+
+
+@pytest.mark.parametrize(
+    ("message", "cpus"),
+    [
+        ("Setting affinity for GPU 4 to ff,00000000,80000001", {0, 31, *range(64, 72)}),
+        ("Setting affinity for GPU 0 to 0fffff", set(range(20))),
+        ("Setting affinity for GPU 0 to 24-46,72", {*range(24, 47), 72}),
+        ("Setting affinity for GPU 0 to 3,17", {3, 17}),
+        (
+            "ncclTopoGetCpuAffinity: Affinity for GPU 1 is 24-46,72. (GPU affinity = 24-47,72-73 ; CPU affinity = 24-46,72).",
+            {*range(24, 48), 72, 73},
+        ),
+        ("Setting affinity for GPU 0 to 12", None),  # CPU 12, or CPUs 1 and 4
+        ("Setting affinity for GPU 0 to 1-2-3", None),
+        ("Setting affinity for GPU 0 to ,", None),
+    ],
+)
+def test_cpus_near_a_gpu(tmp_path, message, cpus):
+    part = read(tmp_path, f"node7:8:9 [4] NCCL INFO {message}\n".encode())
+    assert part.records.near_cpus == ({} if cpus is None else {0: cpus})

@@ -112,3 +112,21 @@ def test_samples_of_a_gpu_and_its_kernels_share_a_device(export, read, tid):
 def test_an_impossible_ordinal_is_no_device(export, read, tid):
     got = read(export({KERNEL: kernels((tid(8), 0xFFFFFFFF), (tid(8), -1), (tid(8), 0))}))
     assert got.column("kernels", "device") == [None, None, 0]
+
+
+def test_the_socket_of_each_cpu_and_the_numa_node_of_each_gpu(export, read, tid):
+    items = (
+        '{"items":[{"cpuid":1,"socket":8,"maxfreqhz":1},{"cpuid":0,"socket":0},{"cpuid":-1,"socket":0},{"cpuid":2,"socket":9e99}]}'
+    )
+    system = "TARGET_INFO_SYSTEM_ENV(name TEXT, value TEXT)"
+    gpu = "TARGET_INFO_GPU(id, uuid TEXT, cuDevice, numaNodeId)"
+    tables = {KERNEL: kernels((tid(8), 0), (tid(8), 1)), gpu: [(3, "aaaa", 0, 1), (2, "bbbb", 1, None)]}
+    got = read(export({**tables, system: [("CpuInfo", items)]}))
+    assert got.rows("cpus") == [{"cpu": 0, "socket": 0}, {"cpu": 1, "socket": 8}]
+    assert got.column("devices", "numa_node") == [1, None]
+
+
+@pytest.mark.parametrize("text", ["", "[", "{}", "[]", '{"items":[{"cpuid":0}]}', '{"items":3}', None])
+def test_damaged_facts_of_cpus_are_none(export, read, tid, text):
+    got = read(export({KERNEL: kernels((tid(8), 0)), "TARGET_INFO_SYSTEM_ENV(name TEXT, value TEXT)": [("CpuInfo", text)]}))
+    assert got.rows("cpus") == []

@@ -152,6 +152,26 @@ def _version(log: Log, match: re.Match[bytes], process: int, line: int) -> None:
     log.records.fact("version", match["library"] + b" " + match["version"])
 
 
+def _affinity(log: Log, match: re.Match[bytes], process: int, line: int) -> None:  # noqa: ARG001
+    cpus = _cpus(_text(match["near"] or match["set"]))
+    if cpus:
+        log.records.near_cpus[process] = log.records.near_cpus.get(process, frozenset()) | cpus
+
+
+def _cpus(text: str) -> frozenset[int]:
+    """The CPUs of ranges or a mask; none for text that can be either, such as `12`, or neither."""
+    parts = text.split(",")
+    if "-" in text or (len(parts) > 1 and any(len(p) != 8 for p in parts[1:])):
+        ranges = [p.split("-") for p in parts]
+        if any(len(r) > 2 or not all(n.isdigit() and len(n) < 5 for n in r) for r in ranges):
+            return frozenset()
+        return frozenset(n for first, *last in ranges for n in range(int(first), int((last or [first])[0]) + 1))
+    if text.isdigit() and len(text) < 4:
+        return frozenset()
+    mask = int("".join(parts), 16) if len(text) < 2000 else 0
+    return frozenset(n for n in range(mask.bit_length()) if mask >> n & 1)
+
+
 _MESSAGES: tuple[tuple[str, bytes, re.Pattern[bytes], Callable[[Log, re.Match[bytes], int, int], None]], ...] = (
     ("transport", b" via ", g.EDGE, _edge),
     ("tuning", b" Bytes -> ", g.TUNING_CHOICE, _tuning),
@@ -164,6 +184,7 @@ _MESSAGES: tuple[tuple[str, bytes, re.Pattern[bytes], Callable[[Log, re.Match[by
     ("graph", b"Tree ", g.GRAPH_TREE, _fact("tree")),
     ("graph", b"Pattern ", g.PATTERN, _fact("pattern")),
     ("channels", b" coll channels", g.CHANNELS, _fact("channels")),
+    ("affinity", b"ffinity for GPU ", g.AFFINITY, _affinity),
     ("nvls", b"NVLS", g.NVLS, _fact("nvls")),
     ("connected", b"Connected all ", g.CONNECTED, _fact("connected")),
     ("environment", b" set by environment to ", g.ENV, _environment),

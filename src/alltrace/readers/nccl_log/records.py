@@ -45,6 +45,8 @@ class Records:
     trees: dict[tuple[int, int, int, int], tuple[int, str]] = field(default_factory=dict)
     # how often (process, communicator, operation, bytes, algorithm, protocol, channels) was chosen
     tuning: Counter[tuple[int, int, str, int, str, str, int | None]] = field(default_factory=Counter)
+    # by process the CPUs near its GPUs
+    near_cpus: dict[int, frozenset[int]] = field(default_factory=dict)
     # counts of (kind, text): networks, versions, environment, NVLS, patterns, warnings
     facts: Counter[tuple[str, str]] = field(default_factory=Counter)
     # (line, step, prefix rank or None) of each step's line

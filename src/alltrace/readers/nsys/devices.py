@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ _NUMBERS = {
     "max_blocks_per_sm": ("maxBlocksPerSm", "maxBlocksPerMultiprocessor"),
     "max_registers_per_sm": ("maxRegistersPerSm", "maxRegistersPerMultiprocessor"),
     "max_shared_memory_per_sm": ("maxShmemPerSm", "maxSharedMemoryPerMultiprocessor"),
+    "numa_node": ("numaNodeId", None),
 }
 """Canonical column to the columns of TARGET_INFO_GPU and of TARGET_INFO_CUDA_GPU (2020)."""
 
@@ -110,6 +112,20 @@ class Devices:
             for row, (gpu, ordinal) in enumerate(self._listed)
         ]
         return pa.Table.from_pylist(rows, schema=TABLES["devices"].arrow_schema())
+
+
+def cpus(source: RawSource) -> Any:
+    """The dictionary `cpus`: the items of `CpuInfo`; without rows where the export lacks it, or it is damaged."""
+    rows: dict[int, int] = {}
+    for name, value in small_rows(source, "TARGET_INFO_SYSTEM_ENV", "name", "value"):
+        if name == "CpuInfo":
+            try:
+                items = [(whole(item["cpuid"]), whole(item["socket"])) for item in json.loads(str(value))["items"]]
+            except (ValueError, KeyError, TypeError, RecursionError):
+                continue
+            rows |= {n: socket for n, socket in items if n is not None and socket is not None and min(n, socket) >= 0}
+    fitting = [{"cpu": n, "socket": socket} for n, socket in sorted(rows.items()) if max(n, socket) < 2**31]
+    return pa.Table.from_pylist(fitting, schema=TABLES["cpus"].arrow_schema())
 
 
 def _visible(source: RawSource, gpus: list[_Gpu]) -> dict[int, _Gpu]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from alltrace.readers.base import Report, ReportProcess, ReportWarning
 from alltrace.readers.nsys import identity
 from alltrace.readers.nsys.columns import Columns
+from alltrace.readers.nsys.devices import cpus
 from alltrace.readers.nsys.entities import Entities
 from alltrace.readers.nsys.environment import environment, host_name
 from alltrace.readers.nsys.event_records import EventRecords
@@ -131,6 +132,7 @@ class NsysReader:
             "threads": self._entities.thread_table(),
             "processes": self._entities.process_table(),
             "devices": self._entities.devices.table(self._strings),
+            "cpus": cpus(self._source),
         }
         tables["names"] = self._strings.table()
         return tables

@@ -112,7 +112,8 @@ def _without_single_steps(values: Float) -> Float:
     """The values, of which those far from both neighbors are the median with these, and of the first with the next two."""
     beside = np.concatenate((values[2:3], values, values[-3:-2]))
     middle = np.median(np.column_stack((beside[:-2], beside[1:-1], beside[2:])), axis=1)
-    usual = _NORMAL * float(np.median(np.abs(np.diff(values)))) / np.sqrt(2)
+    # second differences have six times the variance of the values, and none of steady growth
+    usual = _NORMAL * float(np.median(np.abs(np.diff(values, 2)))) / np.sqrt(6)
     return np.where(np.abs(values - middle) > _ALONE * usual, middle, values)
 
 

@@ -5,7 +5,7 @@ What a rank's GPU did comes from a GPU log that was imported with the reports, e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +69,7 @@ def state_of_log(log: Any, spans: Int64) -> GpuState | None:
     if not len(rows):
         return None
     bits = sum(bit for bit in REASONS if np.mean((reasons[rows] & bit) != 0) >= _MOSTLY)
-    clock, memory, power, temperature = (_median(log.column(name).fill_null(np.nan).to_numpy()[rows]) for name in _VALUES)
+    clock, memory, power, temperature = (median(log.column(name).fill_null(np.nan).to_numpy()[rows]) for name in _VALUES)
     return GpuState(clock, memory, power, temperature, bits, len(rows))
 
 
@@ -82,7 +82,7 @@ def _state_of_metrics(rank: Rank, spans: Int64) -> GpuState | None:
             parts_of.setdefault(name, []).append(np.where(mine > 1e5, mine / 1e6, mine))  # in Hz, by some versions
     values = {name: np.concatenate(parts) for name, parts in parts_of.items()}
     samples = max((len(v) for v in values.values()), default=0)
-    clock, memory = (_median(values[name]) if name in values else None for name in _METRICS.values())
+    clock, memory = (median(values[name]) if name in values else None for name in _METRICS.values())
     return GpuState(clock, memory, samples=samples) if samples else None
 
 
@@ -94,9 +94,22 @@ def _within(times: Int64, spans: Int64) -> NDArray[np.bool_]:
     return inside
 
 
-def _median(values: NDArray[np.float64]) -> float | None:
+def median(values: NDArray[np.float64]) -> float | None:
+    """The median of the values that are known; None without any."""
     finite = values[np.isfinite(values)]
     return float(np.median(finite)) if len(finite) else None
+
+
+def typical(states: Iterable[Any], names: Sequence[str]) -> dict[str, float | None]:
+    """The median over states of each value, of those that have it."""
+    states = tuple(states)
+    return {name: median(np.array([getattr(s, name) for s in states], np.float64)) for name in names}
+
+
+def beside_peers(keys: Mapping[str, str], mine: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, float]:
+    """Evidence: what is known of some and of their peers, by the key of each value; the peers' begin with `peers_`."""
+    each = ((prefix + key, of[name]) for name, key in keys.items() for prefix, of in (("", mine), ("peers_", others)))
+    return {key: value for key, value in each if value is not None}
 
 
 def compared(states: Mapping[int, GpuState | None], ranks: Sequence[int]) -> Comparison:
@@ -107,16 +120,11 @@ def compared(states: Mapping[int, GpuState | None], ranks: Sequence[int]) -> Com
         return Comparison(COLLECT, {})
     numbers = sorted(r for r in set(ranks) if r in by_rank)
     peers = [s for r, s in by_rank.items() if r not in set(ranks)]
-    mine, others = _typical(own), _typical(peers)
-    evidence = {k: v for name in _VALUES for k, v in ((name, mine[name]), (f"peers_{name}", others[name])) if v is not None}
+    mine, others = typical(own, _VALUES), typical(peers, _VALUES)
+    evidence = beside_peers({name: name for name in _VALUES}, mine, others)
     bits = sum(bit for bit in REASONS if np.mean([s.reasons & bit != 0 for s in own]) >= _MOSTLY)
     slower = _lower(mine["sm_clock_mhz"], others["sm_clock_mhz"])
     return Comparison(_sentence(numbers, mine, others, bits), evidence, slower)
-
-
-def _typical(states: Sequence[GpuState]) -> dict[str, float | None]:
-    """The median over ranks of each value."""
-    return {name: _median(np.array([getattr(s, name) for s in states], np.float64)) for name in _VALUES}
 
 
 def _lower(mine: float | None, others: float | None) -> bool:

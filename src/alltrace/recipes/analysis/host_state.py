@@ -6,8 +6,8 @@ Both come from what nsys records of CPUs: scheduling events of threads (`sched`)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from alltrace.recipes.analysis.gpu_state import Comparison
+from alltrace.recipes.analysis.gpu_state import Comparison, beside_peers, median, typical
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.intervals import Merged, containing, difference, intersection, merge, merge_by_track, overlap_ns, union
@@ -36,13 +36,17 @@ _BUSY, _IDLE = 0.8, 0.2
 """A thread that has a CPU for the first share of the time is busy; one that has it for less than the second waits or cannot run."""
 
 _SETTLED = 0.25
-"""A thread is at home on a CPU that has this share of its time: one that is bound to none is at home on none."""
+"""A thread is at home on a CPU that has this share of its time: one that is bound to none is at home on none. As large a share on
+another NUMA node is stated."""
 
 _OFTEN, _MORE_OFTEN = 1.0, 3.0
 """A thread wanders if it comes to another CPU as often a second, and so many times as often as others' threads do."""
 
 _SHARED = 0.5
 """Two ranks share their CPUs if they have this share of their time on the same ones."""
+
+_ON_SOCKET = 0.5
+"""A thread is on a socket that has this share of its time."""
 
 _TAKEN = 0.2
 """Others took the CPU if they had it for this share of the time in which the thread had none."""
@@ -67,6 +71,16 @@ class CpuPlaces:
     # how often one came to another CPU, per second on CPUs; None without scheduling events
     moves_per_s: float | None = None
     homes: Mapping[str, float] = field(default_factory=dict)  # shares of the time by number of the CPU, of `_SETTLED` or more
+    sockets: Mapping[str, float] = field(default_factory=dict)  # shares of the time by socket, if the host has several
+    socket_cpus: Mapping[str, str] = field(default_factory=dict)  # the CPUs of each socket, likewise
+    near: str = ""  # the CPUs near the rank's GPU, as NCCL states them
+    away_share: float | None = None  # the share of the time on other CPUs; None if `near` is unknown
+    numa_node: int | None = None  # that of the rank's GPU, as the profiler states it
+
+    @property
+    def socket(self) -> str | None:
+        """The socket that it is on for `_ON_SOCKET` of its time; None for none, or if the host has one."""
+        return next((socket for socket, share in self.sockets.items() if share >= _ON_SOCKET), None)
 
 
 def cpu_places(rank: Rank, threads: Int64) -> CpuPlaces | None:
@@ -91,7 +105,34 @@ def cpu_places(rank: Rank, threads: Int64) -> CpuPlaces | None:
         return None
     moves = int(((thread[1:] == thread[:-1]) & (cpu[1:] != cpu[:-1])).sum()) / (total / 1e9) if rank.has("sched") else None
     shares = np.bincount(np.maximum(cpu, 0), weight) / total
-    return CpuPlaces(moves, {str(n): float(shares[n]) for n in np.flatnonzero(shares >= _SETTLED).tolist()})
+    homes = {str(n): float(shares[n]) for n in np.flatnonzero(shares >= _SETTLED).tolist()}
+    return replace(_nodes(rank, shares), moves_per_s=moves, homes=homes)
+
+
+def _nodes(rank: Rank, shares: NDArray[np.float64]) -> CpuPlaces:
+    """What is stated of the sockets and NUMA nodes that threads with these shares of their time by CPU were on."""
+
+    def share_of(cpus: Int64) -> float:
+        return float(shares[cpus[cpus < len(shares)]].sum())
+
+    sockets: dict[str, float] = {}
+    socket_cpus: dict[str, str] = {}
+    if rank.has("cpus"):
+        table = rank.table("cpus", ("cpu", "socket"))
+        cpu, socket = (integers(table.column(c), -1) for c in ("cpu", "socket"))
+        for number in np.unique(socket).tolist() if socket.min() < socket.max() else ():
+            its = cpu[socket == number]
+            sockets[str(number)], socket_cpus[str(number)] = share_of(its), number_ranges(its.tolist())
+    stated = rank.shared("near_cpus")
+    near = integers(stated.column("cpu"), -1) if stated is not None else np.zeros(0, np.int64)
+    nodes = set(rank.table("devices", ("numa_node",)).column("numa_node").to_pylist()) if rank.has("devices") else set()
+    return CpuPlaces(
+        sockets=sockets,
+        socket_cpus=socket_cpus,
+        near=number_ranges(near.tolist()) if len(near) else "",
+        away_share=1 - share_of(near) if len(near) else None,
+        numa_node=nodes.pop() if len(nodes) == 1 else None,
+    )
 
 
 def host_state(rank: Rank, threads: Int64, spans: Merged) -> HostState | None:
@@ -190,14 +231,11 @@ def compared_hosts(states: Mapping[int, HostState | None], ranks: Sequence[int])
     if not numbers:
         return Comparison(COLLECT, {})
     own, peers = [by_rank[r] for r in numbers], [s for r, s in by_rank.items() if r not in set(ranks)]
-    evidence: dict[str, float] = {}
-    for name, key in (("on_cpu_share", "on_cpu_share"), ("taken_share", "cpu_taken_share"), ("running", "running_threads")):
-        if name == "taken_share" and evidence.get("on_cpu_share", 1.0) >= _BUSY:
-            continue  # there is hardly a rest
-        for prefix, states_of in (("", own), ("peers_", peers)):
-            values = [v for s in states_of if (v := getattr(s, name)) is not None]
-            if values:
-                evidence[f"{prefix}{key}"] = float(np.median(values))
+    keys = {"on_cpu_share": "on_cpu_share", "taken_share": "cpu_taken_share", "running": "running_threads"}
+    mine, others = typical(own, list(keys)), typical(peers, list(keys))
+    if (1.0 if mine["on_cpu_share"] is None else mine["on_cpu_share"]) >= _BUSY:
+        del keys["taken_share"]  # there is hardly a rest
+    evidence = beside_peers(keys, mine, others)
     most = max(own, key=lambda s: s.symbol_share)
     return Comparison(_sentence(numbers, evidence, most), evidence)
 
@@ -224,7 +262,8 @@ def compared_places(states: Mapping[int, CpuPlaces | None], ranks: Sequence[int]
     """Whether launching threads of `ranks` wander between CPUs more than others, or share theirs with another rank of the host."""
     by_rank = {r: s for r, s in states.items() if s is not None}
     own = sorted(r for r in set(ranks) if r in by_rank)
-    moves, usual = (_median(by_rank[r].moves_per_s for r in group) for group in (own, by_rank.keys() - set(ranks)))
+    groups = (own, by_rank.keys() - set(ranks))
+    moves, usual = (typical((by_rank[r] for r in group), ["moves_per_s"])["moves_per_s"] for group in groups)
     evidence: dict[str, float] = {}
     parts = []
     if moves is not None and usual is not None and moves >= max(_OFTEN, _MORE_OFTEN * usual):
@@ -232,7 +271,7 @@ def compared_places(states: Mapping[int, CpuPlaces | None], ranks: Sequence[int]
         whose = f"thread of rank {own[0]}" if len(own) == 1 else f"threads of ranks {number_ranges(own)}"
         parts.append(
             f"The launching {whose} came to another CPU {moves:,.1f} times per second on CPUs, those of the others {usual:,.1f} "
-            "times: bind each rank to cores of the NUMA node of its GPU."
+            f"times: bind each rank to cores of the NUMA node of its GPU{_stated(by_rank, own)}."
         )
     common = {
         (r, o): sum(min(share, by_rank[o].homes.get(cpu, 0.0)) for cpu, share in by_rank[r].homes.items())
@@ -246,11 +285,51 @@ def compared_places(states: Mapping[int, CpuPlaces | None], ranks: Sequence[int]
         shared = number_ranges([int(c) for c in by_rank[most[0]].homes if c in by_rank[most[1]].homes])
         cpus = f"CPU {shared}" if shared.isdigit() else f"CPUs {shared}"
         parts.append(
-            f"Ranks {number_ranges(sorted(most))} both launch from {cpus}: bind each to its own cores of the NUMA node of its GPU."
+            f"Ranks {number_ranges(sorted(most))} both launch from {cpus}: bind each to its own cores of the NUMA node of its "
+            f"GPU{_stated(by_rank, sorted(most))}."
         )
+    share, said = max((_on_another_node(rank, by_rank, hosts) for rank in own), default=(0.0, ""))
+    if share:
+        evidence["other_node_share"] = share
+        parts.append(said)
     return Comparison(" ".join(parts), evidence, bool(parts))
 
 
-def _median(values: Iterable[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
-    return float(np.median(numbers)) if numbers else None
+def _stated(by_rank: Mapping[int, CpuPlaces], ranks: Sequence[int]) -> str:
+    """Which CPUs are of the NUMA nodes of these ranks' GPUs, as NCCL states them, in brackets; or that nothing does."""
+    near = {rank: by_rank[rank].near for rank in ranks if by_rank[rank].near}
+    if not near:
+        return " (the reports do not state which)"
+    return f" ({'; '.join(f'rank {rank}: CPUs {cpus}' for rank, cpus in sorted(near.items()))})"
+
+
+def _on_another_node(rank: int, by_rank: Mapping[int, CpuPlaces], hosts: Mapping[int, str]) -> tuple[float, str]:
+    """The share of a rank's time on another NUMA node than its GPU, or than others' threads, and the same in words; 0 for none."""
+    place = by_rank[rank]
+    if place.away_share is not None:
+        if place.away_share < _SETTLED:
+            return 0.0, ""
+        where = f", most on CPU {number_ranges([int(cpu) for cpu in place.homes])}" if place.homes else ""
+        return place.away_share, (
+            f"The launching thread of rank {rank} was away from the NUMA node of its GPU for {100 * place.away_share:.0f} % of its "
+            f"time{where}: bind it to CPUs {place.near}, which NCCL's log states as near that GPU."
+        )
+    others = [o for o in by_rank if o != rank and hosts.get(o) == hosts.get(rank)]
+    alike = [o for o in others if place.numa_node is not None and by_rank[o].numa_node == place.numa_node]
+    peers = alike or (others if place.numa_node is None else [])
+    theirs = {by_rank[o].socket for o in peers}
+    (usual,) = theirs if len(theirs) == 1 else (None,)
+    if usual is not None and len(peers) > 1 and place.socket not in (None, usual):
+        whose = f"whose GPUs are of the same NUMA node ({place.numa_node})" if alike else "of the same host"
+        share = 1 - place.sockets.get(usual, 0.0)
+        unknown = "" if alike else " Which socket its GPU is attached to is not stated."
+        return share, (
+            f"The launching thread of rank {rank} spent {100 * share:.0f} % of its time away from socket {usual} (CPUs "
+            f"{place.socket_cpus.get(usual)}), from which ranks {number_ranges(peers)} {whose} launch.{unknown}"
+        )
+    second, *rest = (1 - max(p.sockets.values(), default=1.0) for p in (place, *(by_rank[o] for o in others)))
+    if second < max(_SETTLED, _MORE_OFTEN * (median(np.array(rest)) or 0.0)):
+        return 0.0, ""
+    shares = sorted(((share, socket) for socket, share in place.sockets.items() if share >= _TAKEN), reverse=True)
+    where = ", ".join(f"{100 * share:.0f} % on socket {socket} (CPUs {place.socket_cpus.get(socket)})" for share, socket in shares)
+    return second, f"The launching thread of rank {rank} ran on several sockets, {where} of its time: bind it to CPUs of one."

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.recipes.analysis.launch_matching import Launches, launches_of, match_launches
 from alltrace.recipes.execution.shared_tables import once
+from alltrace.run.collecting import in_pieces
+from alltrace.run.launch_matching import CALLS, Launches, match_launches
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 
@@ -87,6 +88,11 @@ def _gpu_work(rank: Rank) -> GpuWork:
         directions,
         calls,
     )
+
+
+def launches_of(rank: Rank, process: Int64, correlation: Int64) -> Launches:
+    """`match_launches` for the rank's kernels, then copies and fills, made once for all recipes that share the rank's tables."""
+    return once(rank, "launches", lambda: match_launches(in_pieces(rank, "api", CALLS), process, correlation))
 
 
 def with_graphs(rank: Rank, work: GpuWork) -> GpuWork:

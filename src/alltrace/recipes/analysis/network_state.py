@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from alltrace.recipes.analysis.gpu_state import Comparison
+from alltrace.recipes.analysis.gpu_state import Comparison, beside_peers, typical
 from alltrace.recipes.analysis.traffic import Traffic, traffic
 from alltrace.run.rank import Rank
 from alltrace.trace.intervals import Merged, overlap_ns
@@ -69,7 +69,14 @@ class NetworkState:
     adapters: tuple[Adapter, ...] = ()  # each adapter that sent anything
 
 
-_VALUES = ("sent_gb_per_s", "received_gb_per_s", "wait_ticks_per_ms", "switch_wait_ticks_per_ms")
+_VALUES = {
+    "sent_gb_per_s": "nic_gb_per_s",
+    "received_gb_per_s": "nic_received_gb_per_s",
+    "wait_ticks_per_ms": "nic_wait_ticks_per_ms",
+}
+"""Values of hosts, and their names in the evidence; a switch is of all hosts."""
+
+_SWITCH = "switch_wait_ticks_per_ms"
 
 
 def network_state(rank: Rank, spans: Merged, judged: Merged | None = None) -> NetworkState | None:
@@ -90,7 +97,7 @@ def network_state(rank: Rank, spans: Merged, judged: Merged | None = None) -> Ne
     switch = max((mean for of, mean in means if of.device == "Switch" and of.word == "Congestion"), default=None)
     each = (_adapter(of, spans if judged is None else judged) for of in traffic(rank) if of.word == "Bytes Sent")
     state = NetworkState(sent, received, waited, adapter, switch, tuple(one for one in each if one is not None))
-    return state if any(getattr(state, name) is not None for name in _VALUES) else None
+    return state if any(getattr(state, name) is not None for name in (*_VALUES, _SWITCH)) else None
 
 
 def _mean(of: Traffic, spans: Merged) -> float | None:
@@ -144,24 +151,11 @@ def compared_networks(states: Mapping[str, NetworkState], hosts: Sequence[str]) 
     own = [states[h] for h in hosts if h in states]
     if not own:
         return Comparison(COLLECT, {})
-    mine, others = _typical(own), _typical([s for h, s in states.items() if h not in set(hosts)])
-    named = ("nic_gb_per_s", "nic_received_gb_per_s", "nic_wait_ticks_per_ms", "switch_wait_ticks_per_ms")
-    evidence: dict[str, float] = {}
-    for name, value in zip(named, _VALUES, strict=True):
-        pairs = ((name, mine[value]), (f"peers_{name}", None if value == "switch_wait_ticks_per_ms" else others[value]))
-        evidence |= {key: number for key, number in pairs if number is not None}
+    mine, others = typical(own, [*_VALUES, _SWITCH]), typical([s for h, s in states.items() if h not in set(hosts)], list(_VALUES))
+    evidence = beside_peers(_VALUES, mine, others) | beside_peers({_SWITCH: _SWITCH}, mine, {_SWITCH: None})
     waiting = max(own, key=lambda s: s.wait_ticks_per_ms or 0.0).adapter
     who = f"host {hosts[0]}" if len(hosts) == 1 else f"{len(hosts)} hosts"
     return Comparison(_sentence(who, mine, others, waiting), evidence, _stands_out(mine, others))
-
-
-def _typical(states: Sequence[NetworkState]) -> dict[str, float | None]:
-    """The median over hosts of each value."""
-    medians: dict[str, float | None] = {}
-    for name in _VALUES:
-        values = [v for s in states if (v := getattr(s, name)) is not None]
-        medians[name] = float(np.median(values)) if values else None
-    return medians
 
 
 def _stands_out(mine: Mapping[str, float | None], others: Mapping[str, float | None]) -> bool:

@@ -28,9 +28,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from alltrace.recipes.analysis.collecting import whole_columns
-from alltrace.recipes.analysis.launch_matching import CALLS, Launches, launches_of
+from alltrace.recipes.analysis.launched_work import launches_of
 from alltrace.recipes.execution.shared_tables import once
+from alltrace.run.collecting import whole_columns
+from alltrace.run.launch_matching import CALLS, Launches
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.analysis.collecting import in_pieces
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
-from alltrace.recipes.analysis.launch_matching import CALLS, match_launches
 from alltrace.recipes.analysis.lookups import texts_of
 from alltrace.recipes.analysis.metric_samples import samplings
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Spans, launch_spans, on_one_line, projection
 from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.recipes.analysis.sampled import GPU_READS
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, Reads, RunFacts
+from alltrace.run.collecting import in_pieces
+from alltrace.run.launch_matching import CALLS, match_launches
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers

@@ -59,6 +59,11 @@ def test_a_rank_that_changes_does_not_change_the_others():
     assert np.isnan(to_fastest(np.full((2, 1), np.nan))).all()
 
 
+def test_growth_in_half_of_the_steps_behind_a_slow_first_one_is_a_change():
+    late = later_part(np.array([1.36, 0.916, 0.918, 0.917, 0.915, 0.916, 1.08, 1.26, 1.44, 1.63]), 0.03)
+    assert late.tolist() == [False] * 6 + [True] * 4
+
+
 def test_later_steps_that_are_longer():
     late = later_part(np.array([1.0, 1.01, 0.99, 1.0, 1.2, 1.21, 1.19]), 0.03)
     assert late.tolist() == [False] * 4 + [True] * 3

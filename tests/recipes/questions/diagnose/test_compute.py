@@ -12,6 +12,7 @@ from tests.recipes.work import module, operator
 
 from alltrace.recipes.analysis.variation import Variation
 from alltrace.recipes.questions.diagnose import compute
+from alltrace.recipes.questions.diagnose.same_work import most_added
 
 US = 1000
 GEMM = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"
@@ -248,3 +249,19 @@ def test_slow_steps_of_all_ranks_of_a_host_are_the_hosts(slow, per_host, of_host
     after = compute._of_whole_hosts(all_ranks, before, 0.005)
     assert after.persistent.tolist() == (slow.any(axis=1) if of_host else none).tolist()
     assert (after.least, after.rotates) == ((0.005, False) if of_host else (0.03, before.rotates))
+
+
+def test_what_a_rank_does_alone_is_found_beside_what_it_does_slowly():
+    """Each rank has the works 1 and 2, which one rank takes longer for; it alone has the work 3."""
+
+    def facts(sums_ns, works=(1, 2)):
+        ids = np.array(works)
+        work = SimpleNamespace(
+            names=ids, works=np.column_stack((ids, ids)), sums_ns=np.array([sums_ns] * 2), counts=np.ones((2, len(ids)), np.int64)
+        )
+        return SimpleNamespace(work=work)
+
+    ranks = {rank: facts((100, 200)) for rank in range(3)} | {3: facts((180, 200, 50), (1, 2, 3))}
+    all_ranks = SimpleNamespace(facts=ranks, name=str)
+    assert most_added(all_ranks, np.array([3])) == ("3", 1.0)
+    assert most_added(all_ranks, np.array([0])) == ("1", 0.0)

@@ -10,7 +10,7 @@ import pytest
 from tests.recipes.questions.diagnose.test_recovered_time import USUAL, played
 
 from alltrace.recipes.questions.diagnose.finding import Finding, Loss
-from alltrace.recipes.questions.diagnose.joint_losses import with_joint_losses
+from alltrace.recipes.questions.diagnose.joint_losses import with_copies_of_pauses, with_joint_losses
 
 
 def finding(kind, ranks, recovery, changed, classes=("compute",), **values):
@@ -155,3 +155,37 @@ def test_without_a_slow_rank_the_others_still_wait_for_a_loader_that_is_hardly_f
     found, _ = with_joint_losses([slow, loader], ranks_of(recovery, 600_000, 60_000, "data", loader_ns))
     assert ("together_ns" in found.evidence) is stated
     assert found.loss.estimate_ns == pytest.approx(alone_ns, abs=2_000)
+
+
+def _saving(run, ranks, own, other, pause, copied):
+    """A pause and copies of ranks, with these parts of their loss in the steps."""
+    # that of the other rank stands for what the replay leaves out at another place
+    taken = [less_work(run.recovery, rank, ns) for rank, ns in enumerate((pause, copied))]
+    kinds = (("host-pause", ("host-pause",), own), ("sync-copy", ("sync-copy",), other))
+    found = [finding(kind, ranks, run.recovery, changed, classes) for (kind, classes, _), changed in zip(kinds, taken, strict=True)]
+    return [
+        replace(f, where=f.kind, loss=replace(f.loss, own_ns=7, steps=(np.full(3, 1e5), np.array(parts, float))))
+        for f, (_, _, parts) in zip(found, kinds, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("larger", [0, 1])
+def test_copies_and_the_pause_that_follows_them_are_one_finding_with_the_loss_of_both(larger):
+    run = ranks_of(played([[300_000, 100_000], [100_000, 300_000], USUAL]), 600_000)
+    findings = _saving(run, (0,), [0.5, 0, 0.5], [0.4, 0, 0.6], *((40_000.0, 20_000.0), (20_000.0, 40_000.0))[larger])
+    (one,) = with_copies_of_pauses(findings, run)
+    alone = [f.loss.estimate_ns for f in findings]
+    assert one.kind == findings[larger].kind
+    assert one.loss.estimate_ns == pytest.approx(sum(alone), abs=2_000)
+    assert max(alone) < one.loss.estimate_ns == run.recovery.saved_ns(one.loss.without())
+    assert (one.loss.classes[-1], one.loss.own_ns, one.loss.bound_ns) == (findings[1 - larger].kind, 14, 2 * 10**6)
+    assert f"In the same steps {findings[1 - larger].where} takes time there" in one.advice
+
+
+@pytest.mark.parametrize(("ranks", "other"), [((0,), [0, 1, 0]), ((0, 1), [0.5, 0, 0.5])], ids=["other steps", "most ranks"])
+def test_copies_in_other_steps_or_of_most_ranks_are_no_part_of_a_pause(ranks, other):
+    run = ranks_of(played([[300_000, 100_000], [100_000, 300_000], USUAL]), 600_000)
+    findings = _saving(run, ranks, [0.5, 0, 0.5], other, 40_000.0, 20_000.0)
+    assert with_copies_of_pauses(findings, run) == findings
+    assert with_copies_of_pauses(findings[1:], run) == findings[1:]
+    assert with_copies_of_pauses(findings, SimpleNamespace(recovery=None, ranks=np.arange(9))) == findings

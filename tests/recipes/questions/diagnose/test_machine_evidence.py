@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -194,3 +195,44 @@ def test_a_slow_link_is_told_what_its_adapters_sent(tmp_path):
     assert row["ranks"] == list(slow)
     assert (row["evidence"]["nic_gb_per_s"], row["evidence"]["peers_nic_gb_per_s"]) == (3.0, 12.0)
     assert "the adapters of 2 hosts sent 3.00 GB/s, those of the other hosts 12.00 GB/s" in row["advice"]
+
+
+def with_cpus(report, cpu, log, rank):
+    """Add two sockets, and a launching thread that is bound to a CPU, to a report; and write what NCCL logs of its GPU."""
+    with closing(sqlite3.connect(report)) as db, db:
+        items = [{"cpuid": n, "socket": n // 8} for n in range(16)]
+        db.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (0, 'x', 'CpuInfo', 0, ?)", (json.dumps({"items": items}),))
+        db.execute("CREATE TABLE SCHED_EVENTS (start INTEGER, cpu INTEGER, isSchedIn INTEGER, globalTid INTEGER)")
+        (thread,) = db.execute(
+            "SELECT globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"
+        ).fetchone()
+        (first, last) = db.execute("SELECT min(start), max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+        rows = [(t + n * 10**5, cpu, 1 - n, thread) for t in range(first, last, 10**6) for n in range(2)]
+        db.executemany("INSERT INTO SCHED_EVENTS VALUES (?, ?, ?, ?)", rows)
+        (host,) = db.execute("SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname'").fetchone()
+    said = (
+        f"comm 0x7f{rank} rank {rank} nranks 4 cudaDev 0 busId 1000 commId 0xab - Init COMPLETE",
+        "Setting affinity for GPU 0 to ff",
+    )
+    log.write_text("".join(f"{host}:{thread >> 24 & 0xFFFFFF}:{thread & 0xFFFFFF} [0] NCCL INFO {text}\n" for text in said))
+
+
+@pytest.mark.slow
+def test_a_thread_on_the_wrong_socket_is_named_with_the_cpus_near_its_gpu(tmp_path):
+    scenario = SCENARIOS["healthy"].override(ranks=4, hosts=1, steps=6, faults=("slow-rank:ranks=2",), ideal=True)
+    write_run(scenario, tmp_path / "reports", ideal=True)
+    for rank in range(4):
+        (report,) = (tmp_path / "reports").glob(f"*_rank{rank}.sqlite")
+        with_cpus(report, 12 if rank == 2 else rank, tmp_path / f"nccl.{rank}.log", rank)
+    logs = [str(path) for path in tmp_path.glob("nccl.*.log")]
+    for nccl_logs, said in (
+        (logs, "for 100 % of its time, most on CPU 12: bind it to CPUs 0-7, which NCCL's log states as near that GPU."),
+        ([], "100 % of its time away from socket 0 (CPUs 0-7), from which ranks 0-1, 3 of the same host launch."),
+    ):
+        import_reports([str(tmp_path / "reports")], folder := tmp_path / f"run{len(nccl_logs)}", jobs=1, nccl_logs=nccl_logs)
+        run = OpenRun(folder)
+        near = run.sql("SELECT rank, count(*) AS cpus, max(cpu) AS last FROM near_cpus GROUP BY 1 ORDER BY 1").to_pylist()
+        assert near == [{"rank": rank, "cpus": 8, "last": 7} for rank in range(4) if nccl_logs]
+        first = ask(run, "diagnose").table.to_pylist()[0]
+        assert (first["kind"], first["ranks"], first["evidence"]["other_node_share"]) == ("straggler", [2], 1.0)
+        assert said in first["advice"]

@@ -187,6 +187,14 @@ def test_what_operations_that_come_earlier_move_is_no_more_work():
     assert recovery.saved_ns(recovery.with_peers_work([0], [1])) == 0
 
 
+def test_ranks_that_do_other_things_between_their_operations_have_no_peers():
+    """As the stages of a pipeline: the first has its forward passes where the last has both passes of a part."""
+    recovery = played([[100_000, 300_000], [400_000, 100_000], [200_000, 200_000]])
+    assert recovery.with_peers_work([0], [1]) is None
+    aligned = played([[100_000, 120_000], [400_000, 100_000], [200_000, 200_000]])
+    assert aligned.saved_ns(aligned.with_peers_work([0], [1])) == pytest.approx(280_000, abs=25_000)
+
+
 def test_ranks_with_other_operations_have_no_peers():
     job = Job(np.full((3, 3), 100_000), [[(0, 1, 2)], [(0, 1)], [(0, 1, 2)]], [20_000] * 3)
     ranks, _, members = job._play()

@@ -147,7 +147,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     from alltrace.recipes.questions.diagnose import late_ranks as late
     from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
     from alltrace.recipes.questions.diagnose.hand_over import hand_overs, with_roles
-    from alltrace.recipes.questions.diagnose.joint_losses import with_joint_losses
+    from alltrace.recipes.questions.diagnose.joint_losses import with_copies_of_pauses, with_joint_losses
     from alltrace.recipes.questions.diagnose.machine_evidence import with_machine_evidence
     from alltrace.recipes.questions.diagnose.ranking import ranked
     from alltrace.recipes.questions.diagnose.regression import resolved
@@ -168,6 +168,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
         unjudged = ("no step has complete records, so no loss was judged",)
         return Answer(col.table_of(rows, COLUMNS, _schema()), COLUMNS, unjudged)
     found = resolved([finding for module in DETECTORS for finding in import_module(module).find(all_ranks)])
+    found = with_copies_of_pauses(found, all_ranks)
     found += sharing.find(all_ranks, run)
     found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)], found)
     found += unexplained.find(all_ranks, ranked(found, all_ranks.span_ns))

@@ -541,6 +541,8 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
             slow = {row for c in costly if c is not cause and not c.more_work for row in c.rows.tolist()}
             undo = partial(_with_peers_work, all_ranks, ranks, all_ranks.ranks[sorted(slow)].tolist(), undo)
         loss = all_ranks.loss(_CLASSES, cause.lost, undo if connected else None)
+        if len(cause.rows):  # with what ranks compute more, a replay may leave out the launches in between
+            loss = replace(loss, estimate_ns=min(loss.estimate_ns, round(cause.lost.sum())))
         if cause.even is not None:
             # of n independent parts of a step that all wait for, each varies by a square root of n-th of the step
             most = all_ranks.loss(_CLASSES, cause.lost).estimate_ns * np.sqrt(max(_operations_per_step(all_ranks), 1))

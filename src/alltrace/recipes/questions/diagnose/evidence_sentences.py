@@ -111,6 +111,7 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     *_beside_peers("running_threads", "threads on CPUs at once: {}"),
     *_beside_peers("cpu_moves_per_s", "the launching thread came to another CPU {} times per second"),
     (("shared_cpu_share",), "{shared_cpu_share} of its time it was on CPUs of another rank's launching thread"),
+    (("other_node_share",), "{other_node_share} of its time it was on another NUMA node or socket"),
     (("compute_share",), "devices compute for {compute_share} of the analyzed time"),
     (("missing",), "missing ranks: {missing}"),
     (("lost_records", "of_records"), "{lost_records} of {of_records} records are missing"),

@@ -76,6 +76,7 @@ EVIDENCE = {
     "cpu_moves_per_s": "how often a launching thread of the culprits came to another CPU, per second on CPUs",
     "peers_cpu_moves_per_s": "that of the other ranks",
     "shared_cpu_share": "share of the culprits' time on CPUs that is on CPUs of another rank's launching thread, 0 to 1",
+    "other_node_share": "share of a culprit's time on CPUs of another NUMA node or socket than its GPU or other ranks, 0 to 1",
     "busbw_gb_per_s": "bus bandwidth of the slowest communicator, free of waiting",
     "peers_busbw_gb_per_s": "bus bandwidth of communicators alike, median",
     "communicators": "slow communicators",

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, integers, is_one_of, is_true
-from alltrace.trace.intervals import NOTHING, Merged, containing, difference, intersection, merge, overlap_ns, union
-from alltrace.trace.kernel_rules import NOT_COMPUTE
+from alltrace.recipes.questions.diagnose.calls import Calls, is_pageable
+from alltrace.trace.arrays import Int64, blocks, integers, is_one_of, is_true
+from alltrace.trace.intervals import NOTHING, Merged, clip, containing, difference, intersection, merge, overlap_ns, union
 
 HOST_CLASSES = (
     "data",
@@ -39,14 +38,15 @@ _EMPTY_KERNEL_NS = 4_000
 _DEVICE_GAP_NS = 5_000
 """A pause between queued kernels up to this long is how devices work."""
 
-_LAUNCHED = {"start": 0, "end": 0, "correlation": -1, "process": -1}
-"""The columns of work that calls launched, with their values for null."""
-
 WITHIN_A_DEVICE = ("memset", "DtoD", "UvmDtoD", "AtoA", "AtoD", "DtoA")
 """Kinds of copies that move nothing over a link."""
 
 _RETURNING_NS = 20_000
 """A device that runs dry within this time of a blocking call's end ran dry because of the call."""
+
+
+_PIECE_KERNELS = 1 << 17
+"""How many kernels are looked at together."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,11 @@ class HostSets:
     batches: Merged = NOTHING
     # rows of `threads`: those that launch kernels
     threads: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def within(self, begin: int, end: int) -> HostSets:
+        """What the host did in a time."""
+        sets = {name: clip(intervals, begin, end) for name, intervals in self.sets.items()}
+        return replace(self, sets=sets, exchanges=clip(self.exchanges, begin, end))
 
 
 @dataclass(frozen=True)
@@ -86,41 +91,55 @@ class Activity:
     # when the call ended that launched the last kernel of another kind, such as a barrier's; 0 if none is known
     last_other_launch: int = 0
 
+    def within(self, begin: int, end: int) -> Activity:
+        """What ran in a time; of all time the kernels, for gaps at its end."""
+        return replace(
+            self,
+            compute=clip(self.compute, begin, end),
+            short=clip(self.short, begin, end),
+            communication=clip(self.communication, begin, end),
+            copies=clip(self.copies, begin, end),
+            transfers=clip(self.transfers, begin, end),
+            queued=clip(self.queued, begin, end),
+            pageable=clip(self.pageable, begin, end),
+        )
 
-def is_pageable(copies: Any) -> NDArray[np.bool_]:
-    """Which copies are from or to pageable memory."""
-    return is_one_of(copies.column("src_kind"), ("pageable",)) | is_one_of(copies.column("dst_kind"), ("pageable",))
 
-
-def activity(rank: Rank, api: Any) -> Activity:
-    """The work of a rank's devices; `api` has start, end, process and correlation."""
-    kernels = rank.table("kernels", ("start", "end", "correlation", "kind", "process", "graph_node"))
-    of_host = np.full(kernels.num_rows, rank.host_work is not None)
-    graphs = rank.table("graphs", ("start", "end", "correlation", "process"))
-    copies = rank.table("copies", ("start", "end", "correlation", "kind", "process", "src_kind", "dst_kind", "collective"))
-    exchanges = is_true(copies.column("collective"))
-    exchanged = [integers(copies.column(c))[exchanges] for c in ("start", "end")]
-    copies = copies.filter(pa.array(~exchanges))
+def activity(graphs: Any, copies: Any, calls: Calls) -> Activity:
+    """The work of a rank's devices; `graphs` and `copies` are its tables that `calls` were read with."""
+    kernels, exchanges = calls.kernels, is_true(copies.column("collective"))
+    in_kernels, in_graphs = len(kernels.start), len(kernels.start) + graphs.num_rows
+    of_graphs = [integers(graphs.column(c)) for c in ("start", "end")]
     copied = [integers(copies.column(c)) for c in ("start", "end")]
-    pageable = is_pageable(copies)
-    moving = ~pageable & ~is_one_of(copies.column("kind"), WITHIN_A_DEVICE)
-    talks = is_one_of(kernels.column("kind"), NOT_COMPUTE)
-    of_kernels, of_graphs = ([integers(table.column(c), null) for c, null in _LAUNCHED.items()] for table in (kernels, graphs))
-    own = [np.concatenate((a[~talks], b)) for a, b in zip(of_kernels, of_graphs, strict=True)]
-    order = np.argsort(own[0], kind="stable")
-    starts, ends, correlations, processes = (c[order] for c in own)
-    called, returned, launched = _launches(api, processes, correlations, starts)
-    _, copy_returned, copy_launched = _launches(
-        api, integers(copies.column("process"), -1), integers(copies.column("correlation"), -1), copied[0]
-    )
-    queued = moving & copy_launched & (copy_returned < copied[1])
-    _, others_returned, _ = _launches(api, of_kernels[3][talks], of_kernels[2][talks], np.zeros(int(talks.sum()), np.int64))
-    in_graph = (of_host | np.asarray(kernels.column("graph_node").is_valid().to_numpy(zero_copy_only=False), np.bool_))[~talks]
-    hidden = np.concatenate((in_graph, np.ones(graphs.num_rows, np.bool_)))[order]
+    exchanged, copied = ([c[rows] for c in copied] for rows in (exchanges, ~exchanges))
+    pageable = is_pageable(copies)[~exchanges]
+    moving = ~pageable & ~is_one_of(copies.column("kind"), WITHIN_A_DEVICE)[~exchanges]
+    talks = kernels.talks
+    called, returned, known = calls.launched
+    calls.launched = None  # it is long, and in another order below
+    of_copies = [c[in_graphs:][~exchanges] for c in (returned, known)]
+    queued = moving & of_copies[1] & (of_copies[0] < copied[1])
+    others_returned = returned[:in_kernels][talks & known[:in_kernels]]
+
+    def both(of_kernels: NDArray[Any], of_graphs: NDArray[Any]) -> NDArray[Any]:
+        return np.concatenate((of_kernels, of_graphs)) if len(of_graphs) else of_kernels
+
+    starts, none = both(kernels.start, of_graphs[0]), np.zeros(graphs.num_rows, np.bool_)
+    index = None  # nothing is copied where the kernels are all that computes, and in order
+    if talks.any() or (starts[1:] < starts[:-1]).any():
+        index = np.flatnonzero(~both(talks, none))
+        index = index[np.argsort(starts[index], kind="stable")]
+    columns = [starts, both(kernels.end, of_graphs[1]), *(c[:in_graphs] for c in (called, returned, known))]
+    columns.append(both(kernels.in_graph | calls.of_host, ~none))
+    del starts, called, returned, known
+    for number in range(len(columns)) if index is not None else ():
+        columns[number] = columns[number][index]
+    del index
+    starts, ends, called, returned, known, hidden = columns
     return Activity(
         compute=merge(starts, ends),
-        short=_short(starts, ends, np.where(launched, returned, starts), hidden),
-        communication=merge(*(np.concatenate((of_kernels[n][talks], exchanged[n])) for n in (0, 1))),
+        short=_short(starts, ends, returned, hidden),
+        communication=merge(*(np.concatenate((c[talks], e)) for c, e in zip((kernels.start, kernels.end), exchanged, strict=True))),
         copies=merge(*copied),
         transfers=merge(*(c[moving] for c in copied)),
         queued=merge(*(c[queued] for c in copied)),
@@ -128,7 +147,7 @@ def activity(rank: Rank, api: Any) -> Activity:
         starts=starts,
         launch_start=called,
         launch_end=returned,
-        launched=launched,
+        launched=known,
         last_other_launch=int(others_returned.max(initial=0)),
     )
 
@@ -138,44 +157,61 @@ def _short(starts: Int64, ends: Int64, returned: Int64, in_graph: NDArray[np.boo
 
     `starts`: Starts of compute kernels, ascending.
     """
-    if len(starts) < 2:
+    queued, linked = np.zeros((2, max(len(starts) - 1, 0)), np.bool_)
+    for some in blocks(len(queued)):
+        before, after = some, slice(some.start + 1, some.stop + 1)
+        pause = starts[after] - ends[before]
+        queued[some] = (pause >= 0) & (pause <= _DEVICE_GAP_NS) & (returned[after] <= ends[before])
+        linked[some] = queued[some]
+        for both in (before, after):
+            linked[some] &= (ends[both] - starts[both] <= _EMPTY_KERNEL_NS) & ~in_graph[both]
+    if not linked.any():
         return NOTHING
-    short = (ends - starts <= _EMPTY_KERNEL_NS) & ~in_graph
-    pause = starts[1:] - ends[:-1]
-    linked = short[1:] & short[:-1] & (pause >= 0) & (pause <= _DEVICE_GAP_NS) & (returned[1:] <= ends[:-1])
     mine = np.append(linked, False) | np.append(False, linked)
-    until = ends.copy()
-    until[:-1] += np.where((pause >= 0) & (pause <= _DEVICE_GAP_NS) & (returned[1:] <= ends[:-1]), pause, 0)
-    return difference(merge(starts[mine], until[mine]), merge(starts[~mine], ends[~mine]))
-
-
-def _launches(api: Any, processes: Int64, correlations: Int64, starts: Int64) -> tuple[Int64, Int64, NDArray[np.bool_]]:
-    """When the calls that launched work began and ended, and whether one is known; if none is, when the work began."""
-    keys, correlations = joined(api, processes, correlations)
-    if not len(keys):
-        return starts.copy(), starts.copy(), np.zeros(len(starts), np.bool_)
-    order = np.argsort(keys, kind="stable")
-    at = np.minimum(np.searchsorted(keys[order], correlations), len(keys) - 1)
-    row = order[at]
-    known = (keys[row] == correlations) & (correlations >= 0)
-    start, end = (np.where(known, integers(api.column(c))[row], starts) for c in ("start", "end"))
-    return start, end, known
-
-
-def joined(api: Any, processes: Int64, correlations: Int64) -> tuple[Int64, Int64]:
-    """A number for each call and for each piece of work, equal if one launched the other; below 0 if none is known.
-
-    Correlation ids count within a process, and a rank may have several.
-    """
-    owner = np.concatenate((integers(api.column("process"), -1), processes))
-    ids = np.concatenate((integers(api.column("correlation"), -1), correlations))
-    if len(owner) and (owner != owner[0]).any():
-        distinct, codes = np.unique(ids, return_inverse=True)
-        ids = np.where(ids >= 0, (owner + 1) * len(distinct) + codes.reshape(-1), -1)
-    return ids[: api.num_rows], ids[api.num_rows :]
+    rows, reach = np.flatnonzero(mine), np.maximum.accumulate(ends)
+    parts = []
+    for some in blocks(len(rows)):
+        own = rows[some]
+        following = np.minimum(own + 1, len(queued))
+        until = np.where(queued[following - 1] & (following > own), starts[following], ends[own])
+        near = slice(int(np.searchsorted(reach, starts[own[0]], "right")), int(np.searchsorted(starts, until.max())))
+        others = ~mine[near]
+        parts.append(difference(merge(starts[own], until), merge(starts[near][others], ends[near][others])))
+    return union(parts)
 
 
 def classify(work: Activity, host: HostSets, regions: Int64) -> tuple[Int64, Merged]:
+    """`_classified` of as many regions at a time as have `_PIECE_KERNELS`; a larger one is cut where a kernel begins.
+
+    There the device computes, so that no gap is cut.
+    """
+    times = np.zeros((len(regions), len(CLASSES)), np.int64)
+    talking = []
+    for owner, some in _pieces(work, regions):
+        begin, end = int(some[0, 0]), int(some[-1, 1])
+        part, talks = _classified(work.within(begin, end), host.within(begin - _RETURNING_NS, end), some)
+        np.add.at(times, owner, part)
+        talking.append(talks)
+    return times, union(talking)
+
+
+def _pieces(work: Activity, regions: Int64) -> Iterator[tuple[Int64, Int64]]:
+    """Regions cut in pieces, some at a time: of each piece the place of its region, and the begin and end of it."""
+    bounds = []
+    for number, (begin, end) in enumerate(regions.tolist()):
+        low, high = np.searchsorted(work.starts, (begin, end)).tolist()
+        cuts = work.starts[low + _PIECE_KERNELS : high : _PIECE_KERNELS]
+        cuts = cuts[(cuts > begin) & (containing(work.compute, cuts) >= 0)].tolist()
+        bounds += [(number, *both, high - low) for both in pairwise((begin, *dict.fromkeys(cuts), end))]
+    if not bounds:
+        return
+    owner, begins, ends, kernels = np.array(bounds, np.int64).T
+    group = np.cumsum(np.minimum(kernels, _PIECE_KERNELS)) // _PIECE_KERNELS
+    for some in np.split(np.arange(len(owner)), np.flatnonzero(np.diff(group)) + 1):
+        yield owner[some], np.stack((begins[some], ends[some]), axis=1)
+
+
+def _classified(work: Activity, host: HostSets, regions: Int64) -> tuple[Int64, Merged]:
     """How the time of each region divides into `CLASSES`, and when communication is what a device waits for.
 
     A device that does not compute waits for its next kernel. Until the call that launches it has returned, the host is late; what

@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from alltrace.recipes.analysis.range_stems import stems_of
-from alltrace.recipes.questions.diagnose.gaps import HostSets, is_pageable, joined
-from alltrace.run.host_work import MAIN_STREAM, SILENCE_NS
+from alltrace.recipes.questions.diagnose.calls import Calls, having_name, mostly, named_ids
+from alltrace.recipes.questions.diagnose.gaps import HostSets
+from alltrace.run.collecting import whole_columns
 from alltrace.run.rank import Rank
 from alltrace.trace import host_patterns as patterns
 from alltrace.trace.arrays import Int64, integers, is_one_of
 from alltrace.trace.host_patterns import Pattern
-from alltrace.trace.intervals import NOTHING, Merged, containing, difference, gaps, intersection, merge, overlap_ns, union
+from alltrace.trace.intervals import NOTHING, Merged, containing, difference, intersection, merge, overlap_ns, union
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 from alltrace.trace.mpi_kinds import exchanges
 
-_LAUNCHING_SHARE = 0.1
-"""A thread with at least this share of the launches is one that the device waits for; others help it, such as a loader's."""
-
-_STAGED_BYTES = 64 << 10
-"""Pageable copies up to this size are staged at once (CUDA's API synchronization behavior): waiting for one is a wait for the work
-before it, such as that of reading a loss."""
-
 _FOLLOWING_NS = 50_000
 """A wait that a thread begins so soon after a pageable copy is the end of that copy: frameworks copy and wait as one operation."""
-
-_LONG_LAUNCH = 20
-"""The first launch of a kernel that takes this many times the median of all launches loads the kernel's code,"""
-
-_LONG_LAUNCH_NS = 100_000
-"""if it takes at least this long."""
-
-_FEW_TEXTS = 1_000
-"""The most names of a table to keep per rank."""
 
 _MOST_LAUNCHES = 0.1
 """Ranges of one name that hold a larger share of the launches are not waiting for data, even if their name says so."""
@@ -49,40 +28,34 @@ _AT_ONCE, _SOME_AT_ONCE = 0.05, 0.25
 """A batch that takes this share of the longest wait was there already; so are this share of all where others prepare them."""
 
 
-def host_sets(rank: Rank, api: Any) -> HostSets:
+def host_sets(rank: Rank, calls: Calls) -> HostSets:
     """What the host did.
 
     Calls and ranges of the threads that launch kernels count. Other threads, such as those of a data loader, delay the
     device only while the launching threads call nothing for `SILENCE_NS` or more.
-
-    `api`: Its `api`: start, end, process, thread, correlation and name.
     """
-    calls = _Calls(rank, api)
     found: dict[str, tuple[Merged, str, int]] = {}
     exchanges = _exchanges(rank, calls)
-    blocking = calls.blocking(exchanges)
-    quiet = gaps(merge(calls.start[calls.mine], calls.end[calls.mine]))
-    long = quiet.durations_ns >= SILENCE_NS
-    silence = Merged(quiet.starts[long], quiet.ends[long])
-    named = _Named(rank, calls, silence)
+    blocking = _blocking(calls, exchanges)
+    named = _Named(rank, calls)
     found["data"] = named.data(union([s for s, _, _ in blocking.values()]))
     found["compilation"] = named.compilation()
     found["module-loading"] = named.module_loading()
     found |= blocking
-    pauses = difference(silence, found["data"][0])
+    pauses = difference(calls.silence, found["data"][0])
     found["host-pause"] = (pauses, named.within(pauses), 0)
     return HostSets(
         {name: difference(intervals, exchanges) for name, (intervals, _, _) in found.items()},
         {name: text for name, (_, text, _) in found.items() if text},
         {name: count for name, (_, _, count) in found.items() if name not in ("data", "host-pause")},
-        known=bool(api.num_rows) or rank.host_work is not None,
+        known=calls.rows > 0 or rank.host_work is not None,
         exchanges=exchanges,
         batches=named.batches(found["data"][0]),
         threads=calls.threads,
     )
 
 
-def _exchanges(rank: Rank, calls: _Calls) -> Merged:
+def _exchanges(rank: Rank, calls: Calls) -> Merged:
     """When the launching threads were in MPI; of a rank without device work when it communicated at all."""
     if rank.host_work is not None:
         table = rank.table("kernels", ("start", "end", "kind"))
@@ -96,127 +69,41 @@ def _exchanges(rank: Rank, calls: _Calls) -> Merged:
     return merge(start[rows], end[rows])
 
 
-def coded_names(rank: Rank, table: Any) -> tuple[Int64, tuple[str, ...]]:
-    """The names of a table's rows as codes and texts, without counters, and without versions such as `_v3020`."""
-    codes, texts = stems_of(rank, integers(table.column("name"), -1))
-    return codes, _known_plain(tuple(texts)) if len(texts) <= _FEW_TEXTS else _plain(texts)
+def _blocking(calls: Calls, exchanges: Merged) -> dict[str, tuple[Merged, str, int]]:
+    """Calls that can keep the host from going on, by class; not waits for what MPI then sends."""
+    is_copy, sync = calls.named(patterns.COPIES), calls.named(patterns.SYNCS)
+    later = np.isin(calls.codes, [i for i, t in enumerate(calls.texts) if "async" in t.lower()])
+    pageable = is_copy & later & calls.pageable
+    ends = sync & _follow(calls, pageable)
+    sync &= containing(merge(exchanges.starts - _FOLLOWING_NS, exchanges.ends), calls.end) < 0
+    # a synchronous copy waits for itself, from any memory
+    found = {
+        "allocation": calls.set_of(calls.named(patterns.ALLOCATIONS)),
+        "pageable-copy": calls.set_of(pageable | ends),
+        "sync-copy": calls.set_of(is_copy & ~later),
+        "sync": calls.set_of((sync & ~ends) | (is_copy & later & calls.staged)),
+    }
+    intervals, _, _ = found["pageable-copy"]
+    _, name, count = calls.set_of(pageable)
+    return found | {"pageable-copy": (intervals, name, count)}
 
 
-@lru_cache(256)
-def _known_plain(texts: tuple[str | None, ...]) -> tuple[str, ...]:
-    """`_plain`, remembered: most ranks have the same names."""
-    return _plain(texts)
-
-
-def _plain(texts: Sequence[str | None]) -> tuple[str, ...]:
-    return tuple(re.sub(r"_v\d+$", "", t or "") for t in texts)
-
-
-def _having_name(codes: Int64, texts: tuple[str, ...], wanted: tuple[Pattern, ...]) -> NDArray[np.bool_]:
-    """Which rows, with names `texts` by `codes`, have a name that one of the patterns matches."""
-    matching = _known_matching if len(texts) <= _FEW_TEXTS else patterns.matching
-    found = np.zeros(len(texts) + 1, np.bool_)  # the last entry means -1, no name
-    found[matching(texts, wanted)] = True
-    return found[codes]
-
-
-@lru_cache(256)
-def _known_matching(texts: tuple[str, ...], wanted: tuple[Pattern, ...]) -> list[int]:
-    """`patterns.matching`, remembered: most ranks have the same names."""
-    return patterns.matching(texts, wanted)
-
-
-class _Calls:
-    """The calls of a rank, and which of its threads launch kernels."""
-
-    def __init__(self, rank: Rank, api: Any) -> None:
-        self.start, self.end = integers(api.column("start")), integers(api.column("end"))
-        self.thread = integers(api.column("thread"), -1)
-        self.codes, self.texts = coded_names(rank, api)
-        kernels = rank.table("kernels", ("start", "end", "stream", "correlation", "process", "name"))
-        graphs = rank.table("graphs", ("correlation", "process"))
-        copies = rank.table("copies", ("correlation", "src_kind", "dst_kind", "process", "bytes"))
-        tables = (kernels, graphs, copies)
-        owners, ids = (np.concatenate([integers(t.column(c), -1) for t in tables]) for c in ("process", "correlation"))
-        self._keys, launched = joined(api, owners, ids)
-        if rank.host_work is not None:  # what the main thread does is all that is known of the host
-            main = integers(kernels.column("stream"), -1) == MAIN_STREAM
-            self.start, self.end = (integers(kernels.column(c))[main] for c in ("start", "end"))
-            self.thread = self.codes = self._keys = np.full(len(self.start), -1)
-        of_kernels, of_graphs, of_copies = np.split(launched, np.cumsum([t.num_rows for t in tables])[:-1])
-        self._of_kernels, self._kernels = of_kernels, kernels
-        self.launches = self._are(np.concatenate((of_kernels, of_graphs)))
-        pageable, staged = is_pageable(copies), integers(copies.column("bytes")) <= _STAGED_BYTES
-        self._pageable = self._are(of_copies[pageable & ~staged])
-        self._staged = self._are(of_copies[pageable & staged])
-        threads, count = np.unique(self.thread[self.launches], return_counts=True)
-        self.threads = threads[count >= _LAUNCHING_SHARE * max(int(count.sum()), 1)]
-        self.mine = self.of_launching(self.thread)
-
-    def _are(self, launched: Int64) -> NDArray[np.bool_]:
-        """Which calls launched one of these pieces of work."""
-        found: NDArray[np.bool_] = np.isin(self._keys, launched) & (self._keys >= 0)
-        return found
-
-    def of_launching(self, threads: Int64) -> NDArray[np.bool_]:
-        """Which of these threads launch kernels; all of them if not known."""
-        return np.isin(threads, self.threads) if len(self.threads) else np.ones(len(threads), np.bool_)
-
-    def named(self, wanted: tuple[Pattern, ...]) -> NDArray[np.bool_]:
-        """Which calls of launching threads have such a name."""
-        return _having_name(self.codes, self.texts, wanted) & self.mine
-
-    def set_of(self, rows: NDArray[np.bool_]) -> tuple[Merged, str, int]:
-        """The times of these calls, their most frequent name, and their number."""
-        start, end = self.start[rows], self.end[rows]
-        return merge(start, end), _mostly(self.codes[rows], end - start, self.texts), int(rows.sum())
-
-    def blocking(self, exchanges: Merged) -> dict[str, tuple[Merged, str, int]]:
-        """Calls that can keep the host from going on, by class; not waits for what MPI then sends."""
-        is_copy, sync = self.named(patterns.COPIES), self.named(patterns.SYNCS)
-        later = np.isin(self.codes, [i for i, t in enumerate(self.texts) if "async" in t.lower()])
-        pageable = is_copy & later & self._pageable
-        ends = sync & self._follow(pageable)
-        sync &= containing(merge(exchanges.starts - _FOLLOWING_NS, exchanges.ends), self.end) < 0
-        # a synchronous copy waits for itself, from any memory
-        found = {
-            "allocation": self.set_of(self.named(patterns.ALLOCATIONS)),
-            "pageable-copy": self.set_of(pageable | ends),
-            "sync-copy": self.set_of(is_copy & ~later),
-            "sync": self.set_of((sync & ~ends) | (is_copy & later & self._staged)),
-        }
-        intervals, _, _ = found["pageable-copy"]
-        _, name, count = self.set_of(pageable)
-        return found | {"pageable-copy": (intervals, name, count)}
-
-    def _follow(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which calls begin right after one of `rows` on its thread."""
-        found = np.zeros(len(rows), np.bool_)
-        for thread in np.unique(self.thread[rows]).tolist():
-            own = self.thread == thread
-            ends = np.sort(self.end[rows & own])
-            at = np.searchsorted(ends, self.start, "right") - 1
-            found |= own & (at >= 0) & (self.start - ends[np.maximum(at, 0)] <= _FOLLOWING_NS)
-        return found
-
-    def first_launches(self) -> NDArray[np.bool_]:
-        """Which calls launched a kernel for the first time and took far longer than launches do."""
-        took = self.end - self.start
-        if not self.launches.any():
-            return self.launches
-        order = np.argsort(integers(self._kernels.column("start")), kind="stable")
-        names = integers(self._kernels.column("name"))[order]
-        _, first = np.unique(names, return_index=True)
-        usual = float(np.median(took[self.launches]))
-        long = (took >= _LONG_LAUNCH * usual) & (took >= _LONG_LAUNCH_NS)
-        return self._are(self._of_kernels[order[first]]) & long & self.mine
+def _follow(calls: Calls, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which calls begin right after one of `rows` on its thread."""
+    found = np.zeros(len(rows), np.bool_)
+    for thread in np.unique(calls.thread[rows]).tolist():
+        own = calls.thread == thread
+        ends = np.sort(calls.end[rows & own])
+        at = np.searchsorted(ends, calls.start, "right") - 1
+        found |= own & (at >= 0) & (calls.start - ends[np.maximum(at, 0)] <= _FOLLOWING_NS)
+    return found
 
 
 class _Named:
     """What ranges, Python functions and other tables with names describe the host."""
 
-    def __init__(self, rank: Rank, calls: _Calls, silence: Merged) -> None:
-        self._rank, self._calls, self._silence = rank, calls, silence
+    def __init__(self, rank: Rank, calls: Calls) -> None:
+        self._rank, self._calls, self._silence = rank, calls, calls.silence
         self._tables: dict[str, tuple[Int64, Int64, Int64, Int64, tuple[str, ...]]] = {}
 
     def data(self, blocking: Merged) -> tuple[Merged, str, int]:
@@ -305,7 +192,7 @@ class _Named:
         silent_ns, ended = np.append(self._silence.durations_ns, -1)[at], np.append(self._silence.ends, 0)[at]
         follows = (start - ended <= _FOLLOWING_NS) & (silent_ns >= end - start)
         whole = merge(self._silence.starts[at[follows]], end[follows])
-        return whole, _mostly(self._calls.codes[loads][follows], (end - start)[follows], self._calls.texts), int(follows.sum())
+        return whole, mostly(self._calls.codes[loads][follows], (end - start)[follows], self._calls.texts), int(follows.sum())
 
     def module_loading(self) -> tuple[Merged, str, int]:
         """When code was brought to the device."""
@@ -328,7 +215,7 @@ class _Named:
         """The times of a table's rows with these names, their most frequent name, and their number."""
         start, end, thread, codes, texts = self._read(table)
         # open rows and rows without duration have no information
-        rows = _having_name(codes, texts, wanted) & (end > start)
+        rows = having_name(codes, texts, wanted) & (end > start)
         if not rows.any():
             return NOTHING, "", 0
         if not holds_launches:
@@ -339,11 +226,11 @@ class _Named:
             sets.append(intersection(merge(start[rows & ~own], end[rows & ~own]), self._silence))
         else:
             rows &= own
-        return union(sets), _mostly(codes[rows], (end - start)[rows], texts), int(rows.sum())
+        return union(sets), mostly(codes[rows], (end - start)[rows], texts), int(rows.sum())
 
     def _holding_launches(self, start: Int64, end: Int64, codes: Int64) -> list[int]:
         """The codes of names with a large part of all launches in their ranges."""
-        launches = self._calls.start[self._calls.launches]
+        launches = self._calls.launches
         found = []
         for code in np.unique(codes).tolist():
             whole = merge(start[codes == code], end[codes == code])
@@ -353,13 +240,6 @@ class _Named:
 
     def _read(self, table: str) -> tuple[Int64, Int64, Int64, Int64, tuple[str, ...]]:
         if table not in self._tables:
-            rows = self._rank.table(table, ("start", "end", "thread", "name"))
-            start, end, thread = (integers(rows.column(c), null) for c, null in (("start", 0), ("end", 0), ("thread", -1)))
-            self._tables[table] = (start, end, thread, *coded_names(self._rank, rows))
+            start, end, thread, name = whole_columns(self._rank, (table,), {"start": 0, "end": 0, "thread": -1, "name": -1})
+            self._tables[table] = (start, end, thread, *named_ids(self._rank, name))
         return self._tables[table]
-
-
-def _mostly(codes: Int64, took: Int64, texts: Sequence[str]) -> str:
-    """The name that most of the time is of."""
-    known = codes >= 0
-    return texts[int(np.bincount(codes[known], weights=took[known]).argmax())] if known.any() else ""

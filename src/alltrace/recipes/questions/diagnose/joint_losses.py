@@ -1,9 +1,10 @@
-"""Causes that hide each other: without one of them the job waits for the other, so only both together give time back."""
+"""Findings of one cause, and causes that hide each other, so that only both together give time back."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import combinations
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, MEDIUM_SHARE, Finding
 from alltrace.recipes.questions.diagnose.host import OF_HOST
-from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
+from alltrace.recipes.questions.diagnose.recovered_time import Altered, RecoveredTime
 
 _LEAST_SHARE, _LEAST_PART = 0.01, 0.25
 """Two causes hide each other if together they cost this share of the judged time more than the sum of both alone, and this part of
@@ -27,7 +28,52 @@ _AS_MUCH = 0.8
 _MOST_CAUSES = 6
 """Of more causes only those that are reported anyway, and then those with most time, are tried with each other."""
 
+_IN_THE_SAME_STEPS = 0.75
+"""Two losses are in the same steps if their parts in these have this share in common."""
+
 _NO_CAUSES = frozenset({"jitter", "missing-rank", "unexplained", "hand-over"})
+
+
+def with_copies_of_pauses(findings: Sequence[Finding], all_ranks: AllRankFacts) -> list[Finding]:
+    """The findings, where few ranks that copy and pause in the same steps have one: they bring home what they then write."""
+    run = all_ranks.recovery
+    copies = [f for f in findings if f.kind == "sync-copy" and 2 * len(f.ranks) <= len(all_ranks.ranks)]
+    if run is None or not copies:
+        return list(findings)
+    one_of: dict[int, Finding | None] = {}
+    for copying in copies:
+        for pause in findings:
+            if pause.kind == "host-pause" and pause.ranks == copying.ranks and _in_the_same_steps(pause, copying):
+                larger, smaller = sorted((pause, copying), key=lambda f: f.loss.estimate_ns, reverse=True)
+                together_ns = _together_ns(larger, smaller, run)
+                if together_ns > larger.loss.estimate_ns:
+                    one_of |= {id(larger): _as_one(larger, smaller, together_ns, run), id(smaller): None}
+    return [one for f in findings if (one := one_of.get(id(f), f)) is not None]
+
+
+def _in_the_same_steps(first: Finding, second: Finding) -> bool:
+    own, other = (f.loss.steps[1] if f.loss.steps is not None else np.zeros(0) for f in (first, second))
+    return len(own) == len(other) and bool(np.minimum(own, other).sum() >= _IN_THE_SAME_STEPS)
+
+
+def _as_one(larger: Finding, smaller: Finding, together_ns: int, run: RecoveredTime) -> Finding:
+    """The larger finding, with the loss of both."""
+    one, other = larger.loss, smaller.loss
+
+    def without() -> Altered | None:
+        changed = [loss.without() for loss in (one, other) if loss.without is not None]
+        return None if len(changed) < 2 else run.without_both(*changed)
+
+    loss = replace(
+        one,
+        estimate_ns=together_ns,
+        classes=tuple(dict.fromkeys((*one.classes, *other.classes))),
+        own_ns=one.own_ns + other.own_ns,
+        bound_ns=one.bound_ns + other.bound_ns,
+        without=cache(without),
+    )
+    advice = f"{larger.advice} In the same steps {smaller.where} takes time there, which is part of the loss."
+    return replace(larger, loss=loss, advice=advice, told=larger.told or smaller.told)
 
 
 def with_joint_losses(findings: Sequence[Finding], all_ranks: AllRankFacts) -> list[Finding]:

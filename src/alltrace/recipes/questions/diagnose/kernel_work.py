@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from alltrace.recipes.questions.diagnose.kernel_rows import Int32, KernelRows
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH
-from alltrace.recipes.questions.diagnose.time_slices import Launches, TimeSlices, time_slices
-from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, integers
+from alltrace.recipes.questions.diagnose.time_slices import LEAST_LAUNCHES, LEAST_NS, Launches, TimeSlices, time_slices
+from alltrace.trace.arrays import Int64, blocks
 from alltrace.trace.distinct import distinct_rows
 
 Float = NDArray[np.float64]
@@ -67,30 +68,47 @@ class KernelWork:
         return replace(self, sums_ns=self.sums_ns - self.slices.beyond_ns, longest_ns=unknown, rest_ns=rest, slices=None)
 
 
-def kernel_work(rank: Rank, mine: NDArray[np.bool_], step: Int64, steps: int) -> KernelWork:
+def kernel_work(kernels: KernelRows, step: Int32, steps: int) -> KernelWork:
     """The works of a rank.
 
-    `mine`: Which rows of `kernels` count.
+    `step`: The place of the step of each kernel; -1 for those that do not count.
     """
-    table = rank.table("kernels", ("start", "end", "name", *LAUNCH))
-    starts, ends = integers(table.column("start")), integers(table.column("end"))
-    length = (ends - starts)[mine]
-    columns = [integers(table.column(c))[mine] for c in ("name", *LAUNCH)]
-    works, code = distinct_rows(*columns)
+    present = np.zeros(kernels.kinds.shape[1], np.bool_)
+    for some in blocks(len(step)):
+        present[kernels.kind[some][step[some] >= 0]] = True
+    works, of_present = distinct_rows(*(np.where(c == -1, 0, c)[present] for c in kernels.of_kinds("name", *LAUNCH)))
+    work = np.full(len(present), -1, np.int64)
+    work[present] = of_present
     count = works.shape[1]
-    cell = step * count + code
-    counts = np.bincount(cell, minlength=steps * count).astype(np.int32).reshape(steps, count)
-    by_cell = np.zeros(steps * count, np.int64)
-    np.add.at(by_cell, cell, length)
-    sums: Int64 = by_cell.reshape(steps, count)
-    by_cell = np.zeros(steps * count, np.int64)
-    np.maximum.at(by_cell, cell, length)
-    longest: Int64 = by_cell.reshape(steps, count)
+    counts, sums, longest = np.zeros((3, steps * count), np.int64)
+    least = np.full(count, np.iinfo(np.int64).max)
+    for _, own_step, own_work, length in _launches(kernels, step, work):
+        cell = own_step * count + own_work
+        np.add.at(counts, cell, 1)
+        np.add.at(sums, cell, length)
+        np.maximum.at(longest, cell, length)
+        np.minimum.at(least, own_work, length)
+    counts, sums, longest = (c.reshape(steps, count) for c in (counts, sums, longest))
     top = np.sort(np.argsort(-sums.sum(axis=0), kind="stable")[:_MOST_WORKS])
     place = np.full(count, -1)
     place[top] = np.arange(len(top))
-    kept = place[code] >= 0
-    launches = Launches(np.flatnonzero(mine)[kept], step[kept], place[code[kept]])
-    slices = time_slices(starts, ends, launches, works[0, top], sums[:, top])
+    work[present] = place[of_present]
+    slices, least = None, least[top]
+    # no excess over a usual time is larger than the one over the least
+    beyond = (length - least[own] >= LEAST_NS for _, _, own, length in _launches(kernels, step, work))
+    if longest.max(initial=0) >= LEAST_NS and sum(map(np.count_nonzero, beyond)) >= LEAST_LAUNCHES:
+        launches = Launches(*np.concatenate([c[:3] for c in _launches(kernels, step, work)], axis=1))
+        slices = time_slices(kernels.start, kernels.end, launches, works[0, top], sums[:, top])
     rest = sums.sum(axis=1) - sums[:, top].sum(axis=1)
-    return KernelWork(works.T[top], counts[:, top], sums[:, top], longest[:, top], rest, slices)
+    return KernelWork(works.T[top], counts[:, top].astype(np.int32), sums[:, top], longest[:, top], rest, slices)
+
+
+def _launches(kernels: KernelRows, step: Int32, work: Int64) -> Iterator[tuple[Int64, Int64, Int64, Int64]]:
+    """The kernels that count, some at a time: rows, places of their steps, their works, durations.
+
+    `work`: Of each kind, -1 for those to leave out.
+    """
+    for some in blocks(len(step)):
+        own = work[kernels.kind[some]]
+        rows = np.flatnonzero((step[some] >= 0) & (own >= 0))
+        yield some.start + rows, step[some][rows].astype(np.int64), own[rows], (kernels.end[some] - kernels.start[some])[rows]

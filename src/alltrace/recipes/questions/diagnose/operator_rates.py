@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.device_peaks import Peaks
 from alltrace.recipes.analysis.device_roofs import Roof, device_of_code, lowest_ridge, lowest_roof, roof_of
@@ -23,7 +24,7 @@ from alltrace.recipes.analysis.operator_sums import Program, is_operator
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, outermost
 from alltrace.run.rank import Rank
 from alltrace.trace.amounts import amount
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct
 from alltrace.trace.kernel_families import ATTENTION, SOFTMAX
 
@@ -78,7 +79,7 @@ class _Group:
     kernels: tuple[str, ...]  # the names of its kernels, the one that takes longest first
 
 
-def slow_operators(rank: Rank, step: Int64) -> list[SlowOperator]:
+def slow_operators(rank: Rank, step: NDArray[np.int32]) -> list[SlowOperator]:
     """The operators of a rank that could save most.
 
     `step`: The place of the step of each row of `kernels`; -1 for what does not count.
@@ -96,7 +97,7 @@ def _device(rank: Rank) -> tuple[str | None, int | None, int | None]:
     return name, row.get("sm_count") or None, row.get("memory_bandwidth_bytes_per_s") or None
 
 
-def _groups(rank: Rank, step: Int64) -> list[_Group]:
+def _groups(rank: Rank, step: NDArray[np.int32]) -> list[_Group]:
     """The outermost operators with known work around the launches of the kernels that count."""
     if not is_operator(rank.table("ranges", ("domain",)).column("domain")).any():
         return []

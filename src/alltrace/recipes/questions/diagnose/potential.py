@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -23,12 +23,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.device_peaks import peaks_of
-from alltrace.recipes.analysis.kernel_families import BANDWIDTH_FAMILIES, HALF, MATRIX_FAMILIES, KernelFamily, family_of
+from alltrace.recipes.analysis.kernel_families import BANDWIDTH_FAMILIES, HALF, MATRIX_FAMILIES, family_of
 from alltrace.recipes.questions.diagnose.gaps import Activity
+from alltrace.recipes.questions.diagnose.kernel_rows import Int32, KernelRows
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
 from alltrace.recipes.questions.occupancy import DEVICE_LIMITS, Limits, blocks_at_once, occupancy
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import BLOCK_ROWS, Int64
 from alltrace.trace.distinct import distinct, distinct_rows
 from alltrace.trace.intervals import overlap_ns
 from alltrace.trace.kernel_families import CONVOLUTION, GEMM, SOFTMAX
@@ -45,6 +46,7 @@ _BACKWARD = re.compile("(?i)backward|bwd|grad")
 _MOST_COPIES = 4
 """Beyond a product: three operands, and one more."""
 
+_SAVED = ("precision", "attention", "fusion", "shapes", "small-kernels")
 _LAUNCH = (*LAUNCH, *RESOURCES)
 _DEVICE = ("device", "name", *DEVICE_LIMITS)
 
@@ -61,104 +63,145 @@ class Potential:
 
 @dataclass(frozen=True)
 class _Kernels:
-    """Compute kernels in judged steps, by track and start; arrays of n, `launch` of (values of a launch, n)."""
+    """Compute kernels in judged steps, by track and start; arrays of n, and of k kinds."""
 
     start: Int64
     end: Int64
-    track: Int64
-    step: Int64
-    name: Int64
-    device: Int64
-    launch: Int64
+    track: Int32
+    step: Int32
+    kind: Int32
     in_graph: NDArray[np.bool_]
-    texts: list[str]
-    families: list[KernelFamily]
-    family: Int64
+    kinds: _Kinds
 
     def has(self, wanted: frozenset[str]) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = np.array([f.family in wanted for f in self.families], np.bool_)[self.family]
+        found: NDArray[np.bool_] = np.array([f.family in wanted for f in self.kinds.families], np.bool_)[self.kind]
         return found
 
     def named(self, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = np.array([pattern.search(t) is not None for t in self.texts], np.bool_)[self.family]
-        return found
+        return self.kinds.named(pattern)[self.kind]
 
     @property
     def length(self) -> Int64:
         found: Int64 = self.end - self.start
         return found
 
+    def cut(self) -> Iterator[_Kernels]:
+        """As many kernels at a time as `blocks` has, and those after them in the same row of one track and step."""
+        ends = np.append(np.flatnonzero(~_follows(self))[1:], len(self.start))
+        first = 0
+        while first < len(self.start):
+            last = int(ends[np.searchsorted(ends, min(first + BLOCK_ROWS, len(self.start)))])
+            yield self.rows(slice(first, last))
+            first = last
 
-def potentials(rank: Rank, step: Int64, work: Activity) -> dict[str, Potential]:
+    def rows(self, some: slice | Int64) -> _Kernels:
+        """Some of them."""
+        times = self.start[some], self.end[some]
+        return _Kernels(*times, self.track[some], self.step[some], self.kind[some], self.in_graph[some], self.kinds)
+
+
+class _Kinds:
+    """What kinds of kernels are; arrays of k."""
+
+    def __init__(self, rank: Rank, kernels: KernelRows) -> None:
+        self.devices = {d["device"]: d for d in rank.table("devices", _DEVICE).to_pylist()}
+        self.name, self.device = kernels.of_kinds("name", "device")
+        self.launch = np.stack(kernels.of_kinds(*_LAUNCH))
+        ids, self._place = distinct(self.name)
+        self._texts = [t or "" for t in rank.texts(pa.array(ids)).to_pylist()]
+        families = [family_of(t) for t in self._texts]
+        self.families = [families[n] for n in self._place]
+        self.precision_share, self.empty_share = self._precision(rank), self._shapes()
+
+    def named(self, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+        """Which have a name that a pattern is found in."""
+        return np.array([pattern.search(t) is not None for t in self._texts], np.bool_)[self._place]
+
+    def _precision(self, rank: Rank) -> NDArray[np.float64]:
+        """The share of each that fp16 or bf16 would save."""
+        share = np.zeros(len(self.name))
+        for device in np.unique(self.device).tolist():
+            peaks = peaks_of(_device_name(rank, self.devices.get(device)))
+            if peaks is None:
+                continue
+            for place in np.flatnonzero(self.device == device).tolist():
+                family = self.families[place]
+                rate = peaks.rate(family.precision) if family.family in MATRIX_FAMILIES and family.precision != HALF else None
+                share[place] = max(1 - rate / peaks.half, 0.0) if rate is not None else 0.0
+        vectors = self.named(_VECTOR)
+        share[vectors] = np.minimum(share[vectors], _VECTOR_GAIN)
+        return share
+
+    def _shapes(self) -> NDArray[np.float64]:
+        """The part of each matrix product in which multiprocessors of its last wave are empty."""
+        products = np.array([f.family in (GEMM, CONVOLUTION) for f in self.families], np.bool_) & (self.launch[0] > 0)
+        share = np.zeros(len(self.name))
+        keys, at = distinct_rows(self.device[products], *self.launch[:, products])
+        share[products] = np.array([_empty_share(self.devices.get(key[0]), key[1:]) for key in keys.T.tolist()])[at]
+        return share
+
+
+def potentials(rank: Rank, rows: KernelRows, step: Int32, work: Activity) -> dict[str, Potential]:
     """What each kind could save on a rank.
 
-    `step`: The place of the step of each row of `kernels`; -1 for what does not count.
+    `step`: The place of the step of each kernel; -1 for what does not count.
     """
-    kernels = _kernels(rank, step)
-    if not len(kernels.start):
-        return {}
-    devices = {d["device"]: d for d in rank.table("devices", _DEVICE).to_pylist()}
-    precision = _precision(rank, kernels, devices)
-    inside, products = _attention(kernels)
-    saved = {
-        "precision": precision,
-        "attention": np.where(inside, kernels.length, np.where(products, precision, 0)),
-        "fusion": _fusion(kernels, inside),
-        "shapes": _shapes(kernels, devices),
-        "small-kernels": _small(kernels, work),
-    }
-    return {kind: _summed(kernels, ns) for kind, ns in saved.items() if ns.any()}
+    whole = _kernels(rows, step, _Kinds(rank, rows))
+    sums: dict[str, _Sums] = {}
+    begun, several = np.empty(0, np.int64), bool((whole.track[1:] != whole.track[:-1]).any())
+    for kernels in whole.cut():
+        kinds = kernels.kinds
+        precision = np.rint(kernels.length * kinds.precision_share[kernels.kind]).astype(np.int64)
+        inside, products = _attention(kernels)
+        small = _small(kernels, work)
+        if several:  # two kernels that begin together share the time before them
+            own = np.flatnonzero(small)
+            again = np.append(begun, -1)[np.searchsorted(begun, kernels.start[own])] == kernels.start[own]
+            small[own[again]] = 0
+            begun = np.sort(np.concatenate((begun, kernels.start[own[~again]])), kind="stable")
+        for kind, saved in (
+            ("precision", precision),
+            ("attention", np.where(inside, kernels.length, np.where(products, precision, 0))),
+            ("fusion", _fusion(kernels, inside)),
+            ("shapes", np.rint(kernels.length * kinds.empty_share[kernels.kind]).astype(np.int64)),
+            ("small-kernels", small),
+        ):
+            if saved.any():
+                sums.setdefault(kind, _Sums(len(kinds.name))).add(kernels, saved)
+    return {kind: sums[kind].potential(whole.kinds) for kind in _SAVED if kind in sums}
 
 
-def _kernels(rank: Rank, step: Int64) -> _Kernels:
-    table = rank.table("kernels", ("start", "end", "process", "device", "stream", "name", "graph_node", *_LAUNCH))
-    rows = np.flatnonzero(step >= 0)
-    columns = {c: integers(table.column(c), -1)[rows] for c in ("start", "end", "process", "device", "stream", "name", *_LAUNCH)}
-    track = distinct_rows(*(columns[c] for c in ("process", "device", "stream")))[1]
-    order = np.lexsort((columns["start"], track))
-    ids, family = distinct(columns["name"][order])
-    in_graph = np.asarray(table.column("graph_node").is_valid().to_numpy(zero_copy_only=False), np.bool_)[rows][order]
-    launch = np.stack([columns[c][order] for c in _LAUNCH])
-    texts = [t or "" for t in rank.texts(pa.array(ids)).to_pylist()]
-    return _Kernels(
-        start=columns["start"][order],
-        end=columns["end"][order],
-        track=track[order],
-        step=step[rows][order],
-        name=columns["name"][order],
-        device=columns["device"][order],
-        launch=launch,
-        in_graph=in_graph,
-        texts=texts,
-        families=[family_of(t) for t in texts],
-        family=family,
-    )
+def _kernels(rows: KernelRows, step: Int32, kinds: _Kinds) -> _Kernels:
+    of_kind = distinct_rows(*rows.of_kinds("process", "device", "stream"))[1]
+    track = of_kind.astype(np.int32)[rows.kind]
+    kernels = _Kernels(rows.start, rows.end, track, step, rows.kind, rows.in_graph, kinds)
+    after, before = slice(1, None), slice(None, -1)
+    descends = (track[after] < track[before]) | ((track[after] == track[before]) & (rows.start[after] < rows.start[before]))
+    if descends.any() or (step < 0).any():
+        index = np.flatnonzero(step >= 0)
+        index = index[np.lexsort((rows.start[index], track[index]))] if descends.any() else index
+        return kernels.rows(index)
+    return kernels
 
 
-def _summed(kernels: _Kernels, saved: Int64) -> Potential:
-    mine = saved > 0
-    ids, at = distinct(kernels.name[mine])
-    by_name = np.zeros(len(ids), np.int64)
-    np.add.at(by_name, at, saved[mine])
-    return Potential(int(saved.sum()), int(kernels.length[mine].sum()), int(mine.sum()), int(ids[by_name.argmax()]))
+class _Sums:
+    """What one kind could save, as kernels are added. `kinds`: How many kinds of kernels there are."""
 
+    def __init__(self, kinds: int) -> None:
+        self._saved, self._affected, self._kernels = np.zeros((3, kinds), np.int64)
 
-def _precision(rank: Rank, kernels: _Kernels, devices: Mapping[int, Mapping[str, object]]) -> Int64:
-    vectors = kernels.named(_VECTOR)
-    share = np.zeros(len(kernels.start))
-    for device in np.unique(kernels.device).tolist():
-        peaks = peaks_of(_device_name(rank, devices.get(device)))
-        if peaks is None:
-            continue
-        by_family = np.zeros(len(kernels.families))
-        for place, family in enumerate(kernels.families):
-            rate = peaks.rate(family.precision) if family.family in MATRIX_FAMILIES and family.precision != HALF else None
-            by_family[place] = max(1 - rate / peaks.half, 0.0) if rate is not None else 0.0
-        mine = kernels.device == device
-        share[mine] = by_family[kernels.family[mine]]
-    share[vectors] = np.minimum(share[vectors], _VECTOR_GAIN)
-    found: Int64 = np.rint(kernels.length * share).astype(np.int64)
-    return found
+    def add(self, kernels: _Kernels, saved: Int64) -> None:
+        mine = saved > 0
+        kind = kernels.kind[mine].astype(np.int64)
+        for sums, values in ((self._saved, saved[mine]), (self._affected, kernels.length[mine]), (self._kernels, 1)):
+            np.add.at(sums, kind, values)
+
+    def potential(self, kinds: _Kinds) -> Potential:
+        ids, at = distinct(kinds.name)
+        by_name = np.zeros(len(ids), np.int64)
+        np.add.at(by_name, at, self._saved)
+        saved, affected, count = (int(c.sum()) for c in (self._saved, self._affected, self._kernels))
+        return Potential(saved, affected, count, int(ids[by_name.argmax()]))
 
 
 def _device_name(rank: Rank, device: Mapping[str, object] | None) -> str | None:
@@ -237,18 +280,6 @@ def _fusion(kernels: _Kernels, others: NDArray[np.bool_]) -> Int64:
     order = mine[np.lexsort((kernels.length[mine], row[mine]))]
     longest = np.append(np.diff(row[order]) != 0, True)
     saved[order] = np.where(longest, 0, kernels.length[order])
-    return saved
-
-
-def _shapes(kernels: _Kernels, devices: Mapping[int, Mapping[str, object]]) -> Int64:
-    """The part of each matrix product in which multiprocessors of its last wave are empty."""
-    saved = np.zeros(len(kernels.start), np.int64)
-    mine = np.flatnonzero(kernels.has(frozenset({GEMM, CONVOLUTION})) & (kernels.launch[0] > 0))
-    if not len(mine):
-        return saved
-    keys, at = distinct_rows(kernels.device[mine], *(column[mine] for column in kernels.launch))
-    empty = np.array([_empty_share(devices.get(key[0]), key[1:]) for key in keys.T.tolist()])
-    saved[mine] = np.rint(kernels.length[mine] * empty[at]).astype(np.int64)
     return saved
 
 

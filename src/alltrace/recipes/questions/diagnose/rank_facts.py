@@ -12,17 +12,24 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from alltrace.align.iteration_names import iteration_of
+from alltrace.recipes.questions.diagnose.calls import Calls, is_pageable
 from alltrace.recipes.questions.diagnose.finding import PARTS
-from alltrace.recipes.questions.diagnose.gaps import CLASSES, HOST_CLASSES, HostSets, activity, classify, is_pageable, regions_of
+from alltrace.recipes.questions.diagnose.gaps import CLASSES, HOST_CLASSES, HostSets, activity, classify, regions_of
 from alltrace.recipes.questions.diagnose.host_sets import host_sets
+from alltrace.recipes.questions.diagnose.kernel_rows import Int32, KernelRows
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
 from alltrace.recipes.questions.diagnose.operator_rates import SlowOperator, slow_operators
 from alltrace.recipes.questions.diagnose.potential import Potential, potentials
 from alltrace.run.clock import ClockMap
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, coded, integers, is_one_of, is_true
-from alltrace.trace.intervals import Merged, containing, difference, exclusive, intersection, merge, overlap_ns, union
-from alltrace.trace.kernel_rules import NOT_COMPUTE
+from alltrace.trace.arrays import Int64, blocks, coded, integers, is_one_of, is_true
+from alltrace.trace.intervals import Merged, closed, containing, difference, exclusive, intersection, merge, overlap_ns, union
+
+_SMALLER = {
+    "graphs": ("start", "end", "correlation", "process"),
+    "copies": ("start", "end", "correlation", "process", "bytes", "kind", "src_kind", "dst_kind", "collective"),
+}
+"""Tables that are read whole."""
 
 _LEAST_COPY_BYTES = 256 << 10
 
@@ -107,8 +114,9 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
 
     `steps`: Its rows of `alltrace.align.schema.STEPS`, aligned; None or empty takes the run for one step.
     """
-    api = rank.table("api", ("start", "end", "process", "thread", "correlation", "name"))
-    work = activity(rank, api)
+    graphs, copies = (rank.table(table, columns) for table, columns in _SMALLER.items())
+    calls = Calls(rank, graphs, copies)
+    kernels, work = calls.kernels, activity(graphs, copies, calls)
     # an entry without duration has no information
     spans = [m for m in (work.compute, work.communication, work.copies) if len(m.starts)]
     if not spans or (not len(work.starts) and not len(work.communication.starts)):
@@ -120,7 +128,8 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
         numbered = np.zeros(1, np.int64)
         regions = np.array([[min(int(m.starts[0]) for m in spans), max(int(m.ends[-1]) for m in spans)]], np.int64)
     numbered, regions, left_out = _recorded(numbered, regions, rank.unrecorded(), whole_run=whole_run)
-    host = host_sets(rank, api)
+    host = host_sets(rank, calls)
+    del calls
     times, waits = classify(work, host, regions)
     parts = classify(work, host, _equal_parts(regions))[0] if whole_run else None
     judged = Merged(regions[:, 0].copy(), regions[:, 1].copy())
@@ -129,13 +138,10 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
     classes = exclusive([host.sets[name] for name in HOST_CLASSES[:-1]])
     taken = [overlap_ns(regions[:, 0].copy(), regions[:, 1].copy(), times) for times in classes]
     paused_behind = intersection(Merged(pauses.starts[behind], pauses.ends[behind]), judged).total_ns
-    counted = _step_of_kernels(rank, regions)
-    mine = counted >= 0
+    counted = _step_of_kernels(kernels, regions)
     # a run without steps has pieces in their place
-    place = _pieces(rank, mine) if whole_run else counted[mine]
-    work_done = kernel_work(rank, mine, place, PIECES if whole_run else len(regions))
-    kinds, copied, took = _copies(rank, regions)
-    graphs = rank.table("graphs", ("start", "end"))
+    work_done = kernel_work(kernels, _pieces(kernels, counted) if whole_run else counted, PIECES if whole_run else len(regions))
+    kinds, copied, took = _copies(copies, regions)
     in_graphs = intersection(merge(integers(graphs.column("start")), integers(graphs.column("end"))), judged).total_ns
     facts = RankFacts(
         steps=numbered,
@@ -144,7 +150,7 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
         waits=np.stack((waits.starts, waits.ends), axis=1),
         working=_working(work.compute, work.copies),
         work=work_done,
-        potentials=potentials(rank, counted, work),
+        potentials=potentials(rank, kernels, counted, work),
         operators=slow_operators(rank, counted),
         copy_kinds=kinds,
         copy_bytes=copied,
@@ -154,7 +160,7 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
         host_ns=np.stack(taken, axis=1),
         loader_ns=_loader_ns(rows, host.batches),
         paused_behind_ns=paused_behind,
-        launch_ns=int(np.median(np.diff(np.sort(work.launch_start)))) if len(work.launch_start) > 1 else 0,
+        launch_ns=_middle_of_steps(work.launch_start),
         kernels=int((counted >= 0).sum()),
         kernel_total_ns=int(work_done.total_ns.sum()),
         graphs=graphs.num_rows,
@@ -200,12 +206,8 @@ def _equal_parts(regions: Int64) -> Int64:
 
 def _working(compute: Merged, copies: Merged) -> Int64:
     """When a rank's devices compute or copy, short pauses closed: an int64 array of (n, 2), ns."""
-    busy = union((compute, copies))
-    if not len(busy.starts):
-        return np.empty((0, 2), np.int64)
-    apart = np.flatnonzero(busy.starts[1:] - busy.ends[:-1] >= LEAST_PAUSE_NS)
-    starts, ends = np.concatenate(([0], apart + 1)), np.concatenate((apart, [len(busy.ends) - 1]))
-    return np.stack((busy.starts[starts], busy.ends[ends]), axis=1)
+    busy = closed(union([closed(times, LEAST_PAUSE_NS) for times in (compute, copies)]), LEAST_PAUSE_NS)
+    return np.stack((busy.starts, busy.ends), axis=1)
 
 
 def _serves(rank: Rank) -> bool:
@@ -254,19 +256,30 @@ def _step_of(starts: Int64, regions: Int64) -> Int64:
     return found
 
 
-def _step_of_kernels(rank: Rank, regions: Int64) -> Int64:
+def _step_of_kernels(kernels: KernelRows, regions: Int64) -> Int32:
     """The place of the step of each row of `kernels`; -1 for communication and what is in no step."""
-    table = rank.table("kernels", ("start", "kind"))
-    found: Int64 = np.where(is_one_of(table.column("kind"), NOT_COMPUTE), -1, _step_of(integers(table.column("start")), regions))
+    found = np.empty(len(kernels.start), np.int32)
+    for some in blocks(len(found)):
+        found[some] = np.where(kernels.talks[some], -1, _step_of(kernels.start[some], regions))
     return found
 
 
-def _pieces(rank: Rank, mine: NDArray[np.bool_]) -> Int64:
-    """The piece of the run that each of the chosen kernels is in, in the order of their starts."""
-    starts = integers(rank.table("kernels", ("start",)).column("start"))[mine]
-    found = np.empty(len(starts), np.int64)
-    found[np.argsort(starts, kind="stable")] = np.arange(len(starts)) * PIECES // max(len(starts), 1)
+def _pieces(kernels: KernelRows, counted: Int32) -> Int32:
+    """The piece of the run that each of the counted kernels is in, in the order of their starts; -1 for others."""
+    rows = np.flatnonzero(counted >= 0)
+    found = np.full(len(counted), -1, np.int32)
+    found[rows[np.argsort(kernels.start[rows], kind="stable")]] = np.arange(len(rows)) * PIECES // max(len(rows), 1)
     return found
+
+
+def _middle_of_steps(moments: Int64) -> int:
+    """The median time from each moment to the next."""
+    if len(moments) < 2:
+        return 0
+    steps = np.diff(moments if (moments[1:] >= moments[:-1]).all() else np.sort(moments))
+    middle = sorted({(len(steps) - 1) // 2, len(steps) // 2})
+    steps.partition(middle)
+    return int(np.mean(steps[middle]))
 
 
 def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:
@@ -276,8 +289,7 @@ def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:
     return found
 
 
-def _copies(rank: Rank, regions: Int64) -> tuple[list[str], Int64, Int64]:
-    table = rank.table("copies", ("start", "end", "bytes", "kind", "src_kind", "dst_kind", "collective"))
+def _copies(table: Any, regions: Int64) -> tuple[list[str], Int64, Int64]:
     kinds, kind = coded(table.column("kind"))
     pageable = is_pageable(table)
     size = integers(table.column("bytes"))

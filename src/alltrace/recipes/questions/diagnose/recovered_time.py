@@ -36,6 +36,9 @@ _ALIKE = 2.0
 """Ranks with as many operations are alike if they differ by up to this many times what the one does that differs least: stages of a
 pipeline can have as many operations at other places."""
 
+_OTHERWISE = 0.1
+"""A rank with more work than its peers and less between some operations, by this share of their work, does other things there."""
+
 
 @dataclass(frozen=True)
 class OtherOrder:
@@ -179,7 +182,8 @@ class RecoveredTime:
         """The weights with the kernels of some ranks between two operations of a step as long as those of their peers, if shorter.
 
         Ranks with the same operations in a step do the same between them, whatever their kernels are called and however many they
-        are. None if the ranks, or all peers, have other numbers of operations in half of the steps.
+        are. None if the ranks, or all peers, have other numbers of operations in half of the steps, or do other things between them
+        (stages of a pipeline): what a rank has more between some, it has less between others.
         """
         replay, factor = self.replay, np.ones(len(self.replay.kind))
         kernels: dict[int, tuple[Int64, Int64, Int64]] = {}
@@ -204,12 +208,16 @@ class RecoveredTime:
             apart = {peer: float(np.abs(totals[peer] - totals[rank])[np.isin(step, list(steps))].sum()) for peer in peers}
             usual = np.median([totals[peer] for peer in peers if apart[peer] <= _ALIKE * min(apart.values())], axis=0)
             more = np.maximum(totals[rank] - usual, 0)
-            left = np.ones(len(places))
+            left, less = np.ones(len(places)), np.zeros(2)
             for number in sorted(steps):
                 own = step == number
                 # where operations come a little earlier on one rank than on another, what one place has more the next has less
                 whole = max(float((totals[rank] - usual)[own].sum()), 0.0) / max(float(more[own].sum()), 1.0)
+                if whole > 0:
+                    less += np.maximum(usual - totals[rank], 0)[own].sum(), usual[own].sum()
                 left[own] -= min(whole, 1.0) * more[own] / np.maximum(totals[rank][own], 1)
+            if less[0] > _OTHERWISE * less[1]:
+                return None
             node, place, _ = kernels[rank]
             factor[node] = left[np.searchsorted(places, place)]
         return self.with_factors(factor)

@@ -103,20 +103,21 @@ def most_delayed(all_ranks: AllRankFacts, work: SameWork, rows: Int64) -> str:
 
 
 def most_added(all_ranks: AllRankFacts, rows: Int64) -> tuple[str, float]:
-    """The kernel that takes most time beyond the lower quartile of all ranks, on the ranks of these rows.
+    """The kernel that takes most time beyond the lower quartile of all ranks, on the ranks of these rows, each at the peers' pace.
 
     And the share of all such time that is in kernels which three quarters of the ranks do not have, 0 to 1.
     """
-    of_rank: list[dict[int, int]] = []
-    for facts in all_ranks.facts.values():
-        totals: dict[int, int] = {}
-        for ident, total in zip(facts.work.names.tolist(), facts.work.sums_ns.sum(axis=0).tolist(), strict=True):
-            totals[ident] = totals.get(ident, 0) + total
+    of_rank: list[dict[int, float]] = []
+    for facts, usual_ns in zip(all_ranks.facts.values(), _typical(all_ranks), strict=True):
+        totals: dict[int, float] = {}
+        took_ns = np.where(np.isnan(usual_ns), facts.work.sums_ns.sum(axis=0), usual_ns * facts.work.counts.sum(axis=0))
+        for ident, total in zip(facts.work.names.tolist(), took_ns.tolist(), strict=True):
+            totals[ident] = totals.get(ident, 0.0) + total
         of_rank.append(totals)
-    mine: dict[int, int] = {}
+    mine: dict[int, float] = {}
     for row in rows.tolist():
         for ident, total in of_rank[row].items():
-            mine[ident] = mine.get(ident, 0) + total
+            mine[ident] = mine.get(ident, 0.0) + total
     usual = {i: float(np.percentile([t.get(i, 0) for t in of_rank], 25, method="lower")) * len(rows) for i in mine}
     beyond = {i: max(mine[i] - usual[i], 0.0) for i in mine}
     alone = sum(beyond[i] for i in mine if not usual[i]) / max(sum(beyond.values()), 1.0)

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from alltrace.trace.arrays import Int64
 
-_LEAST_NS = 500_000
+LEAST_NS = 500_000
 """Slices are longer; shapes of small kernels that happen to differ alike, mostly by less."""
 
-_LEAST_LAUNCHES = 12
+LEAST_LAUNCHES = 12
 """Fewer interrupted launches can be chance."""
 
 _LEAST_KERNELS = 4
@@ -81,25 +81,20 @@ def time_slices(starts: Int64, ends: Int64, launches: Launches, names: Int64, su
     """
     works, step, work = len(names), launches.step, launches.work
     length = (ends - starts)[launches.row]
-    least = np.full(works, np.iinfo(np.int64).max)
-    np.minimum.at(least, work, length)
-    # no excess over a usual time is larger than the one over the least
-    if np.count_nonzero(length - least[work] >= _LEAST_NS) < _LEAST_LAUNCHES:
-        return None
     # a kernel that runs beside another one can take longer because of that
     alone = _alone(starts, ends)[launches.row]
     usual = _usual(length, work, works)
     beyond = length - usual[work]
-    seen = np.flatnonzero(alone & (beyond >= _LEAST_NS))
-    if len(seen) < _LEAST_LAUNCHES:
+    seen = np.flatnonzero(alone & (beyond >= LEAST_NS))
+    if len(seen) < LEAST_LAUNCHES:
         return None
     slice_ns = _agreed(beyond[seen], work[seen])
     near = _near(beyond, slice_ns)
     agrees = _agree(launches, names, usual, alone & (2 * beyond >= slice_ns), near)
     if agrees is None:
         # slices of any length: no clock is slower by such a factor
-        near = beyond >= np.maximum(_LEAST_NS, (_NO_CLOCK - 1) * usual[work])
-        agrees = _agree(launches, names, usual, alone & (beyond >= _LEAST_NS), near)
+        near = beyond >= np.maximum(LEAST_NS, (_NO_CLOCK - 1) * usual[work])
+        agrees = _agree(launches, names, usual, alone & (beyond >= LEAST_NS), near)
         if agrees is None:
             return None
         seen, others = alone & near & agrees[work], alone & ~near & agrees[work]
@@ -127,7 +122,7 @@ def _agree(
     repeated = exceeding >= 2
     proof = np.flatnonzero(large & near & (agrees & repeated)[work])
     if (
-        len(proof) < _LEAST_LAUNCHES
+        len(proof) < LEAST_LAUNCHES
         or len(np.unique(names[agrees & repeated])) < max(_LEAST_KERNELS, _MOSTLY * len(np.unique(names[repeated])))
         or len(np.unique(step[proof])) < _LEAST_STEPS
     ):

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from tests.making import copy, make_run
 
-from alltrace.recipes.analysis import collecting
-from alltrace.recipes.analysis.collecting import Growing, in_pieces, whole_columns
-from alltrace.run import row_groups
+from alltrace.run import collecting, row_groups
+from alltrace.run.collecting import Growing, in_pieces, whole_columns
 
 
 def calls(tmp_path, monkeypatch, count):

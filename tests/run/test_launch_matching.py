@@ -7,8 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alltrace.recipes.analysis import launch_matching as call_matching
-from alltrace.recipes.analysis.launch_matching import match_launches
+from alltrace.run import launch_matching as call_matching
+from alltrace.run.launch_matching import match_launches
 
 
 def test_operations_are_matched_within_their_process() -> None:

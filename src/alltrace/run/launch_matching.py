@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from alltrace.recipes.analysis.collecting import Growing, in_pieces
-from alltrace.recipes.execution.shared_tables import once
-from alltrace.run.rank import Rank
+from alltrace.run.collecting import Growing
 from alltrace.trace.arrays import Int64, integers
 
 CALLS = ("start", "end", "process", "thread", "correlation")
@@ -57,7 +55,7 @@ def match_launches(calls: Iterable[Any], process: Int64, correlation: Int64) -> 
     operation; negative for none. `correlation`: Its correlation id; negative for none. Returns all pairs; those of one
     call in the order of the operations. An operation without a recorded call is in none of them.
     """
-    operations = _Operations(process, correlation)
+    operations = Operations(process, correlation)
     columns, pairs = Growing(5, operations.count), Growing(1, operations.count)
     counts: list[Int64 | int] = []  # of operations, of the calls of each piece; one number if each has one
     before = 0
@@ -74,12 +72,7 @@ def match_launches(calls: Iterable[Any], process: Int64, correlation: Int64) -> 
     return Launches(thread, start, end, ids, row, pairs.columns()[0], many)
 
 
-def launches_of(rank: Rank, process: Int64, correlation: Int64) -> Launches:
-    """`match_launches` for the rank's kernels, then copies and fills, made once for all recipes that share the rank's tables."""
-    return once(rank, "launches", lambda: match_launches(in_pieces(rank, "api", CALLS), process, correlation))
-
-
-def _matches(calls: Any, before: int, operations: _Operations) -> tuple[tuple[Int64, ...], Int64 | None, Int64]:
+def _matches(calls: Any, before: int, operations: Operations) -> tuple[tuple[Int64, ...], Int64 | None, Int64]:
     """The calls of a piece that have operations, as the first columns of `Launches`, how many each has, and their operations.
 
     `before`: How many rows of `api` come before it.
@@ -92,7 +85,7 @@ def _matches(calls: Any, before: int, operations: _Operations) -> tuple[tuple[In
     return (thread, start, end, ids[rows], rows + before), many, op
 
 
-class _Operations:
+class Operations:
     """Operations to be found by the process and correlation id of a call.
 
     `count`: How many there are that can be found. `process`: Process of each; negative for none. `correlation`: Its

@@ -1,0 +1,85 @@
+"""Memory grows with a rank by the few bytes for each kernel that a question keeps, and not by whole tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.making import COMPUTE_KERNEL, kernel, make_run
+
+from alltrace.run.checksums import write_rank_record
+from alltrace.run.manifest import read_manifest, write_manifest
+from alltrace.run.writer import TableWriter
+from alltrace.trace.names import name_id
+from alltrace.trace.schema import TABLES
+from benchmarks.measure import ALLTRACE, run_once
+
+_FEWER, _MORE = 1_100_000, 2_200_000
+"""Kernels; both are more than a table in memory has."""
+
+_LAUNCH = "cudaLaunchKernel"
+_STEPS = 20
+
+
+def large_run(folder, count):
+    """A run of one rank with `count` kernels, each launched by a call, in steps; made from arrays."""
+    step = {"start": 0, "end": 1, "thread": 0, "name": "step"}
+    first = {"kernels": [kernel(0, 1)], "api": [{"start": 0, "end": 1, "name": _LAUNCH, "correlation": 0}], "ranges": [step]}
+    make_run(folder, {0: first})
+    number = np.arange(count, dtype=np.int64)
+    begin = number * 10_000 + number * 7919 % 3000
+    place = np.arange(_STEPS, dtype=np.int64) * (count // _STEPS) * 10_000
+    tables = {
+        "kernels": {
+            "start": begin + 5000,
+            "end": begin + 9000 + number * 31 % 1500,
+            "stream": np.full(count, 7),
+            "grid_x": number % 40,
+        },
+        "api": {"start": begin, "end": begin + 3000, "thread": np.zeros(count)},
+        "ranges": {
+            "start": place,
+            "end": np.append(place[1:] - 1000, count * 10_000),
+            "thread": np.zeros(_STEPS),
+            "depth": np.zeros(_STEPS),
+        },
+    }
+    names = {"kernels": name_id(COMPUTE_KERNEL), "api": name_id(_LAUNCH), "ranges": name_id("step")}
+    manifest = read_manifest(folder)
+    record, rows = manifest.ranks[0], {}
+    for table, columns in tables.items():
+        many = len(columns["start"])
+        columns |= {"name": np.full(many, names[table]), "process": np.zeros(many), "device": np.zeros(many)}
+        columns |= {"correlation": number} if table != "ranges" else {}
+        with TableWriter(TABLES[table], folder / record.folder / f"{table}.parquet", folder / "spill") as writer:
+            for batch in _table(TABLES[table], columns, many).to_batches(max_chunksize=1 << 16):
+                writer.append(batch)
+            rows[table] = writer.finish().rows
+    record = record._replace(rows=rows, end_ns=count * 10_000)
+    write_rank_record(folder / record.folder, record, {})
+    write_manifest(folder, manifest.with_ranks([record]))
+    return folder
+
+
+def _table(declared, columns, many):
+    arrays = []
+    for field in declared.arrow_schema():
+        if field.name in columns:
+            arrays.append(pa.array(columns[field.name].astype(np.int64)).cast(field.type))
+        elif field.name == "kind" and declared.name == "kernels":
+            arrays.append(pa.DictionaryArray.from_arrays(pa.array(np.zeros(many, np.int32)), ["compute"]).cast(field.type))
+        else:
+            arrays.append(pa.nulls(many, field.type))
+    return pa.Table.from_arrays(arrays, schema=declared.arrow_schema())
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Runs of one rank with fewer and with more kernels."""
+    return [large_run(tmp_path_factory.mktemp("large") / "run", count) for count in (_FEWER, _MORE)]
+
+
+@pytest.mark.parametrize(("question", "bytes_of_a_kernel"), [("diagnose", 100), ("kernels", 80), ("gaps", 110)])
+def test_memory_grows_by_few_bytes_for_each_kernel(runs, question, bytes_of_a_kernel):
+    fewer, more = (run_once([*ALLTRACE, "recipe", question, str(run), "--jobs", "1", "--format", "csv"]).peak_mb for run in runs)
+    assert more - fewer <= bytes_of_a_kernel * (_MORE - _FEWER) / 2**20
