@@ -32,7 +32,7 @@ LEFT = {
     "recorded_steps.py": 2,
     "related_clocks.py": 4,
     "step_names.py": 2,
-    "steps.py": 19,
+    "steps.py": 20,
     "store.py": 1,
     "timelines.py": 1,
 }
