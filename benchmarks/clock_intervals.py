@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alltrace.align.clocks import solve
-from alltrace.align.members import EXCHANGE, Evidence, is_synchronising
+from alltrace.align.members import EXCHANGE, Evidence
+from alltrace.align.nccl_names import SYNCHRONISING
 from alltrace.align.placed_ranks import PlacedRank
 from alltrace.synth.identity import JOB_START_UTC_NS, identities
 from alltrace.synth.scenario import Clocks, Layout, Links, Scenario, Work
@@ -89,7 +90,7 @@ def job_of(scenario: Scenario) -> Job:
     """The operations of a scenario as its reports have them, and the truth about its clocks."""
     run, who = simulate(scenario), identities(scenario)
     rows = [
-        (number, met.group, rank, arrival, met.ends[rank], is_synchronising(met.op), 0 if is_synchronising(met.op) else EXCHANGE)
+        (number, met.group, rank, arrival, met.ends[rank], met.op in SYNCHRONISING, 0 if met.op in SYNCHRONISING else EXCHANGE)
         for number, met in enumerate(run.collectives)
         for rank, arrival in sorted(met.arrivals.items())
     ]

@@ -24,10 +24,9 @@ import pyarrow.parquet as pq
 
 from alltrace.align.clocks import solve
 from alltrace.align.matching import match
-from alltrace.align.operations import MATCHED_COLUMNS
 from alltrace.align.placed_ranks import PlacedRank
 from alltrace.align.related_clocks import placing_of
-from alltrace.align.timelines import MOST_IN_MEMORY, Timelines
+from alltrace.align.timelines import MATCHED_COLUMNS, MOST_IN_MEMORY, Timelines
 from alltrace.trace.names import name_id
 from alltrace.trace.schema import TABLES
 

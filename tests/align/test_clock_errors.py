@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from alltrace.align.clock_errors import Limits, errors_over_time, limits
+from alltrace.align.clock_errors import Bound, Limits, bounds_between, errors_over_time, limits
 from alltrace.align.clock_fit import Clocks, ends_of
 from alltrace.align.clocks import solve
 from benchmarks.accuracy_clocks import Job, simulate
@@ -92,3 +92,14 @@ def test_how_far_a_clock_can_be_from_an_origin_is_the_shortest_way_of_the_wider_
     assert found.reach(np.array([True, False, False])).tolist() == [0.0, 7.0, 15.0]
     assert found.reach(np.array([False, False, True])).tolist() == [15.0, 10.0, 0.0]
     assert found.broken_ns == 3.0
+
+
+def test_the_tightest_messages_but_those_that_may_be_matched_wrongly_bound_two_clocks():
+    # of 100 messages each way, which take 7 to 106, the tightest is left out; the other clock is 20 ahead
+    took = np.arange(100) + 7.0
+    there, back = np.stack((np.zeros(100), took + 20.0), axis=1), np.stack((np.zeros(100), took - 20.0), axis=1)
+    end = np.concatenate((there, back[:, ::-1])).ravel()
+    instance, node = np.repeat(np.arange(200), 2), np.tile([3, 5], 200)
+    direction = np.concatenate((np.tile([1, -1], 100), np.tile([-1, 1], 100))).astype(np.int8)
+    assert bounds_between(instance, node, direction, end) == [Bound(3, 5, 20.0, 8.0, 200)]
+    assert bounds_between(instance[:200], node[:200], direction[:200], end[:200]) == []

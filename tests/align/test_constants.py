@@ -24,8 +24,7 @@ LEFT = {
     "log_join.py": 3,
     "matching.py": 5,
     "matching_score.py": 2,
-    "message_pairs.py": 2,
-    "nccl_join.py": 1,
+    "message_partners.py": 2,
     "nccl_names.py": 3,
     "order_matching.py": 10,
     "pair_clocks.py": 20,
@@ -33,7 +32,7 @@ LEFT = {
     "recorded_steps.py": 2,
     "related_clocks.py": 4,
     "step_names.py": 2,
-    "steps.py": 19,
+    "steps.py": 20,
     "store.py": 1,
     "timelines.py": 1,
 }

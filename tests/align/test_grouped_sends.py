@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from alltrace.align.grouped_sends import fold_groups
+from alltrace.align.evidence import fold_groups
 from alltrace.trace.schema import TABLES
 
 NAMES = TABLES["collectives"].name_columns()

@@ -7,7 +7,7 @@ import pytest
 from tests.align.collectives import Made, table_of
 from tests.align.tables import timelines_of
 
-from alltrace.align.matching_score import Explained
+from alltrace.align.matching_score import Explained, reason_of
 from alltrace.align.related_clocks import RankClock
 
 
@@ -41,3 +41,11 @@ def test_members_of_the_communicator_that_were_not_captured_are_not_expected():
     alone = explained((0, 1, 2), (4, 2, 2))
     alone.add(0, np.array([0, 1, -1, -1]), np.ones(4))
     assert alone.score(1.0) == 1.0  # the last two end while no other member is captured
+
+
+def test_half_of_the_communication_explained_is_enough():
+    assert reason_of(1 / 2, 0.0, {}, 1) is None
+    assert reason_of(0.499, 0.25, {0: 0.5, 1: 1.0}, 1) == (
+        "50% of the communication is not explained; for 25% the communicator is known neither from the reports nor from the times; "
+        "the clocks of 1 of 2 ranks are related to the others' with little certainty"
+    )

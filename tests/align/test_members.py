@@ -4,19 +4,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from alltrace.align.members import EXCHANGE, _awaited, described, direction_of, is_synchronising
+from alltrace.align.members import EXCHANGE, _awaited, described, direction_of
 from alltrace.run.overlay import MEMBERS
 
 
 @pytest.mark.parametrize(
-    ("op", "synchronising", "direction"),
-    [
-        ("AllReduce", True, 0), ("ReduceScatter", True, 0), ("MPI_Barrier", True, 0), ("alltoall", True, 0),
-        ("Broadcast", False, 0), ("Send", False, 1), ("irecv", False, -1), ("SendRecv", False, EXCHANGE), (None, False, 0),
-    ],
-)  # fmt: skip
-def test_what_an_operation_makes_its_members_wait_for(op, synchronising, direction):
-    assert (is_synchronising(op), direction_of(op)) == (synchronising, direction)
+    ("op", "direction"), [("AllReduce", 0), ("Broadcast", 0), ("Send", 1), ("Recv", -1), ("SendRecv", EXCHANGE), (None, 0)]
+)
+def test_which_way_an_operation_goes(op, direction):
+    assert direction_of(op) == direction
 
 
 @pytest.mark.parametrize(

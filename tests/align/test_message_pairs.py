@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from alltrace.align.message_pairs import message_pairs
-from alltrace.align.message_partners import Lane
+from alltrace.align.message_partners import Lane, message_pairs
 
 
 def lane(rank, ends):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from alltrace.align.operations import MATCHED_COLUMNS, operation_times
+from alltrace.align.timelines import MATCHED_COLUMNS, operation_times
 
 TEXTS = {"evidence"}
 

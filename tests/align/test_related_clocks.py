@@ -65,7 +65,7 @@ def test_fitted_clocks_are_those_of_the_solution():
     ranks = [PlacedRank(r, "ab"[r // 2], r, 1_000 * r) for r in range(4)]
     ahead = {0: 0, 1: 40, 2: 7_000_000, 3: 7_000_000}
     hosts = (Clock("a", 0, 0.0, 1, 9, 0, 0), Clock("b", 7_000_000, 25.0, 1, 9, 0, 300))
-    solution = Solution(hosts, {}, ahead, dict.fromkeys(range(4), 0), {}, {0: 0, 1: 0, 2: 300, 3: None})
+    solution = Solution(hosts, {}, ahead, dict.fromkeys(range(4), 0), {0: 0, 1: 0, 2: 300, 3: None})
     before = related_clocks(timelines)
     clocks = fitted_clocks(timelines, before, solution, ranks)
     second = 1_000_000_000

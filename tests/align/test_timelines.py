@@ -135,6 +135,7 @@ TO_2 = {"peer": 2, "bytes": 8}
         ([[TO_2 | {"tag": 9}], [TO_2 | {"tag": 8}]], [ANY | {"tag": -1, "peer": 1}], [(1, 8)]),
         ([[TO_2, TO_2 | {"tag": 6}], []], [ANY | {"tag": -1}], [(-1, ANY_TAG)]),
         ([[TO_2 | {"communicator": HALF}], []], [ANY], [(-1, 5)]),
+        ([[TO_2], []], [ANY, ANY | {"peer": 1}], [(0, 5), (1, 5)]),  # what the other takes was not recorded
     ],
 )
 def test_a_receive_from_any_rank_is_named_where_only_one_can_be_meant(sends, receives, expected):

@@ -1,6 +1,7 @@
-"""What needs all ranks at once and everything else builds on: collectives matched across ranks, the clocks they imply, the steps.
+"""What needs all ranks at once: collectives matched across ranks, the clocks that they imply, the steps.
 
-Computed once and kept in the run, in its folder `align`, in the time of each rank's files, so that better clocks never rewrite it:
+Computed once and kept in the run, in its folder `align`, in the time of each rank's files, so that better clocks never
+rewrite it:
 
 * `align/collectives/rank=N.parquet`: the canonical table `collectives` of a rank, from the best evidence there is;
 * `align/members.parquet`: which of these operations are one instance (`MEMBERS`);

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.align.capture_slowdown import CaptureSlowdown
 from alltrace.align.schema import Group
@@ -14,20 +15,17 @@ from alltrace.run.manifest import Clock
 from alltrace.run.overlay import MEMBERS, STEPS
 from alltrace.run.parquet import read_parquet
 from alltrace.run.store import Run
+from alltrace.trace.distinct import rows_by
+
+_DESCRIBED = (
+    "op", "bytes", "datatype", "stream", "device", "evidence", "group_size", "root", "group_rank", "wait_start", "tag",
+)  # fmt: skip
 
 
 def clock_error_ns(
     one: int, other: int, errors_ns: Mapping[int, int | None], components: Mapping[int, int], shared: Mapping[int, int]
 ) -> int | None:
-    """How far the clocks of two ranks may be off against each other; None if nothing connects them or tells their errors.
-
-    Args:
-        one: A rank.
-        other: Another or the same.
-        errors_ns: For each rank half of the interval of its clock, as in `Alignment`.
-        components: For each rank its component, likewise.
-        shared: For each rank the number of its clock, likewise.
-    """
+    """How far the clocks of two ranks may be off against each other; None if that is unknown."""
     if one == other or (one in shared and shared[one] == shared.get(other)):
         return 0
     both_errors = errors_ns.get(one), errors_ns.get(other)
@@ -39,13 +37,14 @@ def clock_error_ns(
 class Aligned:
     """What needs all ranks at once, on the run's aligned clock.
 
-    `run` is the run with the alignment's clocks: its tables are aligned, `collectives` among them. `notes` is what a reader must
-    know of clocks and matches, `steps_notes` of the steps, `unmatched` the operations of each rank that found no partner.
-    `matching_score` says how sure it is which ranks communicate, from 0 to 1: the share of operations that are explained, each
+    `run` is the run with the alignment's clocks: its tables are aligned, `collectives` among them. `notes` is what a
+    reader must know of clocks and matches, `steps_notes` of the steps, `unmatched` the operations of each rank that
+    found no partner. `matching_score` says how sure it is which ranks communicate, from 0 to 1: the share of operations
+    that are explained, each
         weighed by
-    how sure its match is; None if there is no communication. `matching_reason` is one sentence where the score is too low to
-    compute a loss or a wait from, else None. `doubted` has for each rank whose times are in doubt, and that is therefore compared
-    with no other, the reason.
+    how sure its match is; None if there is no communication. `matching_reason` is one sentence where the score is too
+    low to compute a loss or a wait from, else None. `doubted` has for each rank whose times are in doubt, and that is
+    therefore compared with no other, the reason.
     """
 
     def __init__(self, run: Run) -> None:
@@ -99,31 +98,16 @@ class Aligned:
         if self.run.overlay is not None:
             stored = read_parquet(self.run.overlay.files.path("members.parquet"), MEMBERS.column_names)
             stored = self._on_the_clock(stored.cast(MEMBERS.arrow_schema()), MEMBERS.time_columns())
-            wanted = [
-                "op",
-                "bytes",
-                "datatype",
-                "stream",
-                "device",
-                "evidence",
-                "group_size",
-                "root",
-                "group_rank",
-                "wait_start",
-                "tag",
-            ]
-            tables = {r.rank: self.run.rank(r.rank).table("collectives", wanted) for r in self.run.ranks}
+            tables = {r.rank: self.run.rank(r.rank).table("collectives", _DESCRIBED) for r in self.run.ranks}
         sizes = [g.size for g in self.groups]
         return described(stored, tables, group_sizes=sizes, texts=self.run.texts, error_ns=self.error_ns)
 
     def unmatched_members(self, rank: int) -> tuple[pa.Table, list[str | None]]:
-        """The operations of a rank whose partners' reports are missing, each as the one member of an instance, as in `members`.
+        """Operations of a rank without its partners' reports, each as the one member of an instance, as in `members`.
 
-        `group_size` is None if the profiler does not say it. `communicator` is the row of the list, which has the names.
+        `group_size` is None if the profiler does not say it. `communicator` is the row of the list, which has the
+        names.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         from alltrace.align.members import described
 
         table = self.collectives(rank)
@@ -160,7 +144,7 @@ class Aligned:
 
     @cached_property
     def capture_slowdown(self) -> CaptureSlowdown | None:
-        """How much longer captured steps take than others, by the training log or the program; None if neither reports it."""
+        """How much longer captured steps take than others; None if neither the training log nor the program reports it."""
         from alltrace.align.capture_slowdown import capture_slowdown, slowdown_by_program, step_time_marks
         from alltrace.run.run_logs import printed_steps
 
@@ -171,7 +155,7 @@ class Aligned:
         return slowdown_by_program(self.steps, step_time_marks(self.run.name_table()))
 
     def error_ns(self, one: int, other: int) -> int | None:
-        """How far the clocks of two ranks may be off against each other, half of the 95 % interval; None if it is not known.
+        """How far the clocks of two ranks may be off, half of the 95 % interval; None if it is not known.
 
         It is 0 for ranks that share a clock.
         """
@@ -184,10 +168,6 @@ class Aligned:
 
     def _on_the_clock(self, table: pa.Table, times: Sequence[str]) -> pa.Table:
         """`table`, which has a column `rank`, with its times from the ranks' files to the aligned clock."""
-        import pyarrow as pa
-
-        from alltrace.trace.distinct import rows_by
-
         of_rank = rows_by(table.column("rank").to_numpy())
         clocks = {r.rank: self.run.clock(r) for r in self.run.ranks if r.rank in of_rank}
         for name in times:

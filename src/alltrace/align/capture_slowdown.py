@@ -1,8 +1,8 @@
 """How much longer steps take while they are captured.
 
-Steps of the training log within the capture are compared with those outside of it. Without a log, the captured steps are compared
-with the program's times of earlier steps, if it counts its steps with `alltrace.instrument.steps`. PyTorch's flight recorder has
-steps within and outside of the capture too (`slowdown_by_recorder`).
+Steps of the training log within the capture are compared with those outside of it. Without a log, the captured steps
+are compared with the program's times of earlier steps, if it counts its steps with `alltrace.instrument.steps`.
+PyTorch's flight recorder has steps within and outside of the capture too (`slowdown_by_recorder`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from alltrace.align.constants import MAD_TO_SIGMA
 from alltrace.align.recorded_steps import RecordedSteps
+from alltrace.trace.arrays import Floats, Int64
 from alltrace.trace.step_time_mark import PREFIX, StepTimeMark, parse_mark
 
 LOG, PROGRAM, RECORDER = "the training log", "alltrace.instrument.steps", "the flight recorder"
@@ -29,23 +29,15 @@ _SIGMAS = 3.0
 
 
 class CaptureSlowdown(NamedTuple):
-    """Steps within the capture and outside of it.
+    """Steps within the capture and outside of it: their medians, and how many steps these are of."""
 
-    Attributes:
-        ratio: Median within over median outside.
-        inside_s, outside_s: These medians, s.
-        inside, outside: How many steps they are of.
-        certain: Whether the medians differ by three standard errors or more.
-        source: Where the times come from: `LOG`, `PROGRAM` or `RECORDER`.
-    """
-
-    ratio: float
+    ratio: float  # median within over median outside
     inside_s: float
     outside_s: float
     inside: int
     outside: int
-    certain: bool
-    source: str = LOG
+    certain: bool  # the medians differ by three standard errors or more
+    source: str = LOG  # `LOG`, `PROGRAM` or `RECORDER`
 
     @property
     def text(self) -> str:
@@ -60,21 +52,15 @@ class CaptureSlowdown(NamedTuple):
 
 
 def capture_slowdown(steps: Any, printed: Any) -> CaptureSlowdown | None:
-    """Compare the steps that a run has with the others of its training log.
+    """Compare the steps of a run, numbered as its training log numbers them, with the others of that log.
 
-    The first three lines of the log are left out, as first steps are slow by themselves, and so are steps of other kinds.
-
-    Args:
-        steps: The steps of the run (`alltrace.run.overlay.STEPS`), numbered as the log numbers them.
-        printed: The steps of the log (`alltrace.run.run_logs.PRINTED_STEPS`), or None.
-
-    Returns:
-        None with fewer than three steps within or five outside.
+    The first three lines of the log are left out, as first steps are slow by themselves, and so are steps of other
+    kinds. None with fewer than three steps within or five outside.
     """
     if printed is None or not steps.num_rows:
         return None
-    number: NDArray[np.int64] = printed.column("step").to_numpy()[_WARM_UP:]
-    took: NDArray[np.float64] = printed.column("step_time_s").to_numpy(zero_copy_only=False).astype(np.float64)[_WARM_UP:]
+    number: Int64 = printed.column("step").to_numpy()[_WARM_UP:]
+    took: Floats = printed.column("step_time_s").to_numpy(zero_copy_only=False).astype(np.float64)[_WARM_UP:]
     own = steps.column("step").to_numpy()
     usual = np.array([kind == "step" for kind in steps.column("kind").to_pylist()], np.bool_)
     known = np.isfinite(took) & (took > 0)
@@ -83,15 +69,10 @@ def capture_slowdown(steps: Any, printed: Any) -> CaptureSlowdown | None:
 
 
 def slowdown_by_recorder(recorded: Sequence[RecordedSteps]) -> CaptureSlowdown | None:
-    """Compare steps within the capture with those outside of it, by the records of the rank that has most of them outside.
+    """Compare steps within the capture with those outside, by the records of the rank that has most outside.
 
-    Ranks that wait for one another take the same time, so one of them tells it. The first three steps of the record are left out.
-
-    Args:
-        recorded: The steps of each rank, with a run.
-
-    Returns:
-        None with fewer than three steps within or five outside.
+    Ranks that wait for one another take the same time, so one of them tells it. The first three steps of the record are
+    left out.
     """
     found = []
     for rank in recorded:
@@ -101,8 +82,7 @@ def slowdown_by_recorder(recorded: Sequence[RecordedSteps]) -> CaptureSlowdown |
     return max((f for f in found if f is not None), key=lambda f: (f.outside, f.inside), default=None)
 
 
-def _compared(inside: NDArray[np.float64], outside: NDArray[np.float64], source: str) -> CaptureSlowdown | None:
-    """Steps within the capture and outside of it, s; None if they are too few."""
+def _compared(inside: Floats, outside: Floats, source: str) -> CaptureSlowdown | None:
     if len(inside) < _FEWEST_INSIDE or len(outside) < _FEWEST_OUTSIDE:
         return None
     within, without = float(np.median(inside)), float(np.median(outside))
@@ -113,14 +93,8 @@ def _compared(inside: NDArray[np.float64], outside: NDArray[np.float64], source:
 def slowdown_by_program(steps: Any, marks: Sequence[StepTimeMark]) -> CaptureSlowdown | None:
     """Compare the steps that a run has with what the program says of those before its window.
 
-    A step of the run lasts from its begin to that of the next one on its rank, like the host's steps that the program counts.
-
-    Args:
-        steps: The steps of the run (`alltrace.run.overlay.STEPS`).
-        marks: What the ranks say; ranks that wait for each other say the same.
-
-    Returns:
-        None without marks, with fewer than three steps within, or where a rank's steps have gaps.
+    A step of the run lasts from its begin to that of the next one on its rank, like the host's steps that the program
+    counts. None without marks, with fewer than three steps within, or where a rank's steps have gaps.
     """
     if not marks or not steps.num_rows:
         return None
@@ -147,6 +121,6 @@ def step_time_marks(names: Any) -> list[StepTimeMark]:
     return [mark for mark in map(parse_mark, texts) if mark is not None]
 
 
-def _error(values: NDArray[np.float64]) -> float:
+def _error(values: Floats) -> float:
     """The standard error of a median."""
     return MAD_TO_SIGMA * float(np.median(np.abs(values - np.median(values)))) * _OF_A_MEDIAN / float(np.sqrt(len(values)))

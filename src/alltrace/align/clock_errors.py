@@ -1,9 +1,9 @@
 """How far fitted clocks may be off: half of the interval that holds the truth with a probability of `COVERAGE`.
 
-The variance of what a cell is always late is estimated from cells of one unit, as a share of the scatter of their ends; with few of
-these it is assumed to be as large as the scatter. A member is taken to be late alike in all operations of its communicator, so that
-only different members average out. Then random cells are fitted like the real ones. No clock is further off than
-the law allows: no member of a synchronising operation ends before the last one has started.
+The variance of what a cell is always late is estimated from cells of one unit, as a share of the scatter of their ends;
+with few of these it is assumed to be as large as the scatter. A member is taken to be late alike in all operations of
+its communicator, so that only different members average out. Then random cells are fitted like the real ones. No clock
+is further off than the law allows: no member of a synchronising operation ends before the last one has started.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.align.clock_fit import Cells, Clocks, Ends, Floats, Sums, levels, robust_levels
+from alltrace.align.clock_fit import Cells, Clocks, Ends, Sums, levels, robust_levels
 from alltrace.align.clock_sharing import Units
-from alltrace.align.constants import COVERAGE, OUTLIER_SIGMAS
+from alltrace.align.constants import COVERAGE, OUTLIER_SIGMAS, WRONG_SHARE
 from alltrace.align.disjoint_sets import DisjointSets
-from alltrace.trace.arrays import Int64
-from alltrace.trace.distinct import distinct, distinct_rows
+from alltrace.trace.arrays import Flags, Floats, Int64
+from alltrace.trace.distinct import distinct, distinct_rows, rows_by
 
 _DRAWS, _DRAWS_AT_ONCE, _DRAWS_OF_STUDENT = 128, 16, 1 << 16
 _ASSUMED = 4
@@ -28,17 +28,11 @@ _ASSUMED = 4
 
 @dataclass(frozen=True)
 class Lateness:
-    """What cells are late.
+    """What the fitted cells are late, as variances, ns^2."""
 
-    Attributes:
-        always: For each of the fitted cells the variance of what it is always late, ns^2.
-        noise: Likewise the variance of the rest.
-        sigmas: How many standard errors the interval has to each side.
-    """
-
-    always: Floats
-    noise: Floats
-    sigmas: float
+    always: Floats  # of what a cell is always late
+    noise: Floats  # of the rest
+    sigmas: float  # how many standard errors the interval has to each side
 
     @property
     def weight(self) -> Floats:
@@ -47,21 +41,11 @@ class Lateness:
 
 
 def lateness(cells: Cells, rows: NDArray[np.intp], units: Units, components: int, ahead_ns: Floats) -> Lateness:
-    """What the cells are late.
-
-    Args:
-        cells: The cells.
-        rows: Those that are fitted.
-        units: The unknowns.
-        components: The number of parts that nothing connects.
-        ahead_ns: How far ahead each rank was.
-    """
+    """What the cells in `rows`, which are fitted, are late; `components` parts of them are not connected."""
     scatter, noise, block, unit = cells.scatter[rows], cells.noise[rows], cells.block[rows], units.of_rank[cells.rank[rows]]
     roles, role = distinct(cells.role[rows])
     # communicators are roles that blocks connect
-    sets = DisjointSets(len(roles))
-    for one, other in distinct_rows(role[np.searchsorted(block, block)], role)[0].T.tolist():
-        sets.join(one, other)
+    sets = DisjointSets(len(roles), distinct_rows(role[np.searchsorted(block, block)], role)[0].T.tolist())
     freedom = max(len(roles) - len(np.unique(sets.labels())) - len(np.unique(unit)) + components, 0)
     of_block, of_unit, like = Sums(block), Sums(unit), cells.like[rows]
     of_like, share = Sums(like), np.ones(len(rows))
@@ -81,15 +65,7 @@ def lateness(cells: Cells, rows: NDArray[np.intp], units: Units, components: int
 def offset_errors(
     cells: Cells, rows: NDArray[np.intp], units: Units, late: Lateness, against: Callable[[Floats], Floats]
 ) -> Floats:
-    """Half of the interval of each rank's offset, ns.
-
-    Args:
-        cells: The cells.
-        rows: Those that are fitted.
-        units: The unknowns.
-        late: What they are late.
-        against: Takes from offsets of all ranks (r, k) those of what they are relative to.
-    """
+    """Half of the interval of each rank's offset, ns; `against` makes offsets (r, k) relative."""
     unit, role = units.of_rank[cells.rank[rows]], distinct(cells.role[rows])[1]
     free = np.ones(units.count, np.bool_)
 
@@ -101,7 +77,7 @@ def offset_errors(
     return late.sigmas * _deviation(fitted)
 
 
-def rate_errors(cells: Cells, rows: NDArray[np.intp], clock: Int64, free: NDArray[np.bool_]) -> Floats:
+def rate_errors(cells: Cells, rows: NDArray[np.intp], clock: Int64, free: Flags) -> Floats:
     """Half of the interval of the rate of each clock."""
     block, of_row = cells.block[rows], clock[cells.rank[rows]]
     weight = 1.0 / cells.slope_noise[rows]
@@ -117,12 +93,9 @@ def rate_errors(cells: Cells, rows: NDArray[np.intp], clock: Int64, free: NDArra
 
 
 def errors_over_time(offset: Floats, before: Floats, after: Floats) -> Floats:
-    """Half of the interval that a clock is within over a time, if its offset at a time in between and its rate are independent.
+    """Half of the interval that a clock is within over a time, if its offset in between and its rate are independent.
 
-    Args:
-        offset: Half of the interval of each offset.
-        before: What half of the interval of the rate makes of the time before.
-        after: Likewise of the time after.
+    `before` and `after` are what half of the interval of the rate makes of the time before and after.
     """
     one, other = np.random.default_rng(2).standard_normal((2, _DRAWS_AT_ONCE * _DRAWS))
     one, other = one / np.quantile(np.abs(one), COVERAGE), other / np.quantile(np.abs(other), COVERAGE)
@@ -150,23 +123,20 @@ def _student(freedom: int) -> float:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the law allows: after the fit, clock `one` may be ahead of clock `other` by at most `most_ns` more; arrays of pairs.
-
-    `broken` is the number of instances, outliers among them, that break the law by the fitted clocks.
-    """
+    """What the law allows: clock `one` may be ahead of clock `other` by at most `most_ns` more than by the fit."""
 
     one: Int64
     other: Int64
     most_ns: Floats
-    broken: int
+    broken: int  # instances, outliers among them, that break the law by the fitted clocks
 
     @property
     def broken_ns(self) -> float:
         """By how much the fitted clocks break the law at most."""
         return -float(self.most_ns.min(initial=0.0))
 
-    def reach(self, origins: NDArray[np.bool_]) -> Floats:
-        """How much further off each clock can be from those of `origins`: the shortest path, either way; infinite without any."""
+    def reach(self, origins: Flags) -> Floats:
+        """How much further off each clock can be from `origins`: the shortest path, either way; infinite without any."""
         both = []
         for one, other in ((self.one, self.other), (self.other, self.one)):
             far = np.where(origins, 0.0, np.inf)
@@ -186,15 +156,8 @@ def edges(ends: Ends, clocks: Clocks) -> tuple[Floats, Floats, Floats, Floats]:
     return start, end, last, first
 
 
-def limits(ends: Ends, used: NDArray[np.bool_], clocks: Clocks, clock: Int64) -> Limits:
-    """The law of each instance of which all members are used.
-
-    Args:
-        ends: The ends.
-        used: Which are neither outliers nor of wrong instances.
-        clocks: The fitted clocks.
-        clock: The clock of each rank; those of one clock move together.
-    """
+def limits(ends: Ends, used: Flags, clocks: Clocks, clock: Int64) -> Limits:
+    """The law of each instance of which all members are `used`; ranks of one `clock` move together."""
     heads, which, of = ends.first[:-1], ends.instance, clock[ends.rank]
     start, end, last, first = edges(ends, clocks)
     latest, earliest = np.zeros(len(heads), np.int64), np.zeros(len(heads), np.int64)
@@ -209,3 +172,40 @@ def limits(ends: Ends, used: NDArray[np.bool_], clocks: Clocks, clock: Int64) ->
     order = np.lexsort((most[chosen], code))
     pairs = chosen[order[np.flatnonzero(np.concatenate(([True], np.diff(code[order]) != 0)))]] if len(order) else chosen
     return Limits(one[pairs], other[pairs], most[pairs], int((first < last).sum()))
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How far `other` is ahead of `one`: the middle of the bounds, half their distance, the deciding messages."""
+
+    one: int
+    other: int
+    ahead_ns: float
+    half_width_ns: float
+    messages: int
+
+
+def bounds_between(instance: Int64, node: Int64, direction: NDArray[np.int8], end: Floats) -> list[Bound]:
+    """The bounds between all pairs of nodes with messages both ways, the tightest first (Hu et al., dPRO, 2022).
+
+    For a message from A to B, by true time, the send ends no later than the receive, so with clocks ahead by a and b the
+    difference ``b - a`` is at most (receive's end by B) - (send's end by A). The middle of both bounds is taken.
+
+    Arrays of operations by instance, of which each is one send (direction 1) and one receive (-1); ends are by the
+    node's clock, ns.
+    """
+    pairs = np.flatnonzero((instance[1:] == instance[:-1]) & (direction[1:] == -direction[:-1]) & (node[1:] != node[:-1]))
+    send = np.where(direction[pairs] == 1, pairs, pairs + 1)
+    receive = np.where(direction[pairs] == 1, pairs + 1, pairs)
+    slack = end[receive] - end[send]
+    keys, at = distinct_rows(node[send], node[receive])
+    most = {
+        (one, other): (float(np.quantile(slack[rows], WRONG_SHARE, method="lower")), len(rows))
+        for (one, other), rows in zip(keys.T.tolist(), rows_by(at).values(), strict=True)
+    }
+    found = []
+    for (a, b), (upper, there) in most.items():
+        if a < b and (b, a) in most:
+            lower, back = -most[b, a][0], most[b, a][1]
+            found.append(Bound(a, b, (upper + lower) / 2, abs(upper - lower) / 2, there + back))
+    return sorted(found, key=lambda f: (f.half_width_ns, f.one, f.other))

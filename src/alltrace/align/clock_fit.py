@@ -1,12 +1,13 @@
 """Fits clocks to the ends of synchronising operations, and says how far the fit may be off.
 
-All members leave a synchronising operation at about the same time, however late each arrived. "About" is 1 to 100 microseconds on
-real machines: in part at random, and in part always the same for a rank and kind of operation, which no number of operations
-averages out. So the fit has two layers. Ends are compared with the median end of their instance and averaged by cell, which is one
-member of one block; a block has the operations of one communicator that last similarly long. Then the cells' means are fitted:
-``mean = level of the block + offset of the clock + what the cell is always late + noise``, by least squares weighed by the variance
-of the last two, which is estimated from cells on one clock. Slopes of cells over time give rates likewise. The levels are
-eliminated, and the equations are solved by conjugate gradients without their matrix (Hestenes and Stiefel 1952).
+All members leave a synchronising operation at about the same time, however late each arrived. "About" is 1 to 100
+microseconds on real machines: in part at random, and in part always the same for a rank and kind of operation, which no
+number of operations averages out. So the fit has two layers. Ends are compared with the median end of their instance
+and averaged by cell, which is one member of one block; a block has the operations of one communicator that last
+similarly long. Then the cells' means are fitted: ``mean = level of the block + offset of the clock + what the cell is
+always late + noise``, by least squares weighed by the variance of the last two, which is estimated from cells on one
+clock. Slopes of cells over time give rates likewise. The levels are eliminated, and the equations are solved by
+conjugate gradients without their matrix (Hestenes and Stiefel 1952).
 """
 
 from __future__ import annotations
@@ -19,11 +20,10 @@ from numpy.typing import NDArray
 
 from alltrace.align.constants import MAD_TO_SIGMA as MAD_TO_SIGMA
 from alltrace.align.constants import OUTLIER_SIGMAS
+from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.core import fits as core
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct_rows
-
-Floats = NDArray[np.float64]
 
 _BATCHES = 16
 """Parts of a run, by time, whose means tell noise that changes slowly from a cell's own lateness."""
@@ -34,31 +34,19 @@ SETTLED_NS = 1.0
 
 @dataclass(frozen=True)
 class Ends:
-    """The members of synchronising operations, sorted by block and instance.
+    """The members of synchronising operations, sorted by block and instance."""
 
-    Attributes:
-        rank: Place of the member's rank in the list of ranks; likewise its stamped `start` and `end`, ns.
-        instance: Position of its instance, from 0.
-        first: n + 1 positions, at which the members of each instance begin.
-        cell: The member's cell.
-        block: For each cell its block; blocks and cells ascend together.
-        rank_of_cell: For each cell the place of its rank.
-        role: For each cell the number of its member in its communicator: cells of one role differ in how long operations last.
-        like: For each cell a number of blocks with as many members and operations as long as those of its own.
-        numbers: For each instance its number in the evidence.
-    """
-
-    rank: Int64
-    start: Floats
+    rank: Int64  # place in the list of ranks
+    start: Floats  # stamped, ns; likewise `end`
     end: Floats
-    instance: Int64
-    first: Int64
+    instance: Int64  # from 0
+    first: Int64  # n + 1 positions, at which the members of each instance begin
     cell: Int64
-    block: Int64
-    rank_of_cell: Int64
-    role: Int64
-    like: Int64
-    numbers: Int64
+    block: Int64  # of each cell; blocks and cells ascend together
+    rank_of_cell: Int64  # place of its rank
+    role: Int64  # its member in its communicator: cells of one role differ in how long operations last
+    like: Int64  # of each cell: blocks with as many members and operations as long
+    numbers: Int64  # of each instance its number in the evidence
 
     @cached_property
     def by_cell(self) -> tuple[Int64, Int64]:
@@ -71,7 +59,7 @@ class Ends:
         order = np.argsort(self.rank, kind="stable")
         return order, np.searchsorted(self.rank[order], np.arange(ranks + 1))
 
-    def only(self, wanted: NDArray[np.bool_]) -> Ends:
+    def only(self, wanted: Flags) -> Ends:
         """The same without the members that are not wanted, and without instances of a single one of them."""
         alone = np.bincount(self.instance[wanted], minlength=len(self.first) - 1) < 2
         wanted = wanted & ~alone[self.instance]
@@ -83,14 +71,9 @@ class Ends:
 
 
 def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, end: Floats) -> Ends:
-    """The ends of instances with at least two members; a rank may be several of them, such as a process with several devices.
+    """The ends of instances with at least two members, stamped, ns; `rank` is a place in the list of ranks.
 
-    Args:
-        instance: Number of the instance of each member.
-        communicator: Its communicator.
-        rank: Place of its rank in the list of ranks.
-        start: Stamped start, ns.
-        end: Stamped end, ns.
+    A rank may be several members, such as a process with several devices.
     """
     order = np.lexsort((rank, instance))
     instance, communicator, rank = instance[order], communicator[order], rank[order]
@@ -116,7 +99,7 @@ def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, en
     commonest[kinds[0][by_number]] = by_number
     # too few on their own may all be as one of the others rarely is
     size = kinds[1][np.where(number[kind] < _BATCHES, commonest[communicator[heads]], kind)]
-    # instances with most of their communicator are compared by the same level; others have other levels for each set of members
+    # instances with most of their communicator have one level; others have one for each set of members
     whole = np.bincount(distinct_rows(communicator, member)[0][0], minlength=int(communicator.max()) + 1)[communicator[heads]]
     mark = np.random.default_rng(0).integers(1, 1 << 62, int(member.max()) + 1)
     members = np.where(2 * np.diff(np.append(heads, len(rank))) > whole, 0, np.add.reduceat(mark[member], heads))
@@ -139,33 +122,21 @@ def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, en
 
 @dataclass(frozen=True)
 class Cells:
-    """What the ends of each cell are later than the median of their instance; arrays by cell.
-
-    Attributes:
-        block: Its block.
-        rank: Place of its rank.
-        role: Its role, as of `Ends`; likewise `like`.
-        late_ns: Mean lateness, without outliers, at `time_ns`; NaN without ends.
-        slope: Growth of it with time.
-        time_ns: Mean time of its ends after the time of the fit.
-        scatter: Variance of a single end in blocks that are alike, ns^2.
-        noise: Variance of `late_ns`, without what is always the same.
-        slope_noise: Variance of `slope`; infinite if it has none.
-    """
+    """What the ends of each cell are later than the median of their instance; arrays by cell; variances in ns^2."""
 
     block: Int64
     rank: Int64
     role: Int64
     like: Int64
-    late_ns: Floats
-    slope: Floats
-    time_ns: Floats
-    scatter: Floats
-    noise: Floats
-    slope_noise: Floats
+    late_ns: Floats  # mean, without outliers, at `time_ns`; NaN without ends
+    slope: Floats  # growth of it with time
+    time_ns: Floats  # mean time of its ends after the time of the fit
+    scatter: Floats  # of a single end in blocks that are alike
+    noise: Floats  # of `late_ns`, without what is always the same
+    slope_noise: Floats  # infinite without a slope
 
     def between(self, part: Int64, *, sloped: bool = False) -> NDArray[np.intp]:
-        """The cells of blocks with ranks of several parts, of which each rank has one; if `sloped`, those with a slope."""
+        """The cells of blocks with ranks of several parts; if `sloped`, those with a slope."""
         usable = np.isfinite(self.slope_noise if sloped else self.late_ns)
         of, blocks = part[self.rank], int(self.block.max(initial=-1)) + 1
         low, high = np.full(blocks, len(part)), np.full(blocks, -1)
@@ -173,20 +144,22 @@ class Cells:
         np.maximum.at(high, self.block[usable], of[usable])
         return np.flatnonzero(usable & (low < high)[self.block])
 
+    def joined(self, rows: NDArray[np.intp], part: Int64, count: int | None = None) -> Int64:
+        """For each part, of which each rank has one, the lowest of those that blocks of some cells connect it with."""
+        count = int(part.max(initial=-1)) + 1 if count is None else count
+        block, of = self.block[rows], part[self.rank[rows]]
+        first = np.full(int(self.block.max(initial=-1)) + 1, count)
+        np.minimum.at(first, block, of)
+        return DisjointSets(count, distinct_rows(first[block], of)[0].T.tolist()).labels()
+
 
 @dataclass(frozen=True)
 class Clocks:
-    """Clocks of ranks, as far as they are known: arrays by rank.
+    """Clocks of ranks, as far as they are known: arrays by rank."""
 
-    Attributes:
-        ahead_ns: How far each is ahead at `t0`.
-        rate: How much faster it runs.
-        t0: Stamped time, ns.
-    """
-
-    ahead_ns: Floats
-    rate: Floats
-    t0: float
+    ahead_ns: Floats  # at `t0`
+    rate: Floats  # how much faster it runs
+    t0: float  # stamped time, ns
 
     def true(self, rank: Int64, stamped: Floats) -> Floats:
         """Stamped times of members on one clock."""
@@ -208,7 +181,7 @@ def medians(values: Floats, first: Int64) -> Floats:
     return middles
 
 
-def measured(ends: Ends, clocks: Clocks) -> tuple[Cells, NDArray[np.bool_]]:
+def measured(ends: Ends, clocks: Clocks) -> tuple[Cells, Flags]:
     """The cells by `clocks`, and which ends are no outliers."""
     late, middle = late_ends(ends, clocks)
     cells, cell = len(ends.block), ends.cell
@@ -267,12 +240,7 @@ def measured(ends: Ends, clocks: Clocks) -> tuple[Cells, NDArray[np.bool_]]:
 
 
 class Sums:
-    """Sums of rows by key.
-
-    Args:
-        keys: The key of each row, from 0.
-        count: The number of keys; None for all that there are.
-    """
+    """Sums of rows by key, of which there are `count` from 0 on."""
 
     def __init__(self, keys: Int64, count: int | None = None) -> None:
         self._count = int(keys.max(initial=-1)) + 1 if count is None else count
@@ -289,16 +257,11 @@ class Sums:
         return sums
 
 
-def levels(block: Int64, unit: Int64, weight: Floats, values: Floats, free: NDArray[np.bool_]) -> Floats:
-    """The x of each unit for which ``level[block] + x[unit]`` fits `values` best; a column for each column of `values` (n, k).
+def levels(block: Int64, unit: Int64, weight: Floats, values: Floats, free: Flags) -> Floats:
+    """The x of each unit for which ``level[block] + x[unit]`` fits `values` (n, k) best; a column for each of theirs.
 
-    Args:
-        block: Block of each row, ascending.
-        unit: Its unit.
-        weight: Its weight, above 0.
-        values: Its values.
-        free: For each unit whether it has an x, which is 0 elsewhere. Of all answers it is the one nearest to 0,
-            with squares weighed like the units.
+    Blocks ascend. A unit that is not `free` has no x. Of all answers it is the one nearest to 0, with squares weighed
+    like the units.
     """
     of_block, of_unit, w = Sums(block), Sums(unit, len(free)), weight[:, None]
     total = of_block(weight)
@@ -327,8 +290,8 @@ def levels(block: Int64, unit: Int64, weight: Floats, values: Floats, free: NDAr
     return found
 
 
-def robust_levels(block: Int64, unit: Int64, weight: Floats, values: Floats, free: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """The result of `levels` for n values of which some may be far off (Huber's weights); what it leaves is in standard errors."""
+def robust_levels(block: Int64, unit: Int64, weight: Floats, values: Floats, free: Flags) -> tuple[Floats, Floats]:
+    """`levels` of values of which some may be far off (Huber's weights), and what it leaves, in standard errors."""
     of_block, robust, levels_by_unit, left = Sums(block), weight, np.zeros(len(free)), np.zeros(len(values))
     for _ in range(_ROUNDS):
         levels_by_unit = levels(block, unit, robust, values[:, None], free)[:, 0]

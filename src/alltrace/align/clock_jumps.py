@@ -6,11 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from alltrace.align.clock_fit import Clocks, Ends, Floats, late_ends, medians
+from alltrace.align.clock_fit import Clocks, Ends, late_ends, medians
 from alltrace.align.constants import MAD_TO_SIGMA, OUTLIER_SIGMAS
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import rows_by
 
 _LEAST_BINS, _BINS, _LEAST_OF_BIN, _OF_BIN = 8, 64, 4, 16
@@ -19,25 +18,18 @@ _LEAST_BINS, _BINS, _LEAST_OF_BIN, _OF_BIN = 8, 64, 4, 16
 
 @dataclass(frozen=True)
 class Jump:
-    """A step of a clock.
-
-    Attributes:
-        clock: Which.
-        at_ns: When, in stamped time.
-        step_ns: How much further ahead it is after it.
-        keep_after: Whether the evidence after it is the larger part.
-    """
+    """A step of a clock, `step_ns` further ahead from the stamped time `at_ns` on."""
 
     clock: int
     at_ns: float
     step_ns: float
-    keep_after: bool
+    keep_after: bool  # whether the evidence after it is the larger part
 
-    def kept(self, ends: Ends, clock: Int64) -> NDArray[np.bool_]:
+    def kept(self, ends: Ends, clock: Int64) -> Flags:
         """The ends without the clock's shorter side; among themselves the clock's ranks step together."""
         own = clock[ends.rank] == self.clock
         mixed = np.bincount(ends.instance[~own], minlength=len(ends.first) - 1)[ends.instance] > 0
-        result: NDArray[np.bool_] = ~(own & mixed) | ((ends.end >= self.at_ns) == self.keep_after)
+        result: Flags = ~(own & mixed) | ((ends.end >= self.at_ns) == self.keep_after)
         return result
 
     def measured(self, ends: Ends, clocks: Clocks, clock: Int64) -> Jump:
@@ -56,14 +48,7 @@ class Jump:
 
 
 def find_jump(ends: Ends, clocks: Clocks, clock: Int64, known: Collection[int]) -> Jump | None:
-    """The clearest step of a clock; None if there is none.
-
-    Args:
-        ends: The ends.
-        clocks: The clocks found so far.
-        clock: Clock of each rank.
-        known: Clocks with a known step.
-    """
+    """The clearest step of a clock, by the clocks found so far, but for those with a known step."""
     if not len(ends.rank):
         return None
     of = clock[ends.rank]
@@ -88,12 +73,7 @@ def find_jump(ends: Ends, clocks: Clocks, clock: Int64, known: Collection[int]) 
 
 
 def step_of(times: Floats, values: Floats) -> tuple[float, float, bool, float] | None:
-    """Where values step: the time, the step, whether the larger part is after it, the scatter; None if a line does as well.
-
-    Args:
-        times: When each value is of, ascending.
-        values: The values.
-    """
+    """Where values step: time, step, whether most are after it, scatter; None if a line does as well."""
     bins = min(_BINS, max(_LEAST_BINS, len(times) // _OF_BIN))
     if len(times) < bins * _LEAST_OF_BIN:
         return None

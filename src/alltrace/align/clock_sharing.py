@@ -1,4 +1,4 @@
-"""Which ranks share a clock: those of one host do, unless their ends show otherwise, and so do hosts with one monotonic clock."""
+"""Which ranks share a clock: those of a host, unless ends show otherwise, and hosts with one monotonic clock."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.align.clock_fit import Cells, Clocks, Ends, Floats, robust_levels
+from alltrace.align.clock_fit import Cells, Clocks, Ends, robust_levels
 from alltrace.align.constants import OUTLIER_SIGMAS, WRONG_SHARE
-from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.placed_ranks import PlacedRank
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct, distinct_rows, rows_by
 
 _APART, _BY_STAMPS, _MONOTONIC = 0, 1, 2
@@ -23,17 +22,11 @@ FEW = 2
 
 @dataclass(frozen=True)
 class Units:
-    """The unknowns: ranks of one unit have one offset, once `known_ns` is taken off; ranks of one clock have one rate.
-
-    Attributes:
-        of_rank: Unit of each rank.
-        clock: Clock of each rank: the number of its host, or of a host before it that has the same clock.
-        known_ns: What is known of each rank's stamp's error.
-    """
+    """The unknowns: ranks of a unit have one offset, once `known_ns` is taken off; ranks of a clock have one rate."""
 
     of_rank: Int64
-    clock: Int64
-    known_ns: Floats
+    clock: Int64  # number of the rank's host, or of a host before it that has the same clock
+    known_ns: Floats  # what is known of each rank's stamp's error
 
     @property
     def count(self) -> int:
@@ -41,14 +34,7 @@ class Units:
         return int(self.of_rank.max(initial=-1)) + 1
 
     def offsets(self, cells: Cells, rows: NDArray[np.intp], weight: Floats, ahead_ns: Floats) -> tuple[Floats, Floats]:
-        """The offset of each rank that fits best to cells that were measured by clocks that are `ahead_ns`, and what it leaves.
-
-        Args:
-            cells: The cells.
-            rows: Those to fit.
-            weight: Their weights.
-            ahead_ns: How far ahead each rank was.
-        """
+        """The offset of each rank that fits best to cells measured by clocks that are `ahead_ns`, and what it leaves."""
         apart, base = ahead_ns - self.known_ns, np.zeros(self.count)
         base[self.of_rank] = apart  # any of its ranks'
         rank = cells.rank[rows]
@@ -60,15 +46,12 @@ class Units:
 class Sharing:
     """What is assumed of the ranks' clocks, until ends contradict it.
 
-    A report's UTC stamp may be off by milliseconds even from the clock of its own host. So the reports of a host are one unit by
-    their monotonic clocks, or by their stamps where these agree, or are units of their own.
-
-    Args:
-        ranks: The ranks.
-        seen: Which of them have ends. A stamp is believed of a rank without any if those of other reports of its host may agree.
+    A report's UTC stamp may be off by milliseconds even from the clock of its own host. So the reports of a host are
+    one unit by their monotonic clocks, or by their stamps where these agree, or are units of their own. The stamp of a
+    rank that has no ends, as `seen` says, is believed if those of other reports of its host may agree.
     """
 
-    def __init__(self, ranks: Sequence[PlacedRank], seen: NDArray[np.bool_]) -> None:
+    def __init__(self, ranks: Sequence[PlacedRank], seen: Flags) -> None:
         place = {host: n for n, host in enumerate(dict.fromkeys(p.host for p in ranks))}
         self.host: Int64 = np.array([place[p.host] for p in ranks], np.int64)
         self._clock_of_host = np.arange(len(place))
@@ -98,13 +81,7 @@ class Sharing:
         return Units(distinct(np.where(own, 2 * len(own) + self._report, shared))[1], clock, known)
 
     def corrected(self, cells: Cells, ends: Ends, clocks: Clocks) -> bool:
-        """Let ranks share what the ends do not contradict: of a host, then of hosts; returns whether anything changed.
-
-        Args:
-            cells: The cells.
-            ends: The ends that they are of.
-            clocks: The clocks that fit best so far.
-        """
+        """Let ranks of a host, then hosts, share what the ends do not contradict; returns whether anything changed."""
         before = self.units
         if not self._compared:
             self._compared = True
@@ -115,7 +92,7 @@ class Sharing:
         return self.units is not before
 
     def _share(self, by: int, cells: Cells, ends: Ends, clocks: Clocks) -> None:
-        """Let the reports of hosts share a clock by `by`, unless members would break the law then or are much too far apart."""
+        """Let reports of hosts share a clock, unless members would break the law then or are much too far apart."""
         tried = self._several & (self._by == _APART) & (self._wanted >= by)
         if not tried.any():
             return
@@ -125,7 +102,7 @@ class Sharing:
         np.minimum.at(sigma, cells.rank, np.sqrt(cells.scatter))
         apart, moved = clocks.ahead_ns - self.units.known_ns, np.zeros(len(self.host))
         # nothing is known of how far apart clocks are that no ends connect
-        connected = _connected(cells, len(self.host))
+        connected = cells.joined(np.flatnonzero(np.isfinite(cells.late_ns)), np.arange(len(self.host)))
         known = np.where(tried[self.host] & np.isfinite(sigma), self.units.of_rank * len(self.host) + connected, -1)
         for rows in rows_by(known).values():
             if tried[self.host[rows[0]]]:
@@ -133,7 +110,7 @@ class Sharing:
         enough = np.bincount(ends.rank, minlength=len(moved)) > FEW
         far = np.bincount(self.host, enough & (np.abs(moved) > OUTLIER_SIGMAS**2 * sigma), len(tried)) > 0
         broken = _broken(ends, self.host, replace(clocks, ahead_ns=clocks.ahead_ns - moved), len(tried))
-        # ends that differ by more than they scatter are of clocks apart, unless these would break the law: then ranks end late
+        # ends that differ by more than they scatter are of clocks apart; if these would break the law, ranks end late
         far &= broken | ~_broken(ends, self.host, clocks, len(tried))
         wrong = tried & (far | broken)
         self.contradicted |= wrong & (by == _MONOTONIC)
@@ -156,8 +133,8 @@ class Sharing:
                 self.units = self._numbered()
 
 
-def _broken(ends: Ends, host: Int64, clocks: Clocks, hosts: int) -> NDArray[np.bool_]:
-    """For each host whether a member ends before another of it has started, in more instances than are matched wrongly."""
+def _broken(ends: Ends, host: Int64, clocks: Clocks, hosts: int) -> Flags:
+    """Whether members of a host end before others have started, in more instances than are matched wrongly."""
     instances, group = distinct_rows(ends.instance, host[ends.rank])
     start, end = (clocks.true(ends.rank, times) for times in (ends.start, ends.end))
     last, first = np.full(instances.shape[1], -np.inf), np.full(instances.shape[1], np.inf)
@@ -165,15 +142,5 @@ def _broken(ends: Ends, host: Int64, clocks: Clocks, hosts: int) -> NDArray[np.b
     np.minimum.at(first, group, end)
     several = np.bincount(group) > 1
     number, less = (np.bincount(instances[1], which, hosts) for which in (several, first < last))
-    result: NDArray[np.bool_] = less > np.maximum(WRONG_SHARE * number, FEW)
+    result: Flags = less > np.maximum(WRONG_SHARE * number, FEW)
     return result
-
-
-def _connected(cells: Cells, ranks: int) -> Int64:
-    """For each rank the lowest of those that a chain of blocks connects it with."""
-    sets = DisjointSets(ranks)
-    for rows in rows_by(cells.block[np.isfinite(cells.late_ns)]).values():
-        members = cells.rank[np.isfinite(cells.late_ns)][rows].tolist()
-        for other in members[1:]:
-            sets.join(members[0], other)
-    return sets.labels()

@@ -1,8 +1,8 @@
-"""The clocks of all hosts from matched operations: offset and rate of each host, how far they may be off, and the stamps' errors.
+"""The clocks of hosts from matched operations: offset and rate, how far they may be off, and the stamps' errors.
 
-Starts from UTC. Ranks of one host share its clock unless their ends show otherwise (`alltrace.align.clock_sharing`). The rate of a
-host is an unknown only where it is larger than twice its error. What no synchronising operation connects is connected by sends and
-receives, and ranks without any connection stay at their UTC stamps, with a note.
+Starts from UTC. Ranks of one host share its clock unless their ends show otherwise (`alltrace.align.clock_sharing`).
+The rate of a host is an unknown only where it is larger than twice its error. What no synchronising operation connects
+is connected by sends and receives, and ranks without any connection stay at their UTC stamps, with a note.
 """
 
 from __future__ import annotations
@@ -14,13 +14,22 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.align.clock_errors import Lateness, Limits, edges, errors_over_time, lateness, limits, offset_errors, rate_errors
+from alltrace.align.clock_errors import (
+    Lateness,
+    Limits,
+    bounds_between,
+    edges,
+    errors_over_time,
+    lateness,
+    limits,
+    offset_errors,
+    rate_errors,
+)
 from alltrace.align.clock_fit import (
     SETTLED_NS,
     Cells,
     Clocks,
     Ends,
-    Floats,
     Sums,
     ends_of,
     late_ends,
@@ -32,13 +41,11 @@ from alltrace.align.clock_fit import (
 from alltrace.align.clock_jumps import Jump, find_jump
 from alltrace.align.clock_sharing import FEW, Sharing, Units
 from alltrace.align.constants import MAD_TO_SIGMA, MOST_RATE, OTHER_RECORDING_NS, OUTLIER_SIGMAS, SHORTEST_NS, WRONG_SHARE
-from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.members import EXCHANGE, Evidence
-from alltrace.align.message_bounds import bounds_between
 from alltrace.align.placed_ranks import PlacedRank
 from alltrace.run.manifest import Clock
-from alltrace.trace.arrays import Int64
-from alltrace.trace.distinct import distinct, distinct_rows, rows_by
+from alltrace.trace.arrays import Flags, Floats, Int64
+from alltrace.trace.distinct import distinct, rows_by
 from alltrace.trace.number_text import number_ranges
 
 _PASSES = 32
@@ -49,51 +56,28 @@ _EXACT = 1 << 10
 
 @dataclass(frozen=True)
 class Solution:
-    """The clocks found.
+    """The clocks found."""
 
-    Attributes:
-        clocks: One per host, in the order of the hosts' first ranks.
-        stamp_errors_ns: For each rank what its UTC stamp is ahead of its host's clock.
-        ahead_ns: For each rank what its stamped time is ahead of the run's time at the run's zero: offset and stamp error.
-        components: For each rank its component.
-        residuals_ns: For each rank the typical scatter of its ends, None with too little evidence.
-        errors_ns: For each rank half of the 95 % interval of its clock in the time of its evidence, None with too little of it.
-        shared: For each rank the number of its clock: ranks with one number have no error against each other.
-        notes: What a reader must know.
-    """
-
-    clocks: tuple[Clock, ...]
-    stamp_errors_ns: dict[int, int]
-    ahead_ns: dict[int, int]
+    clocks: tuple[Clock, ...]  # one per host, in the order of the hosts' first ranks
+    stamp_errors_ns: dict[int, int]  # what a rank's UTC stamp is ahead of its host's clock
+    ahead_ns: dict[int, int]  # what a rank's stamped time is ahead at the run's zero: offset and stamp error
     components: dict[int, int]
-    residuals_ns: dict[int, int | None]
-    errors_ns: dict[int, int | None] = field(default_factory=dict)
-    shared: dict[int, int] = field(default_factory=dict)
+    errors_ns: dict[int, int | None] = field(default_factory=dict)  # half of the 95 % interval
+    shared: dict[int, int] = field(default_factory=dict)  # ranks with one number have no error against each other
     notes: tuple[str, ...] = ()
 
 
 @dataclass
 class _Fit:
-    """Fitted clocks; arrays by rank.
-
-    Attributes:
-        ends: What they were fitted to.
-        clocks: The clocks.
-        units: The unknowns.
-        component: Component of each rank: the lowest rank that it is connected with.
-        offset_error: Half of the interval of each offset, at the mean time of the rank's evidence.
-        rate_error: Half of the interval of each rate.
-        seen_ns: First, mean and last stamped time of each rank's evidence.
-        limits: What the law allows.
-    """
+    """Fitted clocks; arrays by rank."""
 
     ends: Ends
     clocks: Clocks
     units: Units
-    component: Int64
-    offset_error: Floats
-    rate_error: Floats
-    seen_ns: Floats
+    component: Int64  # the lowest rank that each rank is connected with
+    offset_error: Floats  # half of the interval, at the mean time of the rank's evidence
+    rate_error: Floats  # half of the interval
+    seen_ns: Floats  # first, mean and last stamped time of each rank's evidence
     limits: Limits
 
     def error(self) -> Floats:
@@ -104,30 +88,19 @@ class _Fit:
 
 @dataclass
 class _State:
-    """What is known of the clocks while they are solved for; arrays by the place of a rank.
-
-    Attributes:
-        ranks: The ranks.
-        hosts: The hosts.
-        host_of: Place of each rank's host.
-        fit: The clocks.
-        jumps: The steps of clocks.
-        widths: Half of the distance of the bounds that sends and receives gave.
-        messages: How many sends and receives these are.
-        notes: What a reader must know.
-    """
+    """What is known of the clocks while they are solved for; arrays by the place of a rank."""
 
     ranks: Sequence[PlacedRank]
     hosts: list[str]
-    host_of: Int64
+    host_of: Int64  # place of each rank's host
     fit: _Fit
     jumps: dict[int, Jump]
-    widths: Floats
-    messages: Int64
+    widths: Floats  # half of the distance of the bounds that sends and receives gave
+    messages: Int64  # how many these are
     notes: list[str] = field(default_factory=list)
 
     def error(self, fitted: Floats) -> Floats:
-        """Half of the interval of each rank's offset, of which `fitted` is by the fit; infinite with too little evidence.
+        """Half of the interval of each rank's offset, `fitted` by the fit; infinite with too little evidence.
 
         A clock that stepped is wrong by the step on one side of it.
         """
@@ -141,12 +114,7 @@ class _State:
 
 
 def solve(evidence: Evidence, ranks: Sequence[PlacedRank]) -> Solution:
-    """The clocks by which the members of synchronising operations leave them together.
-
-    Args:
-        evidence: Matched operations, in the time of the ranks' files.
-        ranks: All ranks of the run, by number.
-    """
+    """The clocks by which members of synchronising operations, in the time of the ranks' files, leave them together."""
     apart: dict[str, int] = {}
     while True:
         state = _solved(_usable(evidence, ranks, apart), ranks)
@@ -230,7 +198,7 @@ def _solved(rows: _Rows, ranks: Sequence[PlacedRank]) -> _State:
 
 
 def _fit_with_jumps(rows: _Rows, used: Int64, ranks: Sequence[PlacedRank]) -> tuple[tuple[_Fit, dict[int, Jump]], Sharing]:
-    """Fits; where a clock stepped, again without the shorter side of the step, so that it is not smeared over the run."""
+    """Fits; where a clock stepped, again without the shorter side, so that it is not smeared over the run."""
     seen = np.zeros(len(ranks), np.bool_)
     seen[rows.at[used]] = seen[rows.at[rows.messages]] = True
     whole = ends = rows.ends(used)
@@ -248,7 +216,7 @@ def _fit_with_jumps(rows: _Rows, used: Int64, ranks: Sequence[PlacedRank]) -> tu
 
 
 def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
-    """The clocks that fit the ends; a clock has a rate only if it is larger than twice its error, and the error small."""
+    """The clocks that fit the ends; one has a rate only if it is larger than twice its error, and that small."""
     ranks = len(sharing.host)
     # from the middle of each rank's ends, so that no constant on a clock changes how the fit goes
     order, begins = ends.by_rank(ranks)
@@ -257,7 +225,7 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
     clocks, cells = _settled(ends, clocks, sharing, wanted)
     clock = sharing.units.clock
     rows = cells.between(clock, sloped=True)
-    free = _not_first(_joined(cells, rows, clock, ranks))
+    free = cells.joined(rows, clock, ranks) != np.arange(ranks)  # the first of each component, others are measured against
     rate_error = rate_errors(cells, rows, clock, free) if len(rows) else np.zeros(ranks)
     size = np.zeros(ranks)
     size[clock] = np.abs(clocks.rate)
@@ -266,7 +234,7 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
     clocks, cells = _settled(ends, replace(clocks, rate=clocks.rate * wanted[clock]), sharing, wanted)
     units, start = sharing.units, clocks.ahead_ns
     rows = cells.between(units.of_rank)
-    component = _joined(cells, rows, units.of_rank, units.count)[units.of_rank]
+    component = cells.joined(rows, units.of_rank)[units.of_rank]
     # cells that are off and mostly break the law are of wrong instances; others are always late
     left = units.offsets(cells, rows, 1.0 / (cells.scatter + cells.noise)[rows], start)[1]
     off = np.zeros(len(cells.block), np.bool_)
@@ -315,14 +283,10 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
     return _Fit(ends, clocks, units, component, offset_error, np.hypot(rate_error, missed)[units.clock], seen, law)
 
 
-def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: NDArray[np.bool_]) -> tuple[Clocks, Cells]:
-    """The clocks that fit best, within a small part of the scatter of ends, and the cells by them.
+def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: Flags) -> tuple[Clocks, Cells]:
+    """The clocks that fit best, within a small part of the scatter, and the cells; those `wanted` may have a rate.
 
-    Args:
-        ends: The ends.
-        clocks: Where to begin.
-        sharing: Which ranks share a clock; what the ends contradict of it is changed.
-        wanted: The clocks that may have a rate.
+    What the ends contradict of `sharing` is changed.
     """
     span = float(np.ptp(ends.end)) if len(ends.end) else 0.0
     begun, cells = clocks, measured(ends, clocks)[0]
@@ -332,7 +296,7 @@ def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: NDArray[np.bo
         rows = cells.between(units.clock, sloped=True)
         if wanted.any() and len(rows):
             of_row = units.clock[cells.rank[rows]]
-            free = wanted & _not_first(_joined(cells, rows, units.clock, len(wanted)))
+            free = wanted & (cells.joined(rows, units.clock, len(wanted)) != np.arange(len(wanted)))
             step = robust_levels(cells.block[rows], of_row, 1.0 / cells.slope_noise[rows], cells.slope[rows], free)[0]
             clocks = replace(clocks, rate=clocks.rate + step[units.clock])
             cells = replace(cells, late_ns=cells.late_ns - step[units.clock][cells.rank] * cells.time_ns)
@@ -342,7 +306,7 @@ def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: NDArray[np.bo
         clocks = replace(clocks, ahead_ns=units.offsets(cells, rows, weight, begun.ahead_ns)[0])
         sigma = float(np.sqrt(np.median(cells.scatter[rows]))) if len(rows) else 0.0
         moved = max(moved, float(np.abs(clocks.ahead_ns - begun.ahead_ns).max(initial=0.0)))
-        # the first passes only bring clocks together that are minutes apart; a fit between two answers would move for ever
+        # the first passes bring clocks together that are minutes apart; a fit between two answers would move for ever
         settled = turn > 1 and moved < SETTLED_NS + sigma * (turn / _PASSES) ** 2
         if settled and not sharing.corrected(cells, ends, begun):
             break
@@ -352,7 +316,7 @@ def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: NDArray[np.bo
 def _held(
     cells: Cells, rows: NDArray[np.intp], late: Lateness, units: Units, moved: Floats, law: Limits
 ) -> tuple[Cells, NDArray[np.intp], Lateness]:
-    """The cells, those that are fitted and their lateness, with two cells more for each pair of clocks that breaks the law."""
+    """The cells, those fitted and their lateness, with two more for each pair of clocks that breaks the law."""
     pairs = np.flatnonzero(law.most_ns < -SETTLED_NS)
     rank_of = np.zeros(units.count, np.int64)
     rank_of[units.of_rank] = np.arange(len(units.of_rank))
@@ -374,7 +338,7 @@ def _held(
 
 
 def _seen(ends: Ends, units: Units) -> Floats:
-    """First, mean and last stamped time of each rank's evidence, with that of the other ranks of its unit; 0 without any."""
+    """First, mean and last stamped time of the evidence of each rank's unit; 0 without any."""
     unit = units.of_rank[ends.rank]
     number = np.bincount(unit, minlength=units.count)
     first, last = np.full(units.count, np.inf), np.full(units.count, -np.inf)
@@ -383,23 +347,6 @@ def _seen(ends: Ends, units: Units) -> Floats:
     mean = over(np.bincount(unit, ends.end, units.count), number)
     seen: Floats = np.where(number > 0, np.stack([first, mean, last]), 0.0)[:, units.of_rank]
     return seen
-
-
-def _joined(cells: Cells, rows: NDArray[np.intp], part: Int64, count: int) -> Int64:
-    """For each part the lowest of those that blocks connect it with."""
-    sets = DisjointSets(count)
-    block, of = cells.block[rows], part[cells.rank[rows]]
-    first = np.full(int(cells.block.max(initial=-1)) + 1, count)
-    np.minimum.at(first, block, of)
-    for one, other in distinct_rows(first[block], of)[0].T.tolist() if len(rows) else ():
-        sets.join(one, other)
-    return sets.labels()
-
-
-def _not_first(component: Int64) -> NDArray[np.bool_]:
-    """All but the first of each component, which the others are measured against."""
-    others: NDArray[np.bool_] = component != np.arange(len(component))
-    return others
 
 
 def _join_by_messages(state: _State, rows: _Rows) -> None:
@@ -464,7 +411,6 @@ def _assembled(state: _State) -> Solution:
         stamp_errors_ns=stamp,
         ahead_ns={p.rank: stamp[p.rank] + offsets[p.host] for p in ranks},
         components={p.rank: numbers[int(component[i])] for i, p in enumerate(ranks)},
-        residuals_ns={p.rank: _scatter(size[of_ends.get(i, [])]) for i, p in enumerate(ranks)},
         errors_ns={p.rank: _rounded(error[i]) for i, p in enumerate(ranks)},
         shared={p.rank: int(fit.units.of_rank[i]) for i, p in enumerate(ranks)},
         notes=(*state.notes, *_notes(state, clocks, component != np.array(main, np.int64)[host_of])),
@@ -472,10 +418,8 @@ def _assembled(state: _State) -> Solution:
 
 
 def _heaviest(components: Int64, weights: Int64) -> int:
-    totals: dict[int, int] = defaultdict(int)
-    for number, weight in zip(components.tolist(), weights.tolist(), strict=True):
-        totals[number] += weight
-    return max(totals, key=lambda n: (totals[n], -n))
+    numbers, at = distinct(components)
+    return int(numbers[np.bincount(at, weights).argmax()])
 
 
 def _scatter(size: Floats) -> int | None:
@@ -487,7 +431,7 @@ def _rounded(error: float) -> int | None:
     return None if np.isinf(error) else int(np.ceil(error))
 
 
-def _notes(state: _State, clocks: Sequence[Clock], alone: NDArray[np.bool_]) -> list[str]:
+def _notes(state: _State, clocks: Sequence[Clock], alone: Flags) -> list[str]:
     """What a reader must know of the clocks."""
     notes = []
     zero = float(state.fit.ends.end.min()) if len(state.fit.ends.end) else 0.0

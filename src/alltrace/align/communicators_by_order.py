@@ -1,17 +1,17 @@
-"""Communicators that nothing names, inferred from structure: who does the same in the same order, and who waits for whom.
+"""Communicators that nothing names, from structure: who does the same in the same order, and who waits for whom.
 
-Ranks of a job do the same on their streams, so the n-th operation of a stream has a counterpart on the streams of others, even
-where these are of another communicator. Such streams form a class. Which of its ranks meet is one of few partitions: groups of
-equal size at a constant stride, as grids of tensor, data, pipeline, context and expert parallel groups have. A partition is judged
-by what holds for members of one instance and not for others:
+Ranks of a job do the same on their streams, so the n-th operation of a stream has a counterpart on the streams of
+others, even where these are of another communicator. Such streams form a class. Which of its ranks meet is one of few
+partitions: groups of equal size at a constant stride, as grids of tensor, data, pipeline, context and expert parallel
+groups have. A partition is judged by what holds for members of one instance and not for others:
 
 * no member ends before the last has started;
 * ends differ by their scatter alone, and not by what groups are ahead of each other;
 * the transfer, from the last start to the first end, is alike each time: a group that lacks a member seems to transfer while it
   waits for that one, and in a group with a stranger the transfer is cut short.
 
-A stream may carry operations of several communicators. These return at the same places of each step, so the places of a period are
-judged one by one. Messages are judged in pairs (`alltrace.align.message_pairs`).
+A stream may carry operations of several communicators. These return at the same places of each step, so the places of a
+period are judged one by one. Messages are judged in pairs (`alltrace.align.message_partners`).
 """
 
 from __future__ import annotations
@@ -22,19 +22,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.align.constants import BY_MODES, WRONG_SHARE
-from alltrace.align.message_pairs import message_pairs
-from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS, Lane
+from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS, Lane, message_pairs
 from alltrace.align.order_matching import Member, positions
 from alltrace.align.related_clocks import RankClock
 from alltrace.align.schema import LEAST_MATCHING_SCORE, NEARLY_ALL
 from alltrace.align.timelines import PART, AnyTimelines
+from alltrace.trace.arrays import Floats, Int64
 from alltrace.trace.distinct import rows_by
 
-Floats = NDArray[np.float64]
-Numbers = NDArray[np.int64]
 Members = tuple[int, ...]
 _Partition = frozenset[Members]
 
@@ -47,25 +44,19 @@ _BY_GRID = 0.6
 
 
 class Inferred(NamedTuple):
-    """Communicators that were inferred.
+    """Communicators that were inferred, with their scores from 0 to 1."""
 
-    Attributes:
-        of: For each operation of a member, as its timeline has them, the number of its communicator, -1 for none. Where only parts
-            of a communicator's operations are in order, `PART` times the number of the part is added.
-        scores: How sure each communicator is, from 0 to 1.
-    """
-
-    of: Callable[[int], Numbers]
+    of: Callable[[int], Int64]  # each operation's communicator, -1 for none, plus `PART` times its part
     scores: list[float]
 
 
 class _Class(NamedTuple):
-    """Streams of different ranks with the same operations: arrays of n operations x m streams, NaN where one is missing."""
+    """Streams of different ranks with the same operations: arrays of n operations x m streams, NaN without one."""
 
     lanes: list[Lane]
-    places: list[Numbers]
+    places: list[Int64]
     """For each stream the row of each of its operations, -1 without a counterpart."""
-    op: Numbers
+    op: Int64
     """The number of each operation."""
     start: Floats
     end: Floats
@@ -74,17 +65,11 @@ class _Class(NamedTuple):
 
 
 class _Verdict(NamedTuple):
-    """Which ranks meet in the operations of a class.
+    """Which ranks meet in the operations of a class."""
 
-    Attributes:
-        place: For each operation its place: which of those whose communicators are the same.
-        groups: For each place, for each stream the members of its group; empty if nothing is inferred.
-        scores: For each place how clearly the groups were distinguished.
-    """
-
-    place: Numbers
-    groups: list[list[Members]]
-    scores: list[float]
+    place: Int64  # of each operation: which of those whose communicators are the same
+    groups: list[list[Members]]  # for each place and stream the members of its group; empty if nothing is inferred
+    scores: list[float]  # for each place how clearly the groups were distinguished
 
 
 def _partitions_of(verdict: _Verdict) -> set[_Partition]:
@@ -92,15 +77,10 @@ def _partitions_of(verdict: _Verdict) -> set[_Partition]:
 
 
 def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Inferred:
-    """The communicators of operations that nothing names.
-
-    Args:
-        timelines: The operations of all ranks.
-        clocks: The clock of each rank.
-    """
+    """The communicators of operations that nothing names."""
     numbers: dict[tuple[int, Members], int] = {}
     scores: list[list[float]] = []
-    labels: dict[int, list[tuple[Numbers, Numbers]]] = {}
+    labels: dict[int, list[tuple[Int64, Int64]]] = {}
 
     def number_of(kind: int, members: Members, score: float) -> int:
         number = numbers.setdefault((kind, members), len(numbers))
@@ -144,14 +124,14 @@ def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClo
 
     rooted = (kinds.communicator < 0) & ~kinds.synchronising & ~kinds.exchanging & (kinds.paired == 0)
 
-    def of(rank: int) -> Numbers:
+    def of(rank: int) -> Int64:
         its = timelines.of(rank)
         label = np.full(len(its.end), -1, np.int64)
         for place, of_lane in labels.get(rank, ()):
             label[place] = of_lane
             lane = np.flatnonzero(kinds.stream[its.kind] == kinds.stream[its.kind[place[0]]])
             lane = lane[np.argsort(its.start[lane], kind="stable")]
-            # what some members leave before others arrive is of the communicator that its stream has before and after it
+            # what some leave before others arrive is of the communicator that its stream has before and after it
             row = np.where(rooted[its.kind[lane]], -1, np.arange(len(lane)))
             label[lane] = np.where(row < 0, _between(label[lane], row), label[lane])
         return label
@@ -162,12 +142,8 @@ def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClo
 def _in_pairs(verdict: _Verdict, known: Iterable[_Partition], count: int) -> bool:
     """Whether kernels that send and receive meet in pairs that must be found one by one, as those of a pipeline.
 
-    Such a kernel exchanges with one member before and another after it. Members of a smaller known group only run in step.
-
-    Args:
-        verdict: Who seems to meet.
-        known: Partitions that explain other operations.
-        count: The members of the run.
+    Such a kernel exchanges with one member before and another after it. Members of a smaller known group only run in
+    step.
     """
     found = _partitions_of(verdict)
     if len(found) > 1 or not all(map(all, verdict.groups)):
@@ -177,8 +153,8 @@ def _in_pairs(verdict: _Verdict, known: Iterable[_Partition], count: int) -> boo
     return any(group.issuperset(pair) for pair in pairs for group in smaller)
 
 
-def _between(label: Numbers, row: Numbers) -> Numbers:
-    """For operations that the reference of their class lacks, the communicator of those before and after, -1 if these differ.
+def _between(label: Int64, row: Int64) -> Int64:
+    """For operations that the reference lacks, the communicator of those before and after, -1 if these differ.
 
     The last are followed by the first, as in steps that repeat.
     """
@@ -220,14 +196,14 @@ def _lanes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator
 
 
 def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator[_Class]:
-    """Streams that do the same, messages last, of others those with most operations first; each stream is in one class."""
+    """Streams that do the same, those with most operations first, messages last; each stream is in one class."""
     lanes = list(_lanes(timelines, clocks))
     error = {rank: clock.scale_ns for rank, clock in clocks.items()}
     component = {rank: clock.component for rank, clock in clocks.items()}
     left = sorted(lanes, key=lambda lane: (lane.messages, -len(lane.op), lane.rank, float(lane.start[0])))
     while left:
         first = left[0]
-        chosen: dict[int, tuple[float, Lane, Numbers]] = {}
+        chosen: dict[int, tuple[float, Lane, Int64]] = {}
         reference = _member(first, component[first.rank])
         ops = set(first.op.tolist())
         for lane in left[1:]:
@@ -263,11 +239,11 @@ def _member(lane: Lane, clock: int) -> Member:
     return Member(lane.op, none, lane.start, lane.end, meets, no_way, none, clock, 0.0, together=False)
 
 
-def _partitions(ranks: Sequence[int], known: Collection[_Partition]) -> list[Numbers]:
-    """Partitions of ranks into groups of equal size at a constant stride, and across groups that are known: each rank's group."""
+def _partitions(ranks: Sequence[int], known: Collection[_Partition]) -> list[Int64]:
+    """Each rank's group in partitions into groups of equal size at a constant stride, and those that are known."""
     count = max(ranks) + 1
     at = np.array(ranks)
-    partitions: dict[bytes, Numbers] = {}
+    partitions: dict[bytes, Int64] = {}
     for base, total in ((at, count), (np.arange(len(ranks)), len(ranks))):
         for stride in [t for t in range(1, total) if total % t == 0]:
             for size in [s for s in range(2, total // stride + 1) if total % (stride * s) == 0]:
@@ -285,20 +261,13 @@ def _partitions(ranks: Sequence[int], known: Collection[_Partition]) -> list[Num
 
 
 class _Judged(NamedTuple):
-    """What shows of a partition: arrays of n operations x m streams, NaN for a group without two, and of n.
+    """What shows of a partition: arrays of n operations x m streams, NaN for a group without two, and of n."""
 
-    Attributes:
-        label: The group of each stream.
-        stay: From the last start in a stream's group to its own end, ns.
-        unlawful: The share of groups in which one ends before another has started.
-    """
+    label: Int64  # the group of each stream
+    stay: Floats  # from the last start in a stream's group to its own end, ns
+    unlawful: Floats  # the share of groups in which one ends before another has started
 
-    label: Numbers
-    stay: Floats
-    unlawful: Floats
-
-    def take(self, rows: Numbers | slice) -> _Judged:
-        """Of some operations."""
+    def take(self, rows: Int64 | slice) -> _Judged:
         return _Judged(self.label, self.stay[rows], self.unlawful[rows])
 
     @property
@@ -307,13 +276,13 @@ class _Judged(NamedTuple):
         return float(np.maximum(np.bincount(self.label) - 1, 0).sum())
 
     @property
-    def groups(self) -> Numbers:
+    def groups(self) -> Int64:
         """How many streams each group of several has."""
         many = np.bincount(self.label)
         return many[many > 1]
 
 
-def _evaluated(start: Floats, end: Floats, slack: Floats, label: Numbers) -> _Judged:
+def _evaluated(start: Floats, end: Floats, slack: Floats, label: Int64) -> _Judged:
     """The evidence for a partition."""
     order, heads, many = _by_group(label)
     there = np.isfinite(end[:, order])
@@ -328,15 +297,15 @@ def _evaluated(start: Floats, end: Floats, slack: Floats, label: Numbers) -> _Ju
     return _Judged(label, stay, unlawful)
 
 
-def _by_group(label: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+def _by_group(label: Int64) -> tuple[Int64, Int64, Int64]:
     """The streams by their group, where each group begins, and how many it has."""
     order = np.argsort(label, kind="stable")
     heads = np.flatnonzero(np.concatenate(([True], np.diff(label[order]) > 0)))
     return order, heads, np.diff(np.append(heads, len(order)))
 
 
-def _group_stays(stay: Floats, label: Numbers) -> tuple[Floats, Floats]:
-    """How far the stays of each group are from their mean, for one stream more than is free, and this mean; NaN without two."""
+def _group_stays(stay: Floats, label: Int64) -> tuple[Floats, Floats]:
+    """How far the stays of a group are from their mean, for one more than are free, and it; NaN without two."""
     order, heads, many = _by_group(label)
     own = stay[:, order]
     there = np.isfinite(own)
@@ -352,10 +321,8 @@ def _group_stays(stay: Floats, label: Numbers) -> tuple[Floats, Floats]:
 def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[int]) -> _Verdict | None:
     """Who meets in the operations of a class; None if no partition explains them.
 
-    Args:
-        alike: The class.
-        known: Partitions that explain other streams, with the numbers of their operations.
-        exchanges: Operations of which the communicators lie within others, as those of experts, and make no grid with them.
+    `known` are partitions that explain other streams, with the numbers of their operations. Communicators of
+    `exchanges` lie within others, as those of experts, and make no grid with them.
     """
     most = min(max(_SAMPLE // alike.end.shape[1], 64), _MOST_ROWS)
     ranks = [lane.rank for lane in alike.lanes]
@@ -365,12 +332,12 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
     costs: list[Floats] = []
     for rows in rows_by(alike.op).values():
         of_op = [one.take(rows[rows < most]) for one in evidence]
-        cycle = _cycle(of_op, int((rows < most).sum()))
-        parts = [[one.take(slice(begin, None, cycle.period)) for one in of_op] for begin in range(cycle.period)]
+        period, shared = _cycle(of_op, int((rows < most).sum()))
+        parts = [[one.take(slice(begin, None, period)) for one in of_op] for begin in range(period)]
         its = [_costs(judged) for judged in parts]
-        place[rows] = len(of_places) + (0 if cycle.shared else np.arange(len(rows)) % cycle.period)
-        of_places += [of_op] if cycle.shared else parts
-        costs += [np.mean(its, axis=0)] if cycle.shared else its
+        place[rows] = len(of_places) + (0 if shared else np.arange(len(rows)) % period)
+        of_places += [of_op] if shared else parts
+        costs += [np.mean(its, axis=0)] if shared else its
     many = np.bincount(place, minlength=len(of_places))
     groups: list[list[Members]] = []
     scores: list[float] = []
@@ -388,14 +355,14 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
     return _Verdict(place, groups, scores) if any(g for of_place in groups for g in of_place) else None
 
 
-def _groups(ranks: Sequence[int], label: Numbers) -> list[Members]:
+def _groups(ranks: Sequence[int], label: Int64) -> list[Members]:
     """For each rank the members of its group, none if it is alone."""
     members = {g: tuple(ranks[i] for i in rows.tolist()) for g, rows in rows_by(label).items()}
     return [members[g] if len(members[g]) > 1 else () for g in label.tolist()]
 
 
 def _distance(partition: _Partition, other: Collection[_Partition], known: Collection[_Partition], count: int) -> int:
-    """0 for a partition that explains other operations, 1 for one that makes a grid with one that explains any, and else 2."""
+    """0 if a partition explains other operations, 1 if it makes a grid with one that explains any, else 2."""
     if partition in other:
         return 0
     size = max(map(len, partition), default=0)
@@ -406,25 +373,16 @@ def _distance(partition: _Partition, other: Collection[_Partition], known: Colle
     return 2
 
 
-class _Cycle(NamedTuple):
-    """How operations repeat.
+def _cycle(evidence: Sequence[_Judged], count: int) -> tuple[int, bool]:
+    """After how many operations those alike return, and whether all have the same communicators, and only sizes return.
 
-    Attributes:
-        period: After how many operations those alike return.
-        shared: Whether all have the same communicators, and only sizes return.
-    """
+    It is the least description length of the partitions that explain them best.
 
-    period: int
-    shared: bool
-
-
-def _cycle(evidence: Sequence[_Judged], count: int) -> _Cycle:
-    """How operations repeat: the least description length of the partitions that explain them best.
-
-    Sizes of transfers return too, so a period only counts for communicators where its places are explained by different ones.
+    Sizes of transfers return too, so a period only counts for communicators where its places are explained by different
+    ones.
     """
     if count < 8:
-        return _Cycle(1, shared=True)
+        return 1, True
     parts = []
     for one in evidence:
         apart, stay = _group_stays(one.stay, one.label)
@@ -453,7 +411,7 @@ def _cycle(evidence: Sequence[_Judged], count: int) -> _Cycle:
         description = together * weight + 2.0 * period * np.log(count)
         if description < least:
             size_period, least = period, description
-    return _Cycle(best, False) if most > 0.0 else _Cycle(size_period, True)
+    return (best, False) if most > 0.0 else (size_period, True)
 
 
 def _median(values: Floats) -> Floats:
@@ -463,7 +421,7 @@ def _median(values: Floats) -> Floats:
         return np.asarray(np.nanmedian(values, axis=0), np.float64)
 
 
-def _likelihood(apart: Floats, variation: Floats, free: float, groups: Numbers) -> Floats:
+def _likelihood(apart: Floats, variation: Floats, free: float, groups: Int64) -> Floats:
     """The negative logarithm of how likely stays are, for each stream: within groups, and of their means.
 
     The mean of m streams varies by the root of m less than a stream.
@@ -475,8 +433,8 @@ def _likelihood(apart: Floats, variation: Floats, free: float, groups: Numbers) 
 def _costs(evidence: Sequence[_Judged]) -> Floats:
     """How badly each partition explains some operations.
 
-    Streams of one instance stay alike, and its transfer is alike each time. A group without one that it waits for seems to stay
-    for as long as it waits, and in a group with a stranger the stay is cut short.
+    Streams of one instance stay alike, and its transfer is alike each time. A group without one that it waits for seems
+    to stay for as long as it waits, and in a group with a stranger the stay is cut short.
     """
     costs = np.full(len(evidence), np.inf)
     for place, one in enumerate(evidence):
@@ -502,15 +460,11 @@ def _spread(values: Floats) -> Floats:
     return np.asarray((np.median(values) + values.mean()) / 2.0, np.float64)
 
 
-def _few(costs: Floats, many: Floats, distance: Numbers, groups: Numbers) -> list[tuple[int | None, float]]:
+def _few(costs: Floats, many: Floats, distance: Int64, groups: Int64) -> list[tuple[int | None, float]]:
     """For each place the partition that explains it, and how sure that is from 0 to 1: few that explain all well.
 
-    Args:
-        costs: How badly each partition explains each place: an array of places x partitions.
-        many: The independent observations in each place.
-        distance: How far each partition is from those of other operations: of those that explain a place equally, the
-            nearest counts.
-        groups: How many groups each has: of those as near, the one with fewest counts.
+    `costs` are places x partitions, for `many` independent observations in each place. Of partitions that explain a
+    place equally, the nearest to those of other operations counts, then the one with fewest groups.
     """
     weighed = costs * many[:, None]
     penalty = float(np.log(costs.shape[1] + 1.0))

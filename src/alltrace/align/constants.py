@@ -1,7 +1,7 @@
 """The numbers that the alignment takes from measurements; every other number in it follows from the run at hand.
 
-"Measured" is on real recordings of two to four GPUs on one machine: 334 instances of all-gather, reduce-scatter, all-reduce and
-all-to-all.
+"Measured" is on real recordings of two to four GPUs on one machine: 334 instances of all-gather, reduce-scatter,
+all-reduce and all-to-all.
 """
 
 MAD_TO_SIGMA = 1.4826

@@ -15,13 +15,14 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from alltrace.align.constants import LEAST_LAUNCHED, LEAST_WORK
+from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.evidence import collect
 from alltrace.align.rank_parts import write_part
 from alltrace.align.steps import rank_steps
@@ -40,7 +41,7 @@ from alltrace.run.run_logs import PRINTED_FILE
 from alltrace.run.store import Run
 from alltrace.run.verify import DEVICES, OPERATIONS
 from alltrace.run.writer import TableWriter
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import Flags, Int64, integers
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
 
@@ -64,7 +65,11 @@ def by_devices(run: Run) -> Run | None:
 def _by_devices(imported: Run) -> Run | None:
     if all(len(record.devices) < 2 for record in imported.ranks):
         return None
-    made_from = [signature(imported.manifest), plain(imported.manifest.meeting), [_shown(r) for r in imported.ranks]]
+    made_from = [
+        signature(imported.manifest),
+        plain(imported.manifest.meeting),
+        [[r.rank, *(d.device for d in r.devices)] for r in imported.ranks],
+    ]
 
     def read(place: Path, made: str) -> Run | None:
         facts = read_json(place / _MEMBERS)
@@ -88,10 +93,6 @@ def _by_devices(imported: Run) -> Run | None:
     return None if by_device is imported else by_device
 
 
-def _shown(record: RankRecord) -> list[int]:
-    return [record.rank, *(d.device for d in record.devices)]
-
-
 def _write(run: Run, draft: Path, made_from: str) -> None:
     """Write the run by devices into a folder; where each process works with one device, only that this is so."""
     draft.mkdir(parents=True)
@@ -111,7 +112,7 @@ def _write(run: Run, draft: Path, made_from: str) -> None:
             members.append(Member(record.rank, own[0].device if own else None, None, record.host))
             records.append(_same(run, record, draft, numbers[0]))
             continue
-        members += [Member(record.rank, d.device, _gpu(d), record.host) for d in own]
+        members += [Member(record.rank, d.device, d.device if d.ordinal is None else d.ordinal, record.host) for d in own]
         process = run.rank(record.rank).in_file_time()
         owners = _owners(process, {device.device: place for place, device in enumerate(own)})
         records += _apart(process, own, owners, draft, numbers)
@@ -130,10 +131,6 @@ def _write(run: Run, draft: Path, made_from: str) -> None:
             devices = [d.device for d in used[rank]]
             _write_operations(run.rank(rank).in_file_time(), devices, split, numbers)
     write_json(draft / _MEMBERS, {"made_from": made_from, "members": [list(m) for m in members], "sharing": sharing})
-
-
-def _gpu(device: Device) -> int:
-    return device.device if device.ordinal is None else device.ordinal
 
 
 def _worked_with(run: Run, record: RankRecord) -> list[Device]:
@@ -189,7 +186,7 @@ def _same(run: Run, record: RankRecord, draft: Path, number: int) -> RankRecord:
 
 
 def _apart(
-    rank: Rank, devices: Sequence[Device], owners: Mapping[int, NDArray[np.bool_]], draft: Path, numbers: Sequence[int]
+    rank: Rank, devices: Sequence[Device], owners: Mapping[int, Flags], draft: Path, numbers: Sequence[int]
 ) -> list[RankRecord]:
     """The devices of a process, as ranks."""
     folders = [draft / rank_folder(number) for number in numbers]
@@ -235,7 +232,7 @@ def _dictionary(rank: Rank, name: str, device: Device, place: Path) -> None:
     write_parquet(table, place)
 
 
-def _owners(rank: Rank, places: Mapping[int, int]) -> dict[int, NDArray[np.bool_]]:
+def _owners(rank: Rank, places: Mapping[int, int]) -> dict[int, Flags]:
     """For each thread that launches work, to which devices, by their places."""
     api = rank.file_table("api", ("process", "correlation", "thread"))
     called = integers(api.column("process"), -1), integers(api.column("correlation"), -1), integers(api.column("thread"), -1)
@@ -256,25 +253,17 @@ def _owners(rank: Rank, places: Mapping[int, int]) -> dict[int, NDArray[np.bool_
     return {thread: launches >= LEAST_LAUNCHED * launches.max() for thread, launches in counts.items()}
 
 
-def _sharing(owners: Mapping[int, NDArray[np.bool_]], count: int) -> list[list[int]]:
+def _sharing(owners: Mapping[int, Flags], count: int) -> list[list[int]]:
     """The places of devices to which one thread launches, of each set of these."""
-    sets = [set(np.flatnonzero(its).tolist()) for its in owners.values()]
-    group = list(range(count))
-    for its in sets:
-        lowest = min(group[place] for place in its)
-        joined = {group[place] for place in its}
-        group = [lowest if number in joined else number for number in group]
-    groups = [[place for place in range(count) if group[place] == number] for number in sorted(set(group))]
-    return [places for places in groups if len(places) > 1]
+    pairs = (pair for its in owners.values() for pair in pairwise(np.flatnonzero(its).tolist()))
+    return [places.tolist() for places in rows_by(DisjointSets(count, pairs).labels()).values() if len(places) > 1]
 
 
 def _key(process: Int64, correlation: Int64) -> Int64:
     return ((process + 1) << 33) + correlation
 
 
-def _shares(
-    name: str, rows: pa.Table, places: Mapping[int, int], owners: Mapping[int, NDArray[np.bool_]]
-) -> list[NDArray[np.bool_]]:
+def _shares(name: str, rows: pa.Table, places: Mapping[int, int], owners: Mapping[int, Flags]) -> list[Flags]:
     """Which rows of a table each device has: what is on it, what its threads did, and what is nobody's alone."""
     columns = rows.column_names
     if name == "syncs":  # a thread waits for one device or another: without the other's row it seems to wait for all

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
 from alltrace.trace.arrays import Int64
 
 
 class DisjointSets:
-    """Sets of the numbers 0 to n - 1, each alone to begin with; nearly constant time for each question (Tarjan 1975).
+    """Sets of the numbers 0 to n - 1, with `together` in one; nearly constant time for each question (Tarjan 1975)."""
 
-    Args:
-        count: The number n.
-    """
-
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, together: Iterable[Sequence[int]] = ()) -> None:
         self._above = list(range(count))
+        for one, other in together:
+            self.join(one, other)
 
     def of(self, member: int) -> int:
         """The number of a member's set: the lowest member in it."""

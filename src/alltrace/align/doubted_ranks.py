@@ -1,8 +1,9 @@
-"""Finds ranks whose times cannot be compared with the others': the clock of their file steps, or their times have another unit.
+"""Ranks whose times cannot be compared: the clock of their file steps, or their times have another unit.
 
-Members of a communicator leave its operations together, in one order. So the ends of a rank, less the median end of all members,
-are constant but for a drift. Where all ranks of a host step, the host's clock was set, which the fit of the clocks considers
-(`alltrace.align.clock_jumps`); a single file that steps was recorded wrongly. A rank in doubt is neither matched nor compared.
+Members of a communicator leave its operations together, in one order. So the ends of a rank, less the median end of all
+members, are constant but for a drift. Where all ranks of a host step, the host's clock was set, which the fit of the
+clocks considers (`alltrace.align.clock_jumps`); a single file that steps was recorded wrongly. A rank in doubt is
+neither matched nor compared.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from alltrace.align.clock_fit import Floats
 from alltrace.align.clock_jumps import step_of
 from alltrace.align.matching import Matching
 from alltrace.align.placed_ranks import PlacedRank
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Floats, Int64
 
 _LEAST_STEP_NS = 1_000_000
 _LEAST_RATE = 0.01
@@ -25,12 +25,9 @@ _FEWEST = 32
 
 
 def doubted_ranks(matching: Matching, ranks: Sequence[PlacedRank], known: Mapping[int, str]) -> dict[int, str]:
-    """For each rank whose times are in doubt the reason, such as "its clock steps by 5 ms"; the known ones alone if most are.
+    """The reason for each rank whose times are in doubt, such as "its clock steps by 5 ms"; if most are, the known ones.
 
-    Args:
-        matching: The matched operations.
-        ranks: All ranks of the run.
-        known: Ranks whose times are known to be in doubt, which are in no operation, with the reasons.
+    Ranks whose times are `known` to be in doubt are in no operation.
     """
     found: dict[int, str] = {}
     communicators = list(_communicators(matching))
@@ -52,10 +49,10 @@ def doubted_ranks(matching: Matching, ranks: Sequence[PlacedRank], known: Mappin
 
 
 def _communicators(matching: Matching) -> Iterator[tuple[Int64, Floats]]:
-    """Of each communicator that reports name the ranks with as many operations as most, and when each ended, (ranks, operations).
+    """Of each named communicator the ranks with as many operations as most, and their ends (ranks, operations).
 
-    The times of a rank are from its middle one on, because reports have zeros of their own.
-    One of which the operations are matched a number of places apart is left out: its reports do not begin at the same operation.
+    The times of a rank are from its middle one on, because reports have zeros of their own. One of which the operations
+    are matched a number of places apart is left out: its reports do not begin at the same operation.
     """
     timelines = matching.timelines
     kinds = timelines.kinds
@@ -83,7 +80,7 @@ def _communicators(matching: Matching) -> Iterator[tuple[Int64, Floats]]:
 
 
 def _most_off(communicators: Sequence[tuple[Int64, Floats]]) -> tuple[int, str] | None:
-    """The rank that is off in most of its communicators, and why its times are in doubt; None if no rank is, or not one alone."""
+    """The rank that is off in most of its communicators, and why; None if no rank is, or not one alone."""
     off: dict[int, list[tuple[float, str]]] = {}
     every: dict[int, int] = {}
     for who, ends in communicators:
@@ -106,7 +103,7 @@ def _most_off(communicators: Sequence[tuple[Int64, Floats]]) -> tuple[int, str] 
 
 
 def _reason(others: Floats, late: Floats) -> tuple[float, str] | None:
-    """How far off ends are that are late against the others', in ns, and why they are in doubt; None if they are not."""
+    """How far off ends are that are late against the others', ns, and why they are in doubt, if they are."""
     levels = np.array([np.median(part) for part in np.array_split(late, _BINS)])
     apart, took = float(np.ptp(levels)), float(others[-1] - others[0])
     if apart < _LEAST_STEP_NS or took <= 0:

@@ -1,9 +1,10 @@
 """What servers of language models say of an iteration in the name of its range: requests of each phase, and lengths.
 
-vLLM (vllm/v1/worker/gpu_worker.py, `annotate_profile`) writes requests and tokens of context and generation, in later versions sums
-of query and key-value lengths (`sq`, `sk`) instead of the tokens; SGLang (sglang/srt/model_executor/model_runner.py,
-`_build_step_span_name`) the mode, the batch and, of an extension, its tokens; TensorRT-LLM
-(tensorrt_llm/_torch/pyexecutor/py_executor.py) the requests of each phase; ATOM (ROCm/ATOM, `run_model`) phase, batch and tokens.
+vLLM (vllm/v1/worker/gpu_worker.py, `annotate_profile`) writes requests and tokens of context and generation, in later
+versions sums of query and key-value lengths (`sq`, `sk`) instead of the tokens; SGLang
+(sglang/srt/model_executor/model_runner.py, `_build_step_span_name`) the mode, the batch and, of an extension, its
+tokens; TensorRT-LLM (tensorrt_llm/_torch/pyexecutor/py_executor.py) the requests of each phase; ATOM (ROCm/ATOM,
+`run_model`) phase, batch and tokens.
 """
 
 from __future__ import annotations
@@ -30,21 +31,13 @@ _MODES = {"EXTEND": PREFILL, "DECODE": DECODE, "MIXED": MIXED, "prefill": PREFIL
 
 
 class Iteration(NamedTuple):
-    """One iteration of a server; values that its name lacks are None.
+    """One iteration of a server; values that its name lacks are None."""
 
-    Attributes:
-        phase: `prefill`, `decode` or `mixed`, or another mode of the server in lower case, such as `target_verify`.
-        requests: Requests of the batch.
-        prefill_requests: Requests in prefill.
-        query_tokens: Tokens that are computed: the query lengths of all requests together.
-        kv_tokens: The lengths of their keys and values together.
-    """
-
-    phase: str | None
+    phase: str | None  # `prefill`, `decode`, `mixed` or another mode in lower case, such as `target_verify`
     requests: int | None
     prefill_requests: int | None
-    query_tokens: int | None
-    kv_tokens: int | None
+    query_tokens: int | None  # tokens that are computed: the query lengths of all requests together
+    kv_tokens: int | None  # the lengths of their keys and values together
 
 
 def iteration_of(name: str) -> Iteration | None:

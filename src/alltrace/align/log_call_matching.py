@@ -1,22 +1,22 @@
 """Which call of a log is which operation of a trace, on one rank: two sequences, aligned.
 
-Both are in the order of issue. A log is usually longer than the trace, and lines and events go missing on either side. So short
-pieces of the trace are searched in the whole log first (correlation over operations), and from the best place on both
-sequences are aligned within a band, by operation and by what is known of sizes; the duration of operations of one size
-distinguishes places with equal operations. Values that a similarly good alignment would fill differently stay open.
+Both are in the order of issue. A log is usually longer than the trace, and lines and events go missing on either side.
+So short pieces of the trace are searched in the whole log first (correlation over operations), and from the best place
+on both sequences are aligned within a band, by operation and by what is known of sizes; the duration of operations of
+one size distinguishes places with equal operations. Values that a similarly good alignment would fill differently stay
+open.
 """
 
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.core import sequences
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import rows_by
 
 BAND = 96
@@ -43,40 +43,24 @@ _ALIKE = 0.35
 
 @dataclass(frozen=True)
 class TracedOps:
-    """Operations of one rank in the order of issue; arrays of n values.
-
-    Attributes:
-        op: Number of the operation.
-        duration_ns: How long it took on the device, 0 if not known.
-        lane: Number of the stream, or -1.
-        bytes: Message size, or -1.
-        utc_ns: When it was issued, by the host's clock; None if the report does not say.
-    """
+    """Operations of one rank in the order of issue; arrays of n values, of which -1 is an unknown stream or size."""
 
     op: Int64
-    duration_ns: Int64
-    lane: Int64
+    duration_ns: Int64  # on the device, 0 if not known
+    lane: Int64  # number of the stream
     bytes: Int64
-    utc_ns: Int64 | None
+    utc_ns: Int64 | None  # when it was issued, by the host's clock; None if the report does not say
 
 
 @dataclass(frozen=True)
 class LoggedCalls:
-    """Calls of one rank in the order of its log; arrays of m values.
+    """Calls of one rank in the order of its log; arrays of m values."""
 
-    Attributes:
-        op: Number of the operation, as in `TracedOps`.
-        kind: Number of what a call would fill in; equal numbers fill in the same.
-        group: Number of its communicator.
-        bytes: Message size, or -1.
-        utc_ns: When its line was written, in UTC or in a local time of an unknown zone; None without times.
-    """
-
-    op: Int64
-    kind: Int64
-    group: Int64
+    op: Int64  # as in `TracedOps`
+    kind: Int64  # equal numbers fill in the same
+    group: Int64  # number of its communicator
     bytes: Int64
-    utc_ns: Int64 | None
+    utc_ns: Int64 | None  # when its line was written, in UTC or a local time of an unknown zone; None without times
 
     def cut(self, low: int, high: int) -> LoggedCalls:
         """The calls from `low` to `high`."""
@@ -86,25 +70,15 @@ class LoggedCalls:
 
 @dataclass(frozen=True)
 class CallMatch:
-    """The calls of a rank's operations.
+    """The calls of a rank's operations."""
 
-    Attributes:
-        call: The call of each operation, -1 without one.
-        sure: Whether no similarly good alignment fills in something else.
-        covered: Operations within the log.
-        share: Matched operations of these, 0 to 1.
-        chance: The share of operations that would agree by chance.
-        timed: Whether the lines' times agree with the trace's.
-        reason: Why there is no match, or None.
-    """
-
-    call: Int64
-    sure: NDArray[np.bool_]
-    covered: int
-    share: float
-    chance: float
-    timed: bool
-    reason: str | None = None
+    call: Int64  # -1 without one
+    sure: Flags  # no similarly good alignment fills in something else
+    covered: int  # operations within the log
+    share: float  # matched operations of these
+    chance: float  # the share of operations that would agree by chance
+    timed: bool  # the lines' times agree with the trace's
+    reason: str | None = None  # why there is no match
 
 
 def match_calls(trace: TracedOps, log: LoggedCalls) -> CallMatch:
@@ -117,7 +91,7 @@ def match_calls(trace: TracedOps, log: LoggedCalls) -> CallMatch:
     windows = _windows(trace, log)
     if not windows:
         return _none(n, chance, "its lines are from another time than the trace")
-    found: list[_Path] = []
+    found: list[Alignment] = []
     agreeing = 0.0
     for low, high in windows:
         part = log.cut(low, high)
@@ -126,7 +100,7 @@ def match_calls(trace: TracedOps, log: LoggedCalls) -> CallMatch:
             agreeing = max(agreeing, place.agreeing)
             if place.agreeing >= _FOUND:
                 paths = (_aligned(trace, part, place, first) for first in _worth_trying(trace, part, place))
-                found += [replace(p, call=np.where(p.call >= 0, p.call + low, -1)) for p in paths]
+                found += [p._replace(call=np.where(p.call >= 0, p.call + low, -1)) for p in paths]
             if place.agreeing >= _WELL:  # where much is missing only short pieces are whole
                 break
     if not found:
@@ -152,7 +126,7 @@ def _kinds(log: LoggedCalls, call: Int64) -> Int64:
 
 
 def _covered(call: Int64, m: int) -> int:
-    """Operations from the first to the last that the log can have: others are only before its start or after its end."""
+    """Operations that the log can have: others are before its start or after its end."""
     at = np.flatnonzero(call >= 0)
     if not len(at):
         return 0
@@ -202,27 +176,20 @@ def _windows(trace: TracedOps, log: LoggedCalls) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a piece of the trace is found in the log.
-
-    Attributes:
-        begin: The piece's first operation; `width`: its operations.
-        firsts: The calls that the first may be, negative where the log begins later.
-        agreeing: The share of its operations that agree there.
-        lanes: For each communicator the stream that its operations are on there.
-    """
+    """Where a piece of the trace is found in the log."""
 
     begin: int
     width: int
-    firsts: Int64
-    agreeing: float
-    lanes: Int64
+    firsts: Int64  # calls that the first operation may be, negative where the log begins later
+    agreeing: float  # share
+    lanes: Int64  # for each communicator the stream that its operations are on there
 
 
 def _place(trace: TracedOps, log: LoggedCalls, width: int, many: int) -> _Place:
     """The piece of the trace that is best found in the log.
 
-    Every communicator's operations are on one stream, which is found together with the place: there, each communicator gets the
-    stream that matches most of its operations.
+    Every communicator's operations are on one stream, which is found together with the place: there, each communicator
+    gets the stream that matches most of its operations.
     """
     mine, its = _tokens(trace, log)
     n, m = len(mine), len(its)
@@ -290,14 +257,7 @@ def _worth_trying(trace: TracedOps, log: LoggedCalls, place: _Place) -> list[int
     return [values[i] for i in order.tolist()]
 
 
-@dataclass(frozen=True)
-class _Path:
-    call: Int64
-    sure: NDArray[np.bool_]
-    score: float
-
-
-def _aligned(trace: TracedOps, log: LoggedCalls, place: _Place, first: int) -> _Path:
+def _aligned(trace: TracedOps, log: LoggedCalls, place: _Place, first: int) -> Alignment:
     """The alignment from one place on; durations of kinds are learned from an alignment without them."""
     kinds = int(log.kind.max()) + 1
     lane = np.full(kinds, -1, np.int64)
@@ -309,8 +269,8 @@ def _aligned(trace: TracedOps, log: LoggedCalls, place: _Place, first: int) -> _
     return path
 
 
-def _learned(trace: TracedOps, log: LoggedCalls, call: Int64, kinds: int) -> tuple[NDArray[np.float64], Int64]:
-    """For each kind the median logarithm of durations and the usual lane; NaN and -1 for kinds with fewer than three."""
+def _learned(trace: TracedOps, log: LoggedCalls, call: Int64, kinds: int) -> tuple[Floats, Int64]:
+    """For each kind the median logarithm of durations and the usual lane; NaN and -1 with fewer than three."""
     typical, lane = np.full(kinds, np.nan), np.full(kinds, -1, np.int64)
     rows = np.flatnonzero((call >= 0) & (trace.duration_ns > 0))
     for kind, at in rows_by(log.kind[call[rows]]).items():
@@ -323,7 +283,7 @@ def _learned(trace: TracedOps, log: LoggedCalls, call: Int64, kinds: int) -> tup
     return typical, lane
 
 
-def _passed(trace: TracedOps, log: LoggedCalls, begin: int, place: int, typical: NDArray[np.float64], lane: Int64) -> _Path:
+def _passed(trace: TracedOps, log: LoggedCalls, begin: int, place: int, typical: Floats, lane: Int64) -> Alignment:
     """The band laid from the place to the end of the trace, and from there back to its beginning, piece by piece."""
     n = len(trace.op)
     call, sure = np.full(n, -1, np.int64), np.zeros(n, np.bool_)
@@ -336,77 +296,36 @@ def _passed(trace: TracedOps, log: LoggedCalls, begin: int, place: int, typical:
             last = known[0] if backward else known[-1]
             shift = int(call[last] - last)
         found, certain, worth = align_within_band(
-            trace.op[low:high],
-            trace.bytes[low:high],
-            taken[low:high],
-            trace.lane[low:high],
-            log.op,
-            log.bytes,
-            log.kind,
-            typical,
-            lane,
-            low + shift,
-            BAND,
-            _ALIKE,
-            _MARGIN,
-        )
+            trace.op[low:high], trace.bytes[low:high], taken[low:high], trace.lane[low:high], log.op, log.bytes, log.kind,
+            typical, lane, low + shift, BAND, _ALIKE, _MARGIN,
+        )  # fmt: skip
         fresh = found >= 0
         if len(known):  # a call belongs to one operation
             fresh &= (found < call[known[0]]) | (found > call[known[-1]])
         call[low:high] = np.where(fresh, found, -1)
         sure[low:high] = certain & fresh
-        score += float(worth)
-    return _Path(call, sure, score)
+        score += worth
+    return Alignment(call, sure, score)
 
 
 class Alignment(NamedTuple):
-    """The best alignment of n operations and some calls.
+    """The best alignment of n operations and some calls."""
 
-    Attributes:
-        call: The call of each operation, -1 without one: int64 array of n.
-        sure: Whether every alignment in which the operation has a call of another kind scores less by a margin: bool array of n.
-        score: The score of the whole.
-    """
-
-    call: NDArray[np.int64]
-    sure: NDArray[np.bool_]
+    call: Int64
+    sure: Flags
     score: float
 
 
 def align_within_band(
-    op: Any,
-    size: Any,
-    duration: Any,
-    lane: Any,
-    call_op: Any,
-    call_size: Any,
-    kind: Any,
-    kind_duration: Any,
-    kind_lane: Any,
-    first: int,
-    band: int,
-    alike: float,
-    margin: float,
-) -> Alignment:
-    """Align the operations of a trace with the calls of a log.
+    op: Any, size: Any, duration: Any, lane: Any, call_op: Any, call_size: Any, kind: Any, kind_duration: Any, kind_lane: Any,
+    first: int, band: int, alike: float, margin: float,
+) -> Alignment:  # fmt: skip
+    """Align the operations of a trace with the calls of a log, whose call `first` is expected at the first operation.
 
-    A match scores 1, more where sizes, durations and lanes agree and less where they do not; skipping costs. Operations before
-    the first call and after the last cost nothing.
-
-    Args:
-        op: Operation numbers, int64 array of n.
-        size: Sizes, int64, -1 if not known.
-        duration: Logarithms of durations, float64, NaN if not known.
-        lane: Streams, int64, -1 if not known.
-        call_op: Operation numbers of the calls, int64 array of m.
-        call_size: Their sizes, int64, -1 if not known.
-        kind: Kind of each call, int64.
-        kind_duration: For each kind the usual logarithm of its durations, float64, NaN if not known.
-        kind_lane: For each kind its usual lane, int64, -1 if not known.
-        first: The call that is expected at the first operation.
-        band: How far from there a match may be.
-        alike: How far logarithms of equal durations are apart.
-        margin: By how much other alignments must score less for a match to be sure.
+    A match scores 1, more where sizes, durations (logarithms, NaN if not known) and lanes agree and less where they do
+    not; skipping costs. Operations before the first call and after the last cost nothing. Logarithms of equal durations
+    are apart by at most `alike`. A match is sure if alignments in which the operation has a call of another kind score
+    less by `margin`.
     """
     ops, sizes, durations, lanes, call_ops, call_sizes, kinds, kind_durations, kind_lanes = (
         np.ascontiguousarray(c) for c in (op, size, duration, lane, call_op, call_size, kind, kind_duration, kind_lane)

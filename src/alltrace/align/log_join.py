@@ -1,8 +1,9 @@
 """NCCL's logs joined with the operations of a trace: what a log says about an operation that the trace does not.
 
-Each rank's operations are aligned with its calls (`alltrace.align.log_call_matching`). A call fills in what is null: size, count,
-type, communicator, peer, root. Values from the trace stay. Operations without a call get their size from the
-same instance on other ranks. A log that does not fit fills in nothing. The operations of one rank are in memory at a time.
+Each rank's operations are aligned with its calls (`alltrace.align.log_call_matching`). A call fills in what is null:
+size, count, type, communicator, peer, root. Values from the trace stay. Operations without a call get their size from
+the same instance on other ranks. A log that does not fit fills in nothing. The operations of one rank are in memory at
+a time.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from alltrace.align.log_call_matching import CallMatch, LoggedCalls, TracedOps, match_calls
 from alltrace.align.logged_units import Units, units_of
+from alltrace.align.matching import Matching
 from alltrace.align.nccl_names import POINT_TO_POINT
 from alltrace.align.rank_parts import part_file
 from alltrace.align.schema import Group, Joined
@@ -29,8 +30,8 @@ from alltrace.run.overlay import collectives_file
 from alltrace.run.parquet import read_parquet, write_quickly
 from alltrace.run.run_logs import found_by, logged_calls
 from alltrace.run.store import Run
-from alltrace.trace.arrays import Int64, coded, integers
-from alltrace.trace.distinct import distinct_rows, rows_by
+from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of
+from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.names import name_id
 from alltrace.trace.number_text import number_ranges
 from alltrace.trace.schema import TABLES
@@ -49,14 +50,7 @@ _GUESSED = "inferred "
 
 
 def join_ranks(run: Run, parts: Path, draft: Path, texts: Callable[[Any], Any]) -> Joined:
-    """Fill the operations of each rank from its own log; writes the `collectives` of ranks that change.
-
-    Args:
-        run: The run; its folder has the logs.
-        parts: The folder with the operations of each rank as they are in the trace.
-        draft: The folder of the alignment, with a copy of them.
-        texts: The strings of an Arrow array of name ids.
-    """
+    """Fill the operations of each rank from its own log; writes the `collectives` of ranks that change."""
     how = found_by(run.path)
     joined = Joined()
     for record in run.ranks:
@@ -69,35 +63,27 @@ def join_ranks(run: Run, parts: Path, draft: Path, texts: Callable[[Any], Any]) 
     return joined
 
 
-def finish(joined: Joined, draft: Path, members: Path, groups: Sequence[Group]) -> tuple[tuple[Group, ...], tuple[str, ...]]:
-    """Name the communicators, and give operations without a call what their instance has on other ranks.
+def finish(joined: Joined, draft: Path, matching: Matching) -> tuple[tuple[Group, ...], tuple[str, ...]]:
+    """Name the communicators as in the logs, and give operations without a call what their instance has on other ranks.
 
-    Args:
-        joined: What came of the logs; its matches get the number of operations that have values from other ranks.
-        draft: The folder of the alignment with each rank's `collectives`, which are changed.
-        members: The matched instances, a Parquet file of `MEMBERS`, sorted by rank and instance.
-        groups: The communicators that were found.
-
-    Returns:
-        The communicators, named as in the logs if the trace has no name, and what a reader must know.
+    The `collectives` in the folder `draft` are changed. Returns the communicators and what a reader must know.
     """
-    guessed = {g.number for g in groups if g.name.startswith(_GUESSED)}
-    names, shared = _Names(), _Shared(_instances(members))
-    for rank, own in _by_rank(members):
+    guessed = {g.number for g in matching.groups if g.name.startswith(_GUESSED)}
+    names, shared = _Names(), _Shared(len(matching.ordinal))
+    for rank, own in _by_rank(matching):
         table = read_parquet(draft / collectives_file(rank), (*_SHARED, "op"))
         shared.add(rank, own, table)
         if guessed:
             names.add(own, table, guessed)
-    named = names.over(groups, {name_id(t): t for t in joined.texts})
-    if shared.lacking:
-        place = {m.rank: at for at, m in enumerate(joined.matches)}
-        for rank, own in _by_rank(members):
-            if rank in shared.lacking:
-                file = draft / collectives_file(rank)
-                table, given = shared.filled(own, _whole(file))
-                if given:
-                    write_quickly(table, file)
-                    joined.matches[place[rank]] = joined.matches[place[rank]]._replace(from_others=given)
+    named = names.over(matching.groups, {name_id(t): t for t in joined.texts})
+    place = {m.rank: at for at, m in enumerate(joined.matches)}
+    for rank, own in _by_rank(matching) if shared.lacking else ():
+        if rank in shared.lacking:
+            file = draft / collectives_file(rank)
+            table, given = shared.filled(own, _whole(file))
+            if given:
+                write_quickly(table, file)
+                joined.matches[place[rank]] = joined.matches[place[rank]]._replace(from_others=given)
     return named, _notes(joined.matches)
 
 
@@ -122,7 +108,8 @@ def _join_rank(run: Run, record: Rank, table: Any, texts: Callable[[Any], Any], 
     if not len(rows):
         return _RankJoined(match._replace(reason="its trace has no NCCL operation"), table)
     ops = _decoded(table.column("op"), texts)
-    by_call = _made_from_calls(table, rows)
+    # calls, of which several may have one kernel, or kernels
+    by_call = bool(2 * (~is_one_of(table.column("evidence"), ("kernel",)))[rows].sum() > len(rows))
     units = units_of(calls, by_call=by_call)
     found = _matched(record, table, rows, issued, ops, units, by_call=by_call)
     others = units_of(calls, by_call=not by_call)
@@ -167,13 +154,6 @@ def _in_order(table: Any) -> tuple[Int64, Int64]:
         issued[order[known]] = issued[order[last[known]]]
     by_issue = np.lexsort((start, issued))
     return rows[by_issue], issued[by_issue]
-
-
-def _made_from_calls(table: Any, rows: Int64) -> bool:
-    """Whether most rows are calls, of which several may have one kernel, and not kernels."""
-    words = table.column("evidence").cast("string").to_pylist()
-    calls = sum(1 for r in rows.tolist() if words[r] != "kernel")
-    return calls * 2 > len(rows)
 
 
 def _decoded(column: Any, texts: Callable[[Any], Any]) -> list[str | None]:
@@ -235,14 +215,12 @@ def _doubt(found: CallMatch, how: str) -> str | None:
 
 def _filled(table: Any, rows: Int64, at: Int64, units: Units, new: set[str]) -> tuple[Any, int]:
     """The table with nulls filled from its calls, and how many rows were filled."""
-    import pyarrow as pa
-
     count = table.num_rows
     call = np.full(count, -1, np.int64)
     call[rows] = at
     here = np.maximum(call, 0)
     changed = np.zeros(count, np.bool_)
-    fills: dict[str, tuple[Int64, NDArray[np.bool_]]] = {
+    fills: dict[str, tuple[Int64, Flags]] = {
         name: (units.numbers[name][here], (call >= 0) & (units.numbers[name][here] >= 0)) for name in _NUMBERS
     }
     fills["communicator"] = units.communicator_id[here], (call >= 0) & (units.communicator_id[here] != 0)
@@ -271,10 +249,8 @@ def _filled(table: Any, rows: Int64, at: Int64, units: Units, new: set[str]) -> 
     return _marked(table, changed), int(changed.sum())
 
 
-def _marked(table: Any, changed: NDArray[np.bool_]) -> Any:
+def _marked(table: Any, changed: Flags) -> Any:
     """The table, with rows marked once if a log added values to them."""
-    import pyarrow as pa
-
     words = table.column("evidence").cast("string").to_pylist()
     marked = [f"{w}+log" if c and w and not w.endswith("+log") else w for w, c in zip(words, changed.tolist(), strict=True)]
     column = pa.array(marked, pa.string()).dictionary_encode().cast(table.schema.field("evidence").type)
@@ -289,40 +265,22 @@ class _Members(NamedTuple):
     communicator: Int64
 
 
-def _by_rank(members: Path) -> Iterator[tuple[int, _Members]]:
-    """The members of each rank that has some, from a file that is sorted by rank."""
-    waiting: list[tuple[int, _Members]] = []
-    with pq.ParquetFile(members) as file:
-        for batch in file.iter_batches(columns=["rank", *_Members._fields]):
-            columns = [batch.column(name).to_numpy() for name in _Members._fields]
-            for rank, mine in rows_by(batch.column("rank").to_numpy()).items():
-                if waiting and waiting[0][0] != rank:
-                    yield _one_rank(waiting)
-                    waiting = []
-                waiting.append((rank, _Members(*(c[mine] for c in columns))))
-    if waiting:
-        yield _one_rank(waiting)
-
-
-def _one_rank(pieces: Sequence[tuple[int, _Members]]) -> tuple[int, _Members]:
-    return pieces[0][0], _Members(*(np.concatenate(columns) for columns in zip(*(own for _, own in pieces), strict=True)))
-
-
-def _instances(members: Path) -> int:
-    """The number of instances."""
-    with pq.ParquetFile(members) as file:
-        return max((pc.max(batch.column(0)).as_py() for batch in file.iter_batches(columns=["instance"])), default=-1) + 1
+def _by_rank(matching: Matching) -> Iterator[tuple[int, _Members]]:
+    """The members of each rank that has some."""
+    for table in matching.tables():
+        if table.num_rows:
+            yield table.column("rank")[0].as_py(), _Members(*(table.column(name).to_numpy() for name in _Members._fields))
 
 
 class _Names:
-    """The names that logs have for communicators that were inferred: a vote of each member, and the sizes of those named."""
+    """The names that logs have for inferred communicators: a vote of each member, and the sizes of those named."""
 
     def __init__(self) -> None:
         self._votes: dict[int, Counter[int]] = {}
         self._sizes: dict[int, int] = {}
 
     def add(self, members: _Members, table: Any, guessed: Collection[int]) -> None:
-        """Count the members of a rank; the trace has no communicator for those of a `guessed` one, so theirs is from the log."""
+        """Count the members of a rank; communicators of those of a `guessed` one are from the log."""
         communicator = integers(table.column("communicator"))
         named = communicator[members.row]
         voting = np.isin(members.communicator, list(guessed)) & (named != 0)
@@ -336,12 +294,7 @@ class _Names:
             self._sizes[name] = max(self._sizes.get(name, 0), int(size[communicator == name].max()))
 
     def over(self, groups: Sequence[Group], known: Mapping[int, str]) -> tuple[Group, ...]:
-        """The communicators, those that were inferred named as the logs name them, where the logs agree.
-
-        Args:
-            groups: The communicators.
-            known: The texts of names in logs.
-        """
+        """The communicators, those that were inferred named as the logs name them, where the logs agree."""
         renamed: list[Group] = []
         taken = {g.name for g in groups}
         for group in groups:
@@ -357,14 +310,7 @@ class _Names:
 
 
 class _Shared:
-    """What the members of each instance have that know its size, for those that do not.
-
-    Args:
-        instances: The number of instances.
-
-    Attributes:
-        lacking: The ranks with members without a size.
-    """
+    """What the members of each instance have that know its size, for ranks that lack it."""
 
     def __init__(self, instances: int) -> None:
         self._low, self._high = np.full(instances, np.iinfo(np.int64).max), np.full(instances, -1)
@@ -384,9 +330,7 @@ class _Shared:
             self.lacking.add(rank)
 
     def filled(self, members: _Members, table: Any) -> tuple[Any, int]:
-        """The table of a rank with what is null in rows without a size, if all other members have one size; and how many rows."""
-        import pyarrow as pa
-
+        """A rank's table with what rows without a size lack, if all other members have one size; and how many rows."""
         apart = [name_id(o) for o in (*POINT_TO_POINT, "AllToAll", "Gather", "Scatter")]
         lacking = table.column("bytes").is_null().to_numpy() & ~np.isin(integers(table.column("op")), apart)
         wanted = lacking[members.row] & (self._low[members.instance] == self._high[members.instance])

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
 from alltrace.align.nccl_names import ALL_TO_ALL, NUMBERED_TYPES, RECV, SEND, SEND_RECV, operation_of
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import Flags, Int64, integers
 from alltrace.trace.names import name_id
 from alltrace.trace.nccl_words import OPERATIONS
 
@@ -18,46 +18,28 @@ _NUMBERS = ("bytes", "count", "root", "peer", "group_rank", "group_size")
 
 @dataclass(frozen=True)
 class Units:
-    """Units in the order of the log; arrays of n values.
+    """Units in the order of the log; arrays of n values."""
 
-    Attributes:
-        op: Number of the operation in `ops`.
-        ops: Names of operations, as in traces.
-        kind: Number of the unit's content; equal numbers have equal content.
-        group: Number of the communicator.
-        numbers: `bytes`, `count`, `root`, `peer`, `group_rank`, `group_size`, each -1 if not known.
-        communicator_id: Id of the communicator's name, 0 if ranks may call it differently.
-        datatype_id: Id of the type's name, 0 if not known.
-        single_id: Id of the operation's name if the unit is one send, one receive or one exchange among all; else 0.
-        time_ns: When its first line was written; None unless all lines have a time.
-        texts: The strings of all ids.
-    """
-
-    op: Int64
-    ops: list[str]
-    kind: Int64
-    group: Int64
-    numbers: dict[str, Int64]
-    communicator_id: Int64
-    datatype_id: Int64
-    single_id: Int64
-    time_ns: Int64 | None
-    texts: set[str]
+    op: Int64  # in `ops`
+    ops: list[str]  # as in traces
+    kind: Int64  # equal numbers have equal content
+    group: Int64  # number of the communicator
+    numbers: dict[str, Int64]  # of `_NUMBERS`, each -1 if not known
+    communicator_id: Int64  # id of the communicator's name, 0 if ranks may call it differently
+    datatype_id: Int64  # 0 if not known
+    single_id: Int64  # id of the name of a unit that is one send, one receive or one exchange among all; else 0
+    time_ns: Int64 | None  # of its first line; None unless all lines have a time
+    texts: set[str]  # the strings of all ids
 
 
 def units_of(calls: Any, *, by_call: bool) -> Units:
     """The units of a rank's calls (a table of `alltrace.run.run_logs.CALLS`).
 
-    Calls of equal opCount that follow each other on a communicator were launched together. Sends and receives among all members,
-    launched together, are one all-to-all, as in the trace. If opCount is the same on all calls of a communicator, for example if a
-    CUDA graph captured them, this is not visible: a collective counts as a separate launch, and a launch of sends and receives
-    as one with each of a peer once.
-
-    Args:
-        calls: The calls.
-        by_call: Whether each call is an operation of the trace; else what was launched together is one kernel.
+    If not `by_call`, calls that were launched together are one kernel: those of equal opCount that follow each other on
+    a communicator. Sends and receives among all members, launched together, are one all-to-all, as in the trace. If
+    opCount is the same on all calls of a communicator, for example if a CUDA graph captured them, this is not visible:
+    a collective counts as a separate launch, and a launch of sends and receives as one with each of a peer once.
     """
-    import pyarrow as pa
 
     def column(name: str) -> Int64:
         return integers(calls.column(name), -1)
@@ -129,17 +111,17 @@ def units_of(calls: Any, *, by_call: bool) -> Units:
     )
 
 
-def _uncounted(communicator: Int64, op_count: Int64, many: int) -> NDArray[np.bool_]:
+def _uncounted(communicator: Int64, op_count: Int64, many: int) -> Flags:
     """Of each communicator whether it has several calls, all of one opCount."""
     least, most = np.full(many, np.iinfo(np.int64).max), np.full(many, -1, np.int64)
     np.minimum.at(least, communicator, op_count)
     np.maximum.at(most, communicator, op_count)
     calls = np.bincount(communicator, minlength=many)
-    found: NDArray[np.bool_] = (calls > 1) & (least == most) & (most >= 0)
+    found: Flags = (calls > 1) & (least == most) & (most >= 0)
     return found
 
 
-def _begun_again(head: NDArray[np.bool_], asked: NDArray[np.bool_], key: Int64) -> NDArray[np.bool_]:
+def _begun_again(head: Flags, asked: Flags, key: Int64) -> Flags:
     """Where a send or receive comes a second time since its launch began, which begins another."""
     again = np.zeros(len(head), np.bool_)
     seen: set[int] = set()

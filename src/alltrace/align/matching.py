@@ -1,8 +1,8 @@
 """Matches operations across ranks: which are one instance of one communicator, and how sure that is.
 
-All members of a communicator call its operations in the same order, so order decides: where the profiler has communicators, the
-n-th operation of one member is the n-th of every other (`alltrace.align.order_matching`). For this, ranks are put on one clock
-(`alltrace.align.related_clocks`), and communicators that nothing names are inferred first
+All members of a communicator call its operations in the same order, so order decides: where the profiler has
+communicators, the n-th operation of one member is the n-th of every other (`alltrace.align.order_matching`). For this,
+ranks are put on one clock (`alltrace.align.related_clocks`), and communicators that nothing names are inferred first
 (`alltrace.align.communicators_by_order`). The operations of one member and of a reference are in memory at a time.
 """
 
@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from alltrace.align.call_order import misordered
+from alltrace.align.call_order import misordered, ranks_named
 from alltrace.align.clocks import Solution, solve
 from alltrace.align.communicators_by_order import Inferred, communicators_by_order
 from alltrace.align.constants import WRONG_SHARE
@@ -29,11 +28,9 @@ from alltrace.align.related_clocks import Placing, RankClock, fitted_clocks, rel
 from alltrace.align.schema import Group
 from alltrace.align.timelines import AnyTimelines, Kinds, Timelines, message_keys
 from alltrace.run.overlay import MEMBERS
-from alltrace.trace.arrays import Int64
-from alltrace.trace.distinct import distinct_rows, rows_by
-from alltrace.trace.number_text import counted, number_ranges
-
-Floats = NDArray[np.float64]
+from alltrace.trace.arrays import Flags, Floats, Int64
+from alltrace.trace.distinct import distinct_rows, occurrences, rows_by
+from alltrace.trace.number_text import counted
 
 MOST_EVIDENCE = 500_000
 """The most members of instances that the clocks are fitted to."""
@@ -41,7 +38,7 @@ _ALWAYS = 16
 """Of each communicator so many instances are evidence whatever the number of all."""
 _MANY_UNMATCHED = 0.1
 _SURE, _BY_LAW, _BY_ORDER, _INFERRED = 1.0, 1 - WRONG_SHARE, 0.9, 0.9
-"""How sure an instance is by sequence numbers, by order and the law of overlap, by order alone, and if it is inferred."""
+"""How sure an instance is by sequence numbers, by order and the law, by order alone, and if it is inferred."""
 _APART = 1 / 2
 """The same if only stamps relate the clocks of its members."""
 _DENSE = 0.9
@@ -52,35 +49,20 @@ _ROUNDS = 4
 
 @dataclass
 class Matching:
-    """What is one instance across ranks.
-
-    Attributes:
-        timelines: The operations.
-        clocks: The clock of each member.
-        instance: For each member the instance of each of its operations, as its timeline has them, -1 without a partner.
-        confidence: For each member how sure each operation is of its instance.
-        communicator: The communicator of each instance, row of `groups`.
-        ordinal: Its number among those of its communicator.
-        groups: The communicators.
-        unmatched: For each rank the number of operations that found no partner.
-        notes: What a reader must know, each one sentence.
-        score: How sure it is which ranks communicate, from 0 to 1; None if there is no communication.
-        reason: One sentence why the score is too low to rely on; None if it is not.
-        solution: The clocks of the run, if they were fitted to this matching.
-    """
+    """What is one instance across ranks."""
 
     timelines: AnyTimelines
-    clocks: Mapping[int, RankClock]
-    instance: dict[int, Int64]
-    confidence: dict[int, Floats]
-    communicator: Int64
-    ordinal: Int64
+    clocks: Mapping[int, RankClock]  # of each member
+    instance: dict[int, Int64]  # of each operation of each member, as its timeline has them, -1 without a partner
+    confidence: dict[int, Floats]  # how sure each operation is of its instance
+    communicator: Int64  # of each instance, row of `groups`
+    ordinal: Int64  # its number among those of its communicator
     groups: tuple[Group, ...]
-    unmatched: dict[int, int]
+    unmatched: dict[int, int]  # for each rank the number of operations without a partner
     notes: tuple[str, ...]
-    score: float | None = None
-    reason: str | None = None
-    solution: Solution | None = None
+    score: float | None = None  # how sure it is which ranks communicate; None if there is no communication
+    reason: str | None = None  # why the score is too low to rely on
+    solution: Solution | None = None  # clocks that were fitted to this matching
 
     @cached_property
     def members(self) -> int:
@@ -117,11 +99,7 @@ class Matching:
         return number[rows], its.row[rows], its.start[rows], its.end[rows], self.confidence[member][rows]
 
     def evidence(self, most: int = MOST_EVIDENCE) -> Evidence:
-        """What the clocks are made from: all instances, or the first and every second, fourth or so of each communicator.
-
-        Args:
-            most: The most members of instances.
-        """
+        """What clocks are made from: all instances, or the first and every second, fourth or so of each communicator."""
         chosen = np.ones(len(self.ordinal), np.bool_)
         size = np.zeros(len(self.ordinal), np.int64)
         for number in self.instance.values():
@@ -163,17 +141,10 @@ class Matching:
 
 
 def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence[PlacedRank] = ()) -> Matching:
-    """Match the operations of all ranks.
+    """Match the operations of all ranks, starting from what stamps and hosts say; an instance has two members or more.
 
-    Operations that nothing names are matched again by the clocks that are fitted to them, until nothing changes.
-
-    Args:
-        operations: The operations.
-        placing: What stamps and hosts say of the ranks' clocks; None for nothing.
-        ranks: The ranks, as their clocks are fitted; without them operations are matched once.
-
-    Returns:
-        The matching. An instance has at least two members, each member once.
+    Operations that nothing names are matched again by the clocks that are fitted to them, until nothing changes;
+    without `ranks` once.
     """
     if not operations.extents:
         none = np.zeros(0, np.int64)
@@ -185,19 +156,17 @@ def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence
     for _ in range(_ROUNDS if ranks and inferred.scores else 0):
         solution = solve(matching.evidence(), ranks)
         clocks = fitted_clocks(operations, matching.clocks, solution, ranks)
-        if _components(clocks) > _components(matching.clocks):
+        if len({c.component for c in clocks.values()}) > len({c.component for c in matching.clocks.values()}):
             break
         before, inferred = inferred, communicators_by_order(operations, clocks)
         again = _matched(operations, clocks, inferred)
-        if _equal(inferred, before, operations) and all((again.instance[m] == i).all() for m, i in matching.instance.items()):
+        alike = len(inferred.scores) == len(before.scores) and all(
+            (inferred.of(m) == before.of(m)).all() for m in operations.extents
+        )
+        if alike and all((again.instance[m] == i).all() for m, i in matching.instance.items()):
             return replace(again, solution=solution)
         matching = again
     return matching
-
-
-def _equal(one: Inferred, other: Inferred, operations: Timelines) -> bool:
-    """Whether the same communicators are inferred."""
-    return len(one.scores) == len(other.scores) and all((one.of(m) == other.of(m)).all() for m in operations.extents)
 
 
 def _matched(operations: Timelines, clocks: Mapping[int, RankClock], inferred: Inferred) -> Matching:
@@ -208,12 +177,8 @@ def _matched(operations: Timelines, clocks: Mapping[int, RankClock], inferred: I
     return _result(timelines, clocks, _instances(timelines, clocks), certainty, named)
 
 
-def _components(clocks: Mapping[int, RankClock]) -> int:
-    return len({c.component for c in clocks.values()})
-
-
 class _Instances(NamedTuple):
-    """The instances as they were found: for each member of each of its operations, and for each instance its communicator."""
+    """The instances as they were found: of each operation of each member, and each instance's communicator."""
 
     number: dict[int, Int64]
     confidence: dict[int, Floats]
@@ -221,7 +186,7 @@ class _Instances(NamedTuple):
 
 
 class _Sequence(NamedTuple):
-    """Operations that all members call in one order: those of a communicator, or the messages from one member to another."""
+    """Operations in one order on all members: those of a communicator, or the messages from one to another."""
 
     communicator: int
     members: list[int]
@@ -301,20 +266,12 @@ def _confidence(timelines: AnyTimelines, clock: RankClock, member: int, rows: In
 
 
 def _result(
-    timelines: AnyTimelines,
-    clocks: Mapping[int, RankClock],
-    instances: _Instances,
-    certainty: Floats,
-    named: int,
+    timelines: AnyTimelines, clocks: Mapping[int, RankClock], instances: _Instances, certainty: Floats, named: int
 ) -> Matching:
     """The matching, with instances in the order of their first end, and how well it explains the operations.
 
-    Args:
-        timelines: The operations.
-        clocks: The clock of each member.
-        instances: The instances.
-        certainty: How sure each communicator is, and last 1 for operations without one.
-        named: The number of communicators that were not inferred.
+    `certainty` is that of each communicator, and last 1 for operations without one; the first `named` were not
+    inferred.
     """
     unmatched = dict.fromkeys(sorted(timelines.rows), 0)
     count = len(instances.communicator)
@@ -334,13 +291,10 @@ def _result(
     renumbered[order] = np.arange(len(order))
     communicator = instances.communicator[order]
     used, place = np.unique(communicator, return_inverse=True)
-    ordinal = np.empty(len(order), np.int64)
-    for rows in rows_by(place).values():
-        ordinal[rows] = np.arange(len(rows))
     explained = Explained(timelines, clocks, size[order])
     number: dict[int, Int64] = {}
     confidence: dict[int, Floats] = {}
-    alone: dict[int, NDArray[np.bool_]] = {}
+    alone: dict[int, Flags] = {}
     for member, before in instances.number.items():
         number[member] = its = renumbered[before]
         # a reference is no surer than its surest partner
@@ -363,16 +317,17 @@ def _result(
     guessed = len(np.unique(kinds.communicator[kinds.communicator >= named]))
     messages = (kinds.exchanging | (kinds.paired != 0)) & (kinds.communicator < 0)
     withheld = int(kinds.count[messages].sum()) if guessed else 0
+    notes = _notes(timelines.calls_only, guessed, withheld, lacking(timelines, clocks, alone))
     return Matching(
         timelines=timelines,
         clocks=clocks,
         instance=number,
         confidence=confidence,
         communicator=place.reshape(-1),
-        ordinal=ordinal,
+        ordinal=occurrences(place),
         groups=groups,
         unmatched=unmatched,
-        notes=(*_notes(timelines.calls_only, guessed, withheld, lacking(timelines, clocks, alone)), *misordered(timelines, number)),
+        notes=(*notes, *misordered(timelines, number, clocks)),
         score=score,
         reason=reason_of(score, explained.unnamed, by_rank, apart),
     )
@@ -399,8 +354,8 @@ def _group(timelines: AnyTimelines, explained: Explained, place: int, group: int
 def _all_to_all(kinds: Kinds, mine: Int64, whole: float, size: int) -> bool:
     """Whether each member of a communicator exchanges with every other most of the time.
 
-    Either the operation's name states it, or it is a kernel that sends and receives and all members run it at once, or each member
-    sends to every other. With two members, an exchange looks like that of two stages of a pipeline.
+    Either the operation's name states it, or it is a kernel that sends and receives and all members run it at once, or
+    each member sends to every other. With two members, an exchange looks like that of two stages of a pipeline.
     """
     exchanges = kinds.all_to_all[mine].astype(np.float64)
     if size > 2:
@@ -413,14 +368,7 @@ def _all_to_all(kinds: Kinds, mine: Int64, whole: float, size: int) -> bool:
 
 
 def _notes(calls_only: int, inferred: int, withheld: int, alone: Mapping[int, float]) -> tuple[str, ...]:
-    """What a reader of matches must know.
-
-    Args:
-        calls_only: The number of operations known by their call alone.
-        inferred: The number of communicators that were inferred.
-        withheld: The number of sends and receives whose partners were not.
-        alone: For ranks with more than a few operations while all ranks were captured, the share of these without a partner.
-    """
+    """What a reader must know; `alone` is the share of operations without a partner while all were captured."""
     notes = []
     if calls_only:
         calls = counted(calls_only, "communication call has", "communication calls have")
@@ -436,11 +384,7 @@ def _notes(calls_only: int, inferred: int, withheld: int, alone: Mapping[int, fl
     without = [r for r, share in alone.items() if share > _MANY_UNMATCHED]
     if without:
         notes.append(
-            f"{_ranks_named(without)}: more than {_MANY_UNMATCHED:.0%} of the communication found no match on other ranks; "
+            f"{ranks_named(without)}: more than {_MANY_UNMATCHED:.0%} of the communication found no match on other ranks; "
             "possible causes are reports of another run, missing ranks, dropped events or a clock that was set"
         )
     return tuple(notes)
-
-
-def _ranks_named(ranks: Sequence[int]) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {number_ranges(ranks)}"

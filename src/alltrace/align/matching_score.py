@@ -6,16 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.related_clocks import RankClock
 from alltrace.align.schema import LEAST_MATCHING_SCORE
 from alltrace.align.timelines import AnyTimelines, message_keys
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct_rows, rows_by
-
-Floats = NDArray[np.float64]
 
 FEW = 10
 """Of so few operations a share says nothing."""
@@ -25,16 +22,9 @@ _DOUBTFUL = 0.75
 class Explained:
     """How well operations are explained, from 0 to 1, over those that could have a partner.
 
-    An operation is explained by its confidence, times the share of its communicator's members that were captured at the time and
-    are in its instance. One that ends while no other member was captured has no partner to be found.
-
-    Args:
-        timelines: The operations.
-        clocks: The clock of each member.
-        size: The members of each instance.
-
-    Attributes:
-        unnamed: The share of the operations that count whose communicator is unknown.
+    An operation is explained by its confidence, times the share of its communicator's members that were captured at the
+    time and are in its instance, of `size` members. One that ends while no other member was captured has no partner to
+    be found.
     """
 
     def __init__(self, timelines: AnyTimelines, clocks: Mapping[int, RankClock], size: Int64) -> None:
@@ -80,7 +70,7 @@ class Explained:
             self._whole[number].update(dict(zip(sizes.tolist(), many.tolist(), strict=True)))
 
     def score(self, connecting: float) -> float | None:
-        """The mean over all, in a run in which communicators connect this share of the pairs of members; None if none counts."""
+        """The mean over all, where communicators connect this share of the pairs of members; None if none counts."""
         many = self._many.total()
         return round(connecting * sum(self._sum.values()) / many, 3) if many else None
 
@@ -99,30 +89,17 @@ class Explained:
 
 
 def connected(communicator: Int64, member: Int64, every: Int64) -> tuple[float, int]:
-    """The share of pairs of members that a chain of communicators connects, and how many parts of the run none connects.
-
-    Args:
-        communicator: A communicator with matched operations.
-        member: One of its members.
-        every: All members.
-    """
+    """The share of pairs of members that chains of communicators connect, and how many parts none connects."""
     place = {int(r): n for n, r in enumerate(every.tolist())}
-    parts = DisjointSets(len(place))
     first: dict[int, int] = {}
-    for group, number in zip(communicator.tolist(), member.tolist(), strict=True):
-        parts.join(first.setdefault(group, place[number]), place[number])
+    rows = zip(communicator.tolist(), (place[number] for number in member.tolist()), strict=True)
+    parts = DisjointSets(len(place), ((first.setdefault(group, at), at) for group, at in rows))
     sizes = np.unique(parts.labels(), return_counts=True)[1]
     return float((sizes * (sizes - 1)).sum() / max(len(place) * (len(place) - 1), 1)) if len(place) > 1 else 1.0, len(sizes)
 
 
-def lacking(timelines: AnyTimelines, clocks: Mapping[int, RankClock], alone: Mapping[int, NDArray[np.bool_]]) -> dict[int, float]:
-    """For each rank the share of its operations without a partner, while every rank of its component was captured.
-
-    Args:
-        timelines: The operations.
-        clocks: The clock of each member.
-        alone: For each member which of its operations have no partner.
-    """
+def lacking(timelines: AnyTimelines, clocks: Mapping[int, RankClock], alone: Mapping[int, Flags]) -> dict[int, float]:
+    """For each rank the share of its operations that are `alone`, while every rank of its component was captured."""
     if len(timelines.extents) < 2:
         return {}
     of_component: defaultdict[int, list[int]] = defaultdict(list)
@@ -143,14 +120,7 @@ def lacking(timelines: AnyTimelines, clocks: Mapping[int, RankClock], alone: Map
 
 
 def reason_of(score: float | None, unnamed: float, certainty: Mapping[int, float], apart: int) -> str | None:
-    """Why a score is too low to rely on; None if it is not.
-
-    Args:
-        score: The score of the run.
-        unnamed: The share of operations with an unknown communicator.
-        certainty: How sure the clock of each rank is by which operations were matched.
-        apart: Parts of the run that no communicator connects.
-    """
+    """Why a score is too low to rely on, None if it is not; nothing connects the clocks of `apart` parts of the run."""
     if score is None or score >= LEAST_MATCHING_SCORE:
         return None
     why = [f"{1 - score:.0%} of the communication is not explained"]

@@ -1,8 +1,7 @@
-"""What matched operations are, with numbers of NumPy: the evidence that clocks are made from, and the times of each instance."""
+"""What matched operations are: the evidence that clocks are made from, and the times of each instance."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,15 +10,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from alltrace.align.nccl_names import BROADCAST, GATHER, REDUCE, SCATTER, SEND
-from alltrace.trace.arrays import coded, integers, is_one_of
+from alltrace.align.nccl_names import BROADCAST, GATHER, RECV, REDUCE, SCATTER, SEND, SEND_RECV, SYNCHRONISING
+from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of
 from alltrace.trace.distinct import rows_by
 
-_SYNCHRONISING = re.compile(r"all.?reduce|all.?gather|reduce.?scatter|all.?to.?all|barrier", re.IGNORECASE)
-_SEND, _RECEIVE = re.compile(r"i?send", re.IGNORECASE), re.compile(r"i?recv|i?receive", re.IGNORECASE)
-
 EXCHANGE = 2
-
+_DIRECTIONS = {SEND: 1, RECV: -1, SEND_RECV: EXCHANGE}
 _GIVEN, _TAKEN, _PREFIX = frozenset({BROADCAST, SCATTER}), frozenset({REDUCE, GATHER}), frozenset({"Scan", "Exscan"})
 DIRECTED = _GIVEN | _TAKEN | _PREFIX
 """Operations with members that need not wait for all others."""
@@ -27,46 +23,24 @@ DIRECTED = _GIVEN | _TAKEN | _PREFIX
 
 @dataclass(frozen=True)
 class Evidence:
-    """Matched operations, one row per member, sorted by instance; arrays of n values.
+    """Matched operations, one row per member, by instance: arrays of n, ns in the time of the rank's files."""
 
-    Attributes:
-        instance: Number of the instance.
-        communicator: Number of the communicator.
-        rank: The rank.
-        start: Start, ns in the time of the rank's files.
-        end: End, likewise.
-        synchronising: Whether no member can leave before the last has arrived: all-reduce, all-gather, reduce-scatter, all-to-all,
-            barrier.
-        direction: 1 for a send, -1 for a receive, `EXCHANGE` where one kernel is either or both, 0 else.
-    """
-
-    instance: NDArray[np.int64]
-    communicator: NDArray[np.int64]
-    rank: NDArray[np.int64]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    synchronising: NDArray[np.bool_]
-    direction: NDArray[np.int8]
-
-
-def is_synchronising(op: str | None) -> bool:
-    """Whether no member of `op` can leave before the last has arrived."""
-    return op is not None and _SYNCHRONISING.search(op) is not None
+    instance: Int64
+    communicator: Int64
+    rank: Int64
+    start: Int64
+    end: Int64
+    synchronising: Flags  # no member can leave before the last has arrived
+    direction: NDArray[np.int8]  # 1 for a send, -1 for a receive, `EXCHANGE` where one kernel is either or both, 0 else
 
 
 def direction_of(op: str | None) -> int:
     """1 for a send, -1 for a receive, `EXCHANGE` where it may be both, 0 for anything else."""
-    if op is None or is_synchronising(op):
-        return 0
-    if _SEND.search(op) and _RECEIVE.search(op):
-        return EXCHANGE
-    return 1 if _SEND.search(op) else -1 if _RECEIVE.search(op) else 0
+    return _DIRECTIONS.get(op or "", 0)
 
 
 def taken(members: Any, tables: Mapping[int, Any], column: str) -> Any:
     """A column of the ranks' collectives, for each row of `members`, as an Arrow array."""
-    import pyarrow as pa
-
     rows = members.column("row").to_numpy()
     of_rank = rows_by(members.column("rank").to_numpy())
     parts = [tables[rank].column(column).take(pa.array(rows[mine])) for rank, mine in of_rank.items()]
@@ -84,17 +58,7 @@ def described(
     texts: Callable[[pa.Array], pa.Array],
     error_ns: Callable[[int, int], int | None],
 ) -> pa.Table:
-    """`members` with the columns that `Aligned.members` adds; its times are aligned.
-
-    Args:
-        members: A table of `MEMBERS` with aligned times.
-        tables: Each rank's `collectives`.
-        group_sizes: The ranks of each communicator, by its number.
-        texts: The strings of an Arrow array of name ids.
-        error_ns: How far the clocks of two ranks may be off; None if it is not known.
-    """
-    import pyarrow as pa
-
+    """`members`, at aligned times, with the columns that `Aligned.members` adds; `tables` are ranks' `collectives`."""
     members = members.sort_by([("instance", "ascending"), ("rank", "ascending")])
     columns: dict[str, Any] = {name: members.column(name).combine_chunks() for name in members.column_names}
     words = pa.dictionary(pa.int32(), pa.string())
@@ -140,7 +104,7 @@ def described(
     size = np.maximum.reduce([known, sizes[members.column("communicator").to_numpy()], counts[place]])
     columns["group_size"] = size.astype(np.int32)
     columns["members"] = counts[place].astype(np.int32)
-    columns["synchronising"] = np.array([*map(is_synchronising, words_of), False])[op]
+    columns["synchronising"] = is_one_of(columns["op"], SYNCHRONISING)
     columns["arrival_ns"] = start
     columns["first_arrival_ns"], columns["last_arrival_ns"] = first_arrival[place], last_arrival[place]
     columns["last_rank"], columns["last_end_ns"] = last_rank[place], last_end[place]
@@ -152,34 +116,24 @@ def described(
     return pa.table(columns)
 
 
-def _completed(first: NDArray[np.intp], end: NDArray[np.int64], waiting: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _completed(first: NDArray[np.intp], end: Int64, waiting: Flags) -> Int64:
     """When each instance was complete: the last end of members that waited then, or the first end if none did."""
     latest = np.maximum.reduceat(np.where(waiting, end, np.iinfo(np.int64).min), first)
     return np.where(np.logical_or.reduceat(waiting, first), latest, np.minimum.reduceat(end, first))
 
 
-def _known(values: Any, count: int) -> NDArray[np.int64]:
-    """Numbers of members, -1 if not known."""
+def _known(values: Any, count: int) -> Int64:
+    """Int64 of members, -1 if not known."""
     return np.full(count, -1, np.int64) if values is None else integers(values, -1)
 
 
 def _awaited(
-    op: NDArray[Any],
-    last: NDArray[np.intp],
-    place: NDArray[np.intp],
-    start: NDArray[np.int64],
-    root: NDArray[np.int64],
-    group_rank: NDArray[np.int64],
+    op: NDArray[Any], last: NDArray[np.intp], place: NDArray[np.intp], start: Int64, root: Int64, group_rank: Int64
 ) -> NDArray[np.intp]:
     """For each member the row of the one that it waits for: the last to arrive of those that it needs; its own if it needs none.
 
-    Args:
-        op: What each operation is.
-        last: The row of the member that arrives last, which it waits for if it needs all.
-        place: Its instance, ascending.
-        start: Its arrival.
-        root: Number of its root in the communicator, -1 if it is not known: then it is taken to need all.
-        group_rank: Its own number, likewise.
+    `place` is its instance, ascending, and `last` the row of the member that arrives last. Without a known root all are
+    needed.
     """
     awaited, begins = last.copy(), np.searchsorted(place, np.arange(int(place.max(initial=-1)) + 2))
     is_root, directed = (group_rank == root) & (root >= 0), np.isin(op, list(DIRECTED)) & (group_rank >= 0)
@@ -198,7 +152,7 @@ def _awaited(
     return awaited
 
 
-def _errors(error_ns: Callable[[int, int], int | None], rank: NDArray[np.int64], awaited: NDArray[np.int64]) -> NDArray[np.int64]:
+def _errors(error_ns: Callable[[int, int], int | None], rank: Int64, awaited: Int64) -> Int64:
     """How far the clocks of each rank and the one that it waits for may be off, -1 if not known."""
     key = rank.astype(np.int64) << 32 | awaited
     distinct, back = np.unique(key, return_inverse=True)

@@ -1,9 +1,10 @@
 """MPI's operations of one rank: from the call that begins an operation to the end of the call that completes it.
 
-A call that blocks does both. One that only begins an operation returns a request, and the operation ends in the call that waits
-for that request: until then the rank does as it likes, so it waits for others only in that call. A persistent request is set up
-once, and each start of it is an operation. A request's number is used again once the operation is complete, so the next use of it
-ends the search. Profilers record of calls that test or wait for any of several requests those that completed one.
+A call that blocks does both. One that only begins an operation returns a request, and the operation ends in the call
+that waits for that request: until then the rank does as it likes, so it waits for others only in that call. A
+persistent request is set up once, and each start of it is an operation. A request's number is used again once the
+operation is complete, so the next use of it ends the search. Profilers record of calls that test or wait for any of
+several requests those that completed one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, operation_of
 from alltrace.run.rank import Rank
@@ -51,8 +51,8 @@ class _Call(NamedTuple):
 def mpi_operations(rank: Rank) -> dict[str, Any]:
     """The operations as columns of `collectives`, with names as text; empty without any.
 
-    Of an operation that was not completed in the recording `api_end` is null; a message that is never waited for ends with its
-    own call on the side of the sender.
+    Of an operation that was not completed in the recording `api_end` is null; a message that is never waited for ends
+    with its own call on the side of the sender.
     """
     if not rank.has("mpi"):
         return {}
@@ -90,8 +90,8 @@ def _call(name: str | None) -> _Call:
     return _Call(None, _Role.BLOCKS)
 
 
-def _completed(at: dict[str, Int64], role: NDArray[np.int64]) -> tuple[Int64, Int64]:
-    """For each call the one with its arguments, itself or what set up its request; and the call that completes it, -1 for none."""
+def _completed(at: dict[str, Int64], role: Int64) -> tuple[Int64, Int64]:
+    """For each call the one with its arguments, itself or what set it up; and the call that completes it, or -1."""
     count = len(role)
     order = np.lexsort((np.arange(count), at["start"], at["request"], at["process"]))
     order = order[at["request"][order] != _NONE]
@@ -111,11 +111,11 @@ def _completed(at: dict[str, Int64], role: NDArray[np.int64]) -> tuple[Int64, In
     return of, completed
 
 
-def _one_way(op: NDArray[np.int64], columns: dict[str, Int64], ops: list[str]) -> tuple[NDArray[np.int64], dict[str, Int64]]:
+def _one_way(op: Int64, columns: dict[str, Int64], ops: list[str]) -> tuple[Int64, dict[str, Int64]]:
     """The operations with a send and a receive in place of each exchange.
 
-    One with two peers is recorded as two calls of one start, of which the one without a length is the send, and one with a single
-    peer as one.
+    One with two peers is recorded as two calls of one start, of which the one without a length is the send, and one
+    with a single peer as one.
     """
     both = np.flatnonzero(op == ops.index(SEND_RECV))
     if not len(both):
@@ -135,7 +135,7 @@ def _one_way(op: NDArray[np.int64], columns: dict[str, Int64], ops: list[str]) -
     return np.concatenate((op, np.full(len(alone), ops.index(RECV)))), columns
 
 
-def _as_collectives(columns: dict[str, Int64], op: NDArray[np.int64], ops: list[str], rank: Rank) -> dict[str, Any]:
+def _as_collectives(columns: dict[str, Int64], op: Int64, ops: list[str], rank: Rank) -> dict[str, Any]:
     op, columns = _one_way(op, columns, ops)
     message = (op == ops.index(SEND)) | (op == ops.index(RECV))
     # half of an exchange may have no peer

@@ -7,18 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from alltrace.align.nccl_names import NOTHING, Payload, operation_of, parse_payload
+from alltrace.align.nccl_names import NOTHING, Payload, numbered, operation_of, parse_payload
 from alltrace.run.collecting import file_pieces
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import coded, integers
+from alltrace.trace.arrays import Flags, Int64, coded, integers
+from alltrace.trace.schema import TABLES
 
 _GROUP_START, _GROUP_END, _INIT, _CONTEXT = "ncclGroupStart", "ncclGroupEnd", "ncclCommInit", "nccl:"
 _PREFIX = "nccl"
 _DOMAIN = "NCCL"
 _COLUMNS = ["start", "end", "process", "thread", "payload"]
+OPEN = np.iinfo(np.int64).max
+"""The end of a range that was open at the end of the capture."""
 
 
 @dataclass
@@ -26,37 +29,25 @@ class Calls:
     """The operations called through NCCL's API, by thread and time, and the units they were launched in.
 
     A unit is a single call, or all calls between an outermost `ncclGroupStart` and its `ncclGroupEnd`; its kernels are
-    launched at its end.
-
-    Attributes:
-        start: Start of each call, ns, `NOT_KNOWN` if only its work is known; likewise `end`, `process`, `thread`.
-        op: Index of its operation in `ops`.
-        payload: Index of its payload in `payloads`.
-        unit: Its unit.
-        unit_start: Start of each unit, ns; likewise `unit_end`, `unit_thread`.
-        unit_context: Index in `ops` of the operation that a framework's range around the unit names, or -1.
-        ops: Names of operations.
-        payloads: Distinct payloads.
-        members: For each communicator the rank's number in it and its size, from its initialisation.
-        work: When each call's work began and ended on the device, ns, as the profiler itself traced it; `NOT_KNOWN` if unknown.
-            None if these are calls of NVTX.
+    launched at its end. Times are ns, `NOT_KNOWN` if only the work is known.
     """
 
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    process: NDArray[np.int64]
-    thread: NDArray[np.int64]
-    op: NDArray[np.int64]
-    payload: NDArray[np.int64]
-    unit: NDArray[np.int64]
-    unit_start: NDArray[np.int64]
-    unit_end: NDArray[np.int64]
-    unit_thread: NDArray[np.int64]
-    unit_context: NDArray[np.int64]
+    start: Int64
+    end: Int64
+    process: Int64
+    thread: Int64
+    op: Int64  # index in `ops`
+    payload: Int64  # index in `payloads`
+    unit: Int64
+    unit_start: Int64
+    unit_end: Int64
+    unit_thread: Int64
+    unit_context: Int64  # index in `ops` of the operation that a framework's range around the unit names, or -1
     ops: list[str]
     payloads: list[Payload]
+    # of each communicator the rank's number in it and its size; when the profiler traced each call's work on the device
     members: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
-    work: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+    work: tuple[Int64, Int64] | None = None
 
     @property
     def count(self) -> int:
@@ -66,20 +57,14 @@ class Calls:
 
 @dataclass
 class Contexts:
-    """The ranges that a framework names an operation with, such as `nccl:all_to_all`, by thread and start.
+    """The ranges that a framework names an operation with, such as `nccl:all_to_all`, by thread and start."""
 
-    Attributes:
-        thread: Row of `threads`.
-        start: ns; likewise `end`.
-        op: Name of the operation.
-    """
-
-    thread: NDArray[np.int64]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
+    thread: Int64  # row of `threads`
+    start: Int64
+    end: Int64
     op: list[str]
 
-    def around(self, thread: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+    def around(self, thread: Int64, start: Int64, end: Int64) -> Int64:
         """The index of the range that holds each span of time of a thread, or -1."""
         found = np.full(len(thread), -1, np.int64)
         for one in np.intersect1d(thread, self.thread):
@@ -89,72 +74,64 @@ class Contexts:
             found[rows[inside]] = mine[at[inside]]
         return found
 
+    def named_around(self, ops: Sequence[str], thread: Int64, start: Int64, end: Int64) -> Int64:
+        """The operation of the range that holds each span of time, by its place among `ops`, or -1."""
+        return np.array([*map(ops.index, self.op), -1], np.int64)[self.around(thread, start, end)]
 
-def nccl_ranges(rank: Rank) -> Any:
-    """The rank's ranges of NCCL, with columns `start`, `end`, `process`, `thread`, `text` and `payload`; None if there are none.
 
-    NCCL's own are in its domain or, where the capture missed the domain's creation, in none; frameworks' begin with `nccl:`.
+def nccl_ranges(rank: Rank) -> pa.Table:
+    """The rank's ranges of NCCL, with columns `start`, `end`, `process`, `thread`, `text` and `payload`.
+
+    NCCL's own are in its domain or, where the capture missed the domain's creation, in none; frameworks' begin with
+    `nccl:`.
     """
-    import pyarrow as pa
-
-    if not rank.has("ranges"):
-        return None
-    chosen = []
-    for number, piece in enumerate(file_pieces(rank, "ranges", ["name", "domain"])):
-        keep: NDArray[np.bool_] = np.zeros(piece.num_rows, np.bool_)
-        for column, wanted in (("name", _is_nccl), ("domain", _is_nccl_domain)):
+    masks: dict[int, pa.Array] = {}
+    for number, piece in enumerate(file_pieces(rank, "ranges", ["name", "domain"]) if rank.has("ranges") else ()):
+        keep = np.zeros(piece.num_rows, np.bool_)
+        for column, wanted in (("name", _is_nccl), ("domain", lambda t: t.upper() == _DOMAIN)):
             ids, at = coded(piece.column(column))
-            keep |= np.array([*map(wanted, rank.texts(ids).to_pylist()), False])[at]
+            keep |= _flags(rank.texts(ids).to_pylist(), wanted)[at]
         if keep.any():
-            chosen.append((number, pa.array(keep)))
-    if not chosen:
-        return None
-    masks = dict(chosen)
-    pieces = enumerate(file_pieces(rank, "ranges", [*_COLUMNS, "name"]))
-    table = pa.concat_tables([piece.filter(masks[number]) for number, piece in pieces if number in masks])
-    texts = rank.texts(table.column("name").combine_chunks())
-    table = table.drop_columns("name").append_column("text", texts)
+            masks[number] = pa.array(keep)
+    parts = [TABLES["ranges"].arrow_schema([*_COLUMNS, "name"]).empty_table()]
+    for number, piece in enumerate(file_pieces(rank, "ranges", [*_COLUMNS, "name"]) if masks else ()):
+        if number in masks:
+            parts.append(piece.filter(masks[number]))
+    table = pa.concat_tables(parts)
+    table = table.drop_columns("name").append_column("text", rank.texts(table.column("name").combine_chunks()))
     return table.filter(pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("thread"))))
 
 
-def _is_nccl(text: str | None) -> bool:
-    return text is not None and text.startswith(_PREFIX) and (text[4:5].isupper() or text.startswith(_CONTEXT))
+def _is_nccl(text: str) -> bool:
+    return text.startswith(_PREFIX) and (text[4:5].isupper() or text.startswith(_CONTEXT))
 
 
-def _is_nccl_domain(text: str | None) -> bool:
-    return text is not None and text.upper() == _DOMAIN
-
-
-def read_contexts(ranges: Any) -> Contexts:
+def read_contexts(ranges: pa.Table) -> Contexts:
     """The ranges of a framework among NCCL's ranges, as `nccl_ranges` returns them."""
     words, text_at = coded(ranges.column("text"))
     texts = words.to_pylist()
     ops = [*(operation_of(t) if t is not None and t.startswith(_CONTEXT) else None for t in texts), None]
     rows = np.flatnonzero(np.array([o is not None for o in ops])[text_at])
     start, thread = (integers(ranges.column(c), -1)[rows] for c in ("start", "thread"))
-    end = integers(ranges.column("end"), np.iinfo(np.int64).max)[rows]
+    end = integers(ranges.column("end"), OPEN)[rows]
     order = np.lexsort((start, thread))
     return Contexts(thread[order], start[order], end[order], [ops[text_at[rows[i]]] or "" for i in order.tolist()])
 
 
-def read_calls(ranges: Any, contexts: Contexts) -> Calls:
+def read_calls(ranges: pa.Table, contexts: Contexts) -> Calls:
     """The calls among NCCL's ranges, as `nccl_ranges` returns them, within those of a framework."""
     words, text_at = coded(ranges.column("text"))
     texts = words.to_pylist()
     raw, payload_at = coded(ranges.column("payload"))
     payloads = [*map(parse_payload, raw.to_pylist()), NOTHING]
     start, thread, process = (integers(ranges.column(c), -1) for c in ("start", "thread", "process"))
-    end = integers(ranges.column("end"), np.iinfo(np.int64).max)  # open at the end of the capture
-
+    end = integers(ranges.column("end"), OPEN)
     context = _flags(texts, lambda t: t.startswith(_CONTEXT))[text_at]
     starts_group = _flags(texts, lambda t: t == _GROUP_START)[text_at]
     ends_group = _flags(texts, lambda t: t == _GROUP_END)[text_at]
-    named = [operation_of(t) for t in texts]
-    ops = sorted({*(o for o in named if o is not None), *contexts.op})
-    codes = np.array([*(ops.index(o) if o is not None else -1 for o in named), -1], np.int64)
+    ops, codes = numbered([operation_of(t) for t in texts], contexts.op)
     op = codes[text_at]
     is_call = (op >= 0) & ~context
-
     parts = []
     for one in np.unique(thread):
         rows = np.flatnonzero((thread == one) & (is_call | starts_group | ends_group))
@@ -162,8 +139,7 @@ def read_calls(ranges: Any, contexts: Contexts) -> Calls:
         parts.append(_units(rows, start, end, op, starts_group, ends_group))
     rows, unit, unit_start, unit_end, unit_rows = _joined(parts)
     unit_thread = thread[unit_rows]
-    at = contexts.around(unit_thread, unit_start, unit_end)
-    unit_context = np.array([*(ops.index(o) for o in contexts.op), -1], np.int64)[at]
+    unit_context = contexts.named_around(ops, unit_thread, unit_start, unit_end)
     members: dict[str, tuple[int | None, int | None]] = {}
     for index in np.flatnonzero(_flags(texts, lambda t: t.startswith(_INIT))[text_at]).tolist():
         told = payloads[payload_at[index]]
@@ -175,16 +151,16 @@ def read_calls(ranges: Any, contexts: Contexts) -> Calls:
     )  # fmt: skip
 
 
-def _flags(texts: Sequence[str | None], test: Any) -> NDArray[np.bool_]:
+def _flags(texts: Sequence[str | None], test: Any) -> Flags:
     return np.array([*(t is not None and test(t) for t in texts), False], np.bool_)
 
 
-_Units = tuple["NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.int64]"]
+_Units = tuple[Int64, Int64, Int64, Int64, Int64]
 
 
 def _units(
-    rows: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64], op: NDArray[np.int64],
-    starts_group: NDArray[np.bool_], ends_group: NDArray[np.bool_],
+    rows: Int64, start: Int64, end: Int64, op: Int64,
+    starts_group: Flags, ends_group: Flags,
 ) -> _Units:  # fmt: skip
     """The calls of one thread with their units: rows of calls, unit of each, and of each unit start, end, first row."""
     depth = _nesting(starts_group[rows], ends_group[rows])
@@ -205,7 +181,7 @@ def _units(
     return rows[mine], number[mine], unit_start, unit_end, rows[opens]
 
 
-def _nesting(starts: NDArray[np.bool_], ends: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _nesting(starts: Flags, ends: Flags) -> Int64:
     """Open groups after each row; a start without an end, or an end without a start, does not count."""
     if not starts.any():
         return np.zeros(len(starts), np.int64)
@@ -216,7 +192,7 @@ def _nesting(starts: NDArray[np.bool_], ends: NDArray[np.bool_]) -> NDArray[np.i
     depth = np.cumsum(change)
     later = np.concatenate((np.minimum.accumulate(depth[::-1])[::-1][1:], [np.iinfo(np.int64).max]))
     change[starts & (later >= depth)] = 0
-    result: NDArray[np.int64] = np.cumsum(change)
+    result: Int64 = np.cumsum(change)
     return result
 
 

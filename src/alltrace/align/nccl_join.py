@@ -2,51 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
-from alltrace.align.nccl_calls import Calls, Contexts
+from alltrace.align.nccl_calls import OPEN, Calls, Contexts
 from alltrace.align.nccl_kernels import NOT_KNOWN, Kernels
-from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, SENT
+from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, SENT, numbered
 from alltrace.align.nccl_trace import Traced
+from alltrace.trace.arrays import Flags, Int64
 from alltrace.trace.communication_kernels import EXCHANGE
 
-_KERNEL, _CALL, _BOTH, _COPIES, _EXCHANGE, _TRACE = range(6)
 _WORDS = ("kernel", "nvtx", "nvtx+kernel", "nvtx+copy", EXCHANGE, "trace")
+_KERNEL, _CALL, _BOTH, _COPIES, _EXCHANGE, _TRACE = range(len(_WORDS))
 
 
-def join(
-    calls: Calls | None, kernels: Kernels | None, contexts: Contexts | None = None, traced: Traced | None = None
-) -> dict[str, Any]:
+def join(calls: Calls, kernels: Kernels, contexts: Contexts, traced: Traced) -> dict[str, Any]:
     """The operations of one rank as columns of `collectives`: Arrow arrays of equal length, or nothing.
 
-    A kernel belongs to the unit that its launching call is in, on the same thread. A unit's kernels belong to its calls: one to
-    one where there are as many, one per communicator where there are as many, else each call has the extent of all of them.
-    Sends and receives among all members, grouped, are one all-to-all. What the profiler traced itself comes first; calls and
-    kernels that it did not trace are added.
+    A kernel belongs to the unit that its launching call is in, on the same thread. A unit's kernels belong to its
+    calls: one to one where there are as many, one per communicator where there are as many, else each call has the
+    extent of all of them. Sends and receives among all members, grouped, are one all-to-all. What the profiler traced
+    itself comes first; calls and kernels that it did not trace are added.
     """
     parts = []
-    alone = ~kernels.copied if kernels else np.zeros(0, np.bool_)  # only the call shows the purpose of a copy
-    if traced is not None and traced.calls is not None:
-        if calls is not None:
-            traced.calls.members.update(calls.members)
-        alone &= traced.unit < 0
+    alone = ~kernels.copied & (traced.unit < 0)  # only the call shows the purpose of a copy
+    if traced.calls is not None:
+        traced.calls.members.update(calls.members)
         parts.append(_of_calls(traced.calls, kernels, traced.unit))
-    if calls is not None and calls.count:
-        unit = _units_of_kernels(calls, kernels) if kernels else np.zeros(0, np.int64)
-        if traced is not None and traced.calls is not None:
+    if calls.count:
+        unit = _units_of_kernels(calls, kernels)
+        if traced.calls is not None:
             calls, unit = _untraced(calls, np.where(traced.unit < 0, unit, -1))
         alone &= unit < 0
         parts.append(_of_calls(calls, kernels, unit))
-    if kernels is not None and alone.any():
+    if alone.any():
         parts.append(_of_kernels(kernels, np.flatnonzero(alone), contexts))
     return _concatenated(parts)
 
 
-def _untraced(calls: Calls, unit: NDArray[np.int64]) -> tuple[Calls, NDArray[np.int64]]:
+def _untraced(calls: Calls, unit: Int64) -> tuple[Calls, Int64]:
     """The calls of units with a kernel that the profiler did not trace, and the units of kernels among them."""
     units = np.unique(unit[unit >= 0])
     rows = np.flatnonzero(np.isin(calls.unit, units))
@@ -56,7 +54,7 @@ def _untraced(calls: Calls, unit: NDArray[np.int64]) -> tuple[Calls, NDArray[np.
     return found, np.where(unit < 0, -1, np.searchsorted(units, unit))
 
 
-def _units_of_kernels(calls: Calls, kernels: Kernels) -> NDArray[np.int64]:
+def _units_of_kernels(calls: Calls, kernels: Kernels) -> Int64:
     """The unit in which each kernel was launched, or -1."""
     unit = np.full(kernels.count, -1, np.int64)
     for thread in np.unique(calls.unit_thread):
@@ -68,72 +66,46 @@ def _units_of_kernels(calls: Calls, kernels: Kernels) -> NDArray[np.int64]:
     return unit
 
 
-def _of_calls(calls: Calls, kernels: Kernels | None, unit: NDArray[np.int64]) -> dict[str, Any]:
+def _of_calls(calls: Calls, kernels: Kernels, unit: Int64) -> dict[str, Any]:
     """A row for each call, or for each exchange among all."""
-    units, count = len(calls.unit_start), calls.count
     told = calls.payloads
-    names = sorted({p.communicator for p in told if p.communicator is not None})
-    codes = np.array([names.index(p.communicator) if p.communicator is not None else -1 for p in told], np.int64)
+    names, codes = numbered([p.communicator for p in told])
     communicator = codes[calls.payload]
-    first, last = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
-    if kernels is not None and (unit >= 0).any():
-        first, last = _kernels_of_calls(calls, communicator, unit, units)
-    have = first >= 0
-    nothing = np.full(count, NOT_KNOWN)
-    start, end = (v.copy() for v in calls.work or (nothing, nothing))
-    api_start, api_end, thread = calls.start, calls.end, calls.thread
-    device, stream = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
-    type_code = np.full(count, -1, np.int64)
-    evidence = np.where(have, _BOTH, _CALL)
-    kernel_types: list[str] = []
-    if kernels is not None and have.any():
-        order = np.lexsort((np.arange(kernels.count), unit))  # kernels by unit, which first and last count in
-        begin, finish = kernels.start[order], kernels.end[order]
-        start[have] = begin[first[have]]
-        end[have] = _range_maximum(finish, first[have], last[have])
-        device[have], stream[have] = kernels.device[order][first[have]], kernels.stream[order][first[have]]
-        type_code[have] = kernels.datatype[order][first[have]]
-        evidence[np.flatnonzero(have)[kernels.copied[order][first[have]]]] = _COPIES
-        kernel_types = kernels.datatypes
-        if calls.work is not None:  # traced on the device, by a thread that launches nothing
-            lacking = have & (api_start == NOT_KNOWN)
-            api_start, api_end, thread = (
-                np.where(lacking, launch[order][first], own)
-                for launch, own in (
-                    (kernels.api_start, api_start),
-                    (kernels.api_end, api_end),
-                    (kernels.thread, thread),
-                )
-            )
+    first, last = _kernels_of_calls(calls, communicator, unit, len(calls.unit_start))
+    have = np.flatnonzero(first >= 0)
+    by_unit = np.argsort(unit, kind="stable")  # which first and last count in
+    head = by_unit[first[have]]
+    start, end = (v.copy() for v in calls.work or 2 * [np.full(calls.count, NOT_KNOWN)])
+    start[have], end[have] = kernels.start[head], _range_maximum(kernels.end[by_unit], first[have], last[have])
+    nowhere = np.full(calls.count, -1, np.int64)
+    device, stream, type_code = nowhere.copy(), nowhere.copy(), nowhere
+    device[have], stream[have], type_code[have] = kernels.device[head], kernels.stream[head], kernels.datatype[head]
+    api_start, api_end, thread = calls.start.copy(), calls.end.copy(), calls.thread.copy()
+    if calls.work is not None:  # traced on the device, by a thread that launches nothing
+        lacking = api_start[have] == NOT_KNOWN
+        for own, launch in ((api_start, kernels.api_start), (api_end, kernels.api_end), (thread, kernels.thread)):
+            own[have[lacking]] = launch[head[lacking]]
     numbers, valid = _payload_numbers(calls)
-    evidence = np.where(valid["sequence"] & (communicator >= 0), _TRACE, evidence)
-    types = sorted({p.datatype for p in told if p.datatype is not None} | set(kernel_types))
-    own = np.array([types.index(p.datatype) if p.datatype is not None else -1 for p in told], np.int64)[calls.payload]
-    launched = np.array([*(types.index(t) for t in kernel_types), -1], np.int64)[type_code]
-    op = calls.op.copy()
-    ops = list(calls.ops)
-    keep = _fold_exchanges(calls, numbers, valid, op, ops)
-    rows = np.flatnonzero(keep)
+    evidence = np.where(first >= 0, _BOTH, _CALL)
+    evidence[have[kernels.copied[head]]] = _COPIES
+    evidence[valid["sequence"] & (communicator >= 0)] = _TRACE
+    kernel_types = kernels.datatypes if len(have) else []
+    types, codes = numbered([p.datatype for p in told], kernel_types)
+    own, launched = codes[calls.payload], np.array([*map(types.index, kernel_types), -1], np.int64)[type_code]
+    op, ops = calls.op.copy(), list(calls.ops)
+    rows = np.flatnonzero(_fold_exchanges(calls, numbers, valid, op, ops))
+    times = {"start": start, "end": end, "api_start": api_start, "api_end": api_end}
     return {
-        "start": _array(start[rows], start[rows] != NOT_KNOWN),
-        "end": _array(end[rows], end[rows] != NOT_KNOWN),
-        "api_start": _array(api_start[rows], api_start[rows] != NOT_KNOWN),
-        "api_end": _array(api_end[rows], (api_end[rows] != np.iinfo(np.int64).max) & (api_end[rows] != NOT_KNOWN)),
-        "process": _array(calls.process[rows], calls.process[rows] >= 0),
-        "thread": _array(thread[rows], thread[rows] >= 0),
-        "device": _array(device[rows], device[rows] >= 0),
-        "stream": _array(stream[rows], stream[rows] >= 0),
+        **_columns(rows, times, {"process": calls.process, "thread": thread, "device": device, "stream": stream}),
         "communicator": _texts(names, communicator[rows]),
         "op": _texts(ops, op[rows]),
         "datatype": _texts(types, np.where(own >= 0, own, launched)[rows]),
-        "evidence": _texts(list(_WORDS), evidence[rows]),
-        **{name: _array(numbers[name][rows], valid[name][rows]) for name in numbers},
+        "evidence": _texts(_WORDS, evidence[rows]),
+        **{name: pa.array(numbers[name][rows], pa.int64(), mask=~valid[name][rows]) for name in numbers},
     }
 
 
-def _kernels_of_calls(
-    calls: Calls, communicator: NDArray[np.int64], unit: NDArray[np.int64], units: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _kernels_of_calls(calls: Calls, communicator: Int64, unit: Int64, units: int) -> tuple[Int64, Int64]:
     """The first and last kernel of each call, counted in the kernels sorted by unit; -1 without a kernel."""
     kernels_in = np.bincount(unit[unit >= 0], minlength=units)
     offset = np.cumsum(np.concatenate(([0], kernels_in[:-1]))) + int((unit < 0).sum())
@@ -157,20 +129,16 @@ def _kernels_of_calls(
     return np.where(here > 0, first, -1), np.where(here > 0, last, -1)
 
 
-def _range_maximum(values: NDArray[np.int64], first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.int64]:
+def _range_maximum(values: Int64, first: Int64, last: Int64) -> Int64:
     """The largest of values[first..last] for each pair."""
-    result: NDArray[np.int64] = values[first].copy()
-    several = np.flatnonzero(last > first)
-    for i in several.tolist():
-        result[i] = values[first[i] : last[i] + 1].max()
-    return result
+    return np.maximum.reduceat(np.append(values, NOT_KNOWN), np.stack((first, last + 1), axis=1).ravel())[::2]
 
 
 _NUMBERS = ("bytes", "count", "peer", "root", "group_rank", "group_size", "sequence")
 
 
-def _payload_numbers(calls: Calls) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.bool_]]]:
-    """What the payloads say of each call, and whether they do; sizes of communicators also from their initialisation."""
+def _payload_numbers(calls: Calls) -> tuple[dict[str, Int64], dict[str, Flags]]:
+    """What payloads say of each call, and whether they do; sizes of communicators also from their initialisation."""
     numbers, valid = {}, {}
     for name in _NUMBERS:
         found = []
@@ -184,15 +152,9 @@ def _payload_numbers(calls: Calls) -> tuple[dict[str, NDArray[np.int64]], dict[s
     return numbers, valid
 
 
-def _fold_exchanges(
-    calls: Calls,
-    numbers: dict[str, NDArray[np.int64]],
-    valid: dict[str, NDArray[np.bool_]],
-    op: NDArray[np.int64],
-    ops: list[str],
-) -> NDArray[np.bool_]:
-    """Makes grouped sends and receives of which a framework's range states the operation one, in place; returns which stay rows."""
-    keep: NDArray[np.bool_] = np.ones(calls.count, np.bool_)
+def _fold_exchanges(calls: Calls, numbers: dict[str, Int64], valid: dict[str, Flags], op: Int64, ops: list[str]) -> Flags:
+    """Makes grouped sends and receives one that a framework's range names, in place; returns which stay rows."""
+    keep: Flags = np.ones(calls.count, np.bool_)
     send = ops.index(SEND) if SEND in ops else -2
     recv = ops.index(RECV) if RECV in ops else -2
     paired = (op == send) | (op == recv)
@@ -218,43 +180,33 @@ def _fold_exchanges(
     return keep
 
 
-def _of_kernels(kernels: Kernels, rows: NDArray[np.int64], contexts: Contexts | None) -> dict[str, Any]:
+def _of_kernels(kernels: Kernels, rows: Int64, contexts: Contexts) -> dict[str, Any]:
     """A row for each kernel alone; a framework's range around its launch says what sends and receives are."""
-    known = kernels.api_start[rows] != NOT_KNOWN
-    ends = kernels.api_end[rows] != NOT_KNOWN
-    thread = kernels.thread[rows]
-    op, ops = kernels.op[rows], list(kernels.ops)
-    if contexts is not None and SEND_RECV in ops:
+    op, ops, launched = kernels.op, list(kernels.ops), kernels.api_start
+    if SEND_RECV in ops:
         ops = sorted({*ops, *contexts.op})
         op = np.array([*map(ops.index, kernels.ops), -1], np.int64)[op]
-        around = contexts.around(thread, kernels.api_start[rows], kernels.api_start[rows])
-        named = np.array([*(ops.index(o) if o in SENT else -1 for o in contexts.op), -1], np.int64)[around]
-        op = np.where((op == ops.index(SEND_RECV)) & (named >= 0), named, op)
+        around = contexts.named_around(ops, kernels.thread, launched, launched)
+        named = (around >= 0) & np.array([*(o in SENT for o in ops), False])[around]
+        op = np.where((op == ops.index(SEND_RECV)) & named, around, op)
+    times = {"start": kernels.start, "end": kernels.end, "api_start": launched, "api_end": kernels.api_end}
+    numbers = {name: getattr(kernels, name) for name in ("process", "thread", "device", "stream")}
     return {
-        "start": _array(kernels.start[rows]),
-        "end": _array(kernels.end[rows]),
-        "api_start": _array(kernels.api_start[rows], known),
-        "api_end": _array(kernels.api_end[rows], ends),
-        "process": _array(kernels.process[rows], kernels.process[rows] >= 0),
-        "thread": _array(thread, thread >= 0),
-        "device": _array(kernels.device[rows], kernels.device[rows] >= 0),
-        "stream": _array(kernels.stream[rows], kernels.stream[rows] >= 0),
-        "op": _texts(ops, op),
+        **_columns(rows, times, numbers),
+        "op": _texts(ops, op[rows]),
         "datatype": _texts(kernels.datatypes, kernels.datatype[rows]),
-        "evidence": _texts(list(_WORDS), np.where(kernels.exchanging[rows], _EXCHANGE, _KERNEL)),
+        "evidence": _texts(_WORDS, np.where(kernels.exchanging, _EXCHANGE, _KERNEL)[rows]),
     }
 
 
-def _array(values: NDArray[np.int64], valid: NDArray[np.bool_] | None = None) -> Any:
-    import pyarrow as pa
+def _columns(rows: Int64, times: Mapping[str, Int64], numbers: Mapping[str, Int64]) -> dict[str, Any]:
+    """Some rows as Arrow arrays; times that are not known or open, and numbers below 0, are null."""
+    known = {name: pa.array(v[rows], pa.int64(), mask=np.isin(v[rows], (NOT_KNOWN, OPEN))) for name, v in times.items()}
+    return known | {name: pa.array(v[rows], pa.int64(), mask=v[rows] < 0) for name, v in numbers.items()}
 
-    return pa.array(values, pa.int64(), mask=None if valid is None else ~valid)
 
-
-def _texts(words: list[str], codes: NDArray[np.int64]) -> Any:
+def _texts(words: Sequence[str], codes: Int64) -> Any:
     """Text by number, -1 for none."""
-    import pyarrow as pa
-
     return pa.DictionaryArray.from_arrays(
         pa.array(codes.astype(np.int32), pa.int32(), mask=codes < 0), pa.array(words, pa.string())
     )
@@ -262,8 +214,6 @@ def _texts(words: list[str], codes: NDArray[np.int64]) -> Any:
 
 def _concatenated(parts: list[dict[str, Any]]) -> dict[str, Any]:
     """The parts' columns one after the other; a column that a part lacks is null there."""
-    import pyarrow as pa
-
     if len(parts) < 2:
         return parts[0] if parts else {}
     counts = [len(next(iter(p.values()))) for p in parts]

@@ -1,18 +1,22 @@
 """What NCCL's names and payloads say: the operation, the element type, and the fields of a call's payload.
 
-Payload fields differ between versions of NCCL, RCCL and the profiler (`NCCL communicator ID`, `commHash`, `Message size [bytes]`,
-`bytes`, ...), so they are known by their letters and digits alone. Kernel names carry the operation, and for reductions the type:
-`ncclDevKernel_AllReduce_Sum_bf16_RING_LL`, before 2.19 `ncclKernel_AllReduce_RING_LL_Sum_float`.
+Payload fields differ between versions of NCCL, RCCL and the profiler (`NCCL communicator ID`, `commHash`, `Message size
+[bytes]`, `bytes`, ...), so they are known by their letters and digits alone. Kernel names carry the operation, and for
+reductions the type: `ncclDevKernel_AllReduce_Sum_bf16_RING_LL`, before 2.19 `ncclKernel_AllReduce_RING_LL_Sum_float`.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
 
+import numpy as np
+
+from alltrace.trace.arrays import Int64
 from alltrace.trace.nccl_words import DATATYPES, standard_datatype
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = "AllReduce", "AllGather", "ReduceScatter", "AllToAll"
@@ -57,9 +61,16 @@ _SMALL = frozenset({"peer", "root", "group_rank", "group_size"})
 """Fields that `collectives` has 32 bits for; a larger number is not a rank."""
 
 
+def numbered(values: Sequence[str | None], more: Sequence[str] = ()) -> tuple[list[str], Int64]:
+    """The distinct words, and the number of each value, -1 for None, with one -1 more for what is at no place."""
+    words = sorted({*(v for v in values if v is not None), *more})
+    place = {word: number for number, word in enumerate(words)}
+    return words, np.array([*(-1 if v is None else place[v] for v in values), -1], np.int64)
+
+
 @dataclass(frozen=True)
 class Payload:
-    """The fields of one payload, None if it has none; a communicator is written as an unsigned hexadecimal number or text."""
+    """The fields of one payload; a communicator is written as an unsigned hexadecimal number or text."""
 
     communicator: str | None = None
     bytes: int | None = None
@@ -104,7 +115,7 @@ def parse_payload(text: str | None) -> Payload:
 
 
 def operation_of(name: str | None) -> str | None:
-    """The operation that an NCCL call, range, or MPI call is: `ncclAllReduce`, `AllReduce`, `nccl:all_reduce`, `MPI_Allreduce`."""
+    """The operation of a call or range: `ncclAllReduce`, `AllReduce`, `nccl:all_reduce`, `MPI_Allreduce`."""
     if not name:
         return None
     plain = _NOT_LETTERS.sub("", re.sub(r"^(nccl:|nccl|pnccl|MPI_)", "", name.partition(",")[0]).lower())
@@ -134,7 +145,7 @@ def operation_of_kernel(name: str | None) -> str | None:
 
 
 def datatype_of_kernel(name: str | None, op: str | None) -> str | None:
-    """The element type in a reduction kernel's name, or None; other operations move bytes, in spite of the type in their name."""
+    """The element type in a reduction kernel's name; other operations move bytes, in spite of their name."""
     if not name or op not in (ALL_REDUCE, REDUCE_SCATTER, REDUCE):
         return None
     for word in reversed(_TYPE_WORDS.findall(_ARGUMENTS.sub("", name).replace("_", " ").replace(" t ", "_t "))):

@@ -1,4 +1,4 @@
-"""NCCL as the profiler traces it itself (nsys 2025.6 and later): operations of the GPU, with sequence numbers, per channel."""
+"""NCCL as the profiler traces it (nsys 2025.6 and later): operations of the GPU, with sequence numbers, per channel."""
 
 from __future__ import annotations
 
@@ -8,84 +8,62 @@ import numpy as np
 
 from alltrace.align.nccl_calls import Calls, Contexts
 from alltrace.align.nccl_kernels import NOT_KNOWN, Kernels
-from alltrace.align.nccl_names import NOTHING, SEND_RECV, SENT, operation_of, parse_payload
+from alltrace.align.nccl_names import NOTHING, SEND_RECV, SENT, numbered, operation_of, parse_payload
 from alltrace.trace.arrays import Int64, coded, integers
 from alltrace.trace.distinct import distinct_rows
 
 
 class Traced(NamedTuple):
-    """The operations that the profiler traced on the device.
+    """The operations that the profiler traced on the device."""
 
-    Attributes:
-        calls: One for each operation; those of one unit share a kernel, or are alone. None if it traced calls alone.
-        unit: The unit of each of the rank's kernels and copies, -1 for those of no operation.
-        superseded: Which ranges need not be read any more: bool array.
-    """
-
-    calls: Calls | None
-    unit: Int64
-    superseded: Any
+    calls: Calls | None  # of operations; those of a unit share a kernel. None if it traced no work
+    unit: Int64  # of each of the rank's kernels and copies, -1 for those of no operation
+    superseded: Any  # which ranges need not be read any more
 
 
 class _Operations(NamedTuple):
-    """Traced operations, arrays of n values.
-
-    Attributes:
-        process: Row of `processes`.
-        member: Number of the member, which is one device's, of a communicator.
-        op: Index of the operation's name in `names`.
-        number: Its number among those of the member and name, or 0 if it has none.
-        start: ns; likewise `end`.
-        names: Names of operations.
-    """
+    """Traced operations, arrays of n values."""
 
     process: Int64
-    member: Int64
-    op: Int64
-    number: Int64
-    start: Int64
+    member: Int64  # number of the member, which is one device's, of a communicator
+    op: Int64  # index in `names`
+    number: Int64  # among those of the member and name, or 0
+    start: Int64  # ns; likewise `end`
     end: Int64
     names: list[str]
 
 
-def read_trace(ranges: Any, kernels: Kernels | None, contexts: Contexts) -> Traced | None:
-    """The operations that the profiler traced on the device; None if it did not.
+def read_trace(ranges: Any, kernels: Kernels, contexts: Contexts) -> Traced:
+    """The operations that the profiler traced on the device, of NCCL's ranges as `nccl_ranges` returns them.
 
-    An operation is all rows of one communicator, member, name and number of which some name a channel: these are its work, the
-    others its calls. Those without such a row are calls as NCCL's own ranges are (`read_calls`).
-
-    Args:
-        ranges: NCCL's ranges, as `nccl_ranges` returns them.
-        kernels: The rank's communication kernels and copies.
-        contexts: The ranges of a framework around its calls.
+    An operation is all rows of one communicator, member, name and number of which some name a channel: these are its
+    work, the others its calls. Those without such a row are calls as NCCL's own ranges are (`read_calls`).
     """
     payloads, at = coded(ranges.column("payload"))
     told = [*map(parse_payload, payloads.to_pylist()), NOTHING]
-    numbered = [t.operation if t.sequence is None else t.sequence for t in told]
-    traced = np.array([n is not None and t.communicator is not None for n, t in zip(numbered, told, strict=True)])
+    counts = [t.operation if t.sequence is None else t.sequence for t in told]
+    traced = np.array([n is not None and t.communicator is not None for n, t in zip(counts, told, strict=True)])
     names, name_at = coded(ranges.column("text"))
-    ops = [*map(operation_of, names.to_pylist()), None]
-    words = sorted({*(o for o in ops if o is not None), *contexts.op})
-    codes = np.array([words.index(o) if o is not None else -1 for o in ops], np.int64)[name_at]
+    words, codes = numbered([*map(operation_of, names.to_pylist())], contexts.op)
+    codes = codes[name_at]
     rows = np.flatnonzero(traced[at] & (codes >= 0) & ranges.column("end").is_valid().to_numpy())
     start, end = ranges.column("start").to_numpy()[rows], ranges.column("end").fill_null(0).to_numpy()[rows]
     process, thread = (integers(ranges.column(c), -1)[rows] for c in ("process", "thread"))
-    texts = sorted({t.communicator for t in told if t.communicator is not None})
     op, payload = codes[rows], at[rows]
 
     def each(values: list[int | None]) -> Int64:
         return np.array([-1 if v is None else v for v in values], np.int64)[payload]
 
-    communicator = each([texts.index(t.communicator) if t.communicator else None for t in told])
+    communicator = numbered([t.communicator for t in told])[1][payload]
     member = _members(process, communicator, each([t.group_rank for t in told]))
     on_device = each([t.channel for t in told]) >= 0
-    keys, operation = distinct_rows(process, communicator, member, op, each(numbered), each([t.peer for t in told]))
+    keys, operation = distinct_rows(process, communicator, member, op, each(counts), each([t.peer for t in told]))
     known = np.bincount(operation, on_device, keys.shape[1]) > 0
     superseded = np.zeros(ranges.num_rows, np.bool_)
     superseded[rows[known[operation]]] = True
     superseded |= _named_twice(ranges, rows[~known[operation]], codes, named_by_nccl=~traced[at])
     if not known.any():
-        return Traced(None, np.full(0 if kernels is None else kernels.count, -1), superseded) if len(rows) else None
+        return Traced(None, np.full(kernels.count, -1), superseded)
     count = keys.shape[1]
     first = np.full(count, len(rows), np.int64)
     np.minimum.at(first, operation, np.arange(len(rows)))
@@ -101,10 +79,9 @@ def read_trace(ranges: Any, kernels: Kernels | None, contexts: Contexts) -> Trac
     mine = mine[order]
     units = len(np.unique(unit_of_op))
     context, nothing = np.full(units, -1, np.int64), np.full(units, -1, np.int64)
-    if kernels is not None:
-        owned = np.flatnonzero(unit >= 0)
-        around = contexts.around(kernels.thread[owned], kernels.api_start[owned], kernels.api_start[owned])
-        context[unit[owned]] = np.array([*map(words.index, contexts.op), -1], np.int64)[around]
+    owned = np.flatnonzero(unit >= 0)
+    launched = kernels.api_start[owned]
+    context[unit[owned]] = contexts.named_around(words, kernels.thread[owned], launched, launched)
     calls = Calls(
         called[mine], returned[mine], keys[0][mine], thread[first][mine], keys[3][mine], payload[first][mine],
         unit_of_op[order], nothing, nothing, nothing, context, words, told, work=(began[mine], ended[mine]),
@@ -131,7 +108,7 @@ def _extents(of: Int64, start: Int64, end: Int64, count: int) -> tuple[Int64, In
 
 
 def _named_twice(ranges: Any, calls: Int64, op: Int64, *, named_by_nccl: Any) -> Any:
-    """Which ranges NCCL itself wrote of a call that the profiler traced as well: those that share time with it on its thread."""
+    """Which ranges NCCL itself wrote of traced calls: those that share time with one on its thread."""
     found = np.zeros(len(op), np.bool_)
     thread, start = (integers(ranges.column(c), -1) for c in ("thread", "start"))
     end = integers(ranges.column("end"), np.iinfo(np.int64).max)
@@ -144,22 +121,20 @@ def _named_twice(ranges: Any, calls: Int64, op: Int64, *, named_by_nccl: Any) ->
     return found
 
 
-def _units(ops: _Operations, kernels: Kernels | None) -> tuple[Int64, Int64]:
+def _units(ops: _Operations, kernels: Kernels) -> tuple[Int64, Int64]:
     """The unit of each operation, and of each kernel and copy: those of one unit belong together.
 
-    An operation's kernel is the one of its process and kind that it shares most time with, on the stream that its member's
-    operations have most of their kernels on; several operations that NCCL grouped share one. A copy is part of the operation that
-    it shares most time with among those that have no kernel.
+    An operation's kernel is the one of its process and kind that it shares most time with, on the stream that its
+    member's operations have most of their kernels on; several operations that NCCL grouped share one. A copy is part of
+    the operation that it shares most time with among those that have no kernel.
     """
-    count, many = len(ops.process), 0 if kernels is None else kernels.count
-    unit_of_op, unit = np.arange(many, many + count), np.full(many, -1, np.int64)
-    if kernels is not None:
-        found = _most_shared(ops, kernels)
-        unit_of_op = np.where(found >= 0, found, unit_of_op)
-        unit[found[found >= 0]] = found[found >= 0]
-        of, copy, share = _shared(ops, kernels, np.flatnonzero(kernels.copied), np.flatnonzero(found < 0))
-        order = np.argsort(share, kind="stable")
-        unit[copy[order]] = many + of[order]  # the last one counts
+    many, found = kernels.count, _most_shared(ops, kernels)
+    unit = np.full(many, -1, np.int64)
+    unit_of_op = np.where(found >= 0, found, many + np.arange(len(found)))
+    unit[found[found >= 0]] = found[found >= 0]
+    of, copy, share = _shared(ops, kernels, np.flatnonzero(kernels.copied), np.flatnonzero(found < 0))
+    order = np.argsort(share, kind="stable")
+    unit[copy[order]] = many + of[order]  # the last one counts
     numbers = np.unique(unit_of_op)
     return np.searchsorted(numbers, unit_of_op), np.where(unit < 0, -1, np.searchsorted(numbers, unit))
 
@@ -172,7 +147,7 @@ def _fits(ops: _Operations, kernels: Kernels, of: Int64, kernel: Int64) -> Any:
 
 
 def _shared(ops: _Operations, kernels: Kernels, rows: Int64, some: Int64) -> tuple[Int64, Int64, Any]:
-    """Pairs of operations and kernels of a process that share time: each one's index, and that time as a share of both together."""
+    """Pairs of operations and kernels of a process that share time, and that as a share of both together."""
     pairs: list[tuple[Int64, Int64]] = []
     tracks, track = distinct_rows(kernels.process[rows], kernels.device[rows], kernels.stream[rows])
     for number in range(tracks.shape[1]):
@@ -213,7 +188,7 @@ def _most_shared(ops: _Operations, kernels: Kernels) -> Int64:
 
 
 def _spread(found: Int64, mine: Int64, kernels: Kernels) -> None:
-    """Gives operations of one member and name a kernel each, in order, where times put them into another order or two into one."""
+    """Gives operations of a member and name a kernel each, where times put them out of order or two into one."""
     here = np.arange(found[mine].min(), found[mine].max() + 1)
     free = ~kernels.copied[here] & (np.isin(here, found[mine]) | ~np.isin(here, found))
     for column in (kernels.process, kernels.device, kernels.stream, kernels.op):

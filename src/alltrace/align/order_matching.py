@@ -1,9 +1,9 @@
 """Which operations of a communicator are one instance: all members call its operations in the same order.
 
-The n-th operation of one member is the n-th of every other, unless a recording begins or ends elsewhere or lost some. So each
-member is laid along the one with most operations: a path of shifts, on which kinds agree and no member ends before another has
-started. That law holds for operations that no member can leave before the last has arrived; ends only decide between paths that
-it leaves. What finds no place there is laid along each other in turn.
+The n-th operation of one member is the n-th of every other, unless a recording begins or ends elsewhere or lost some.
+So each member is laid along the one with most operations: a path of shifts, on which kinds agree and no member ends
+before another has started. That law holds for operations that no member can leave before the last has arrived; ends
+only decide between paths that it leaves. What finds no place there is laid along each other in turn.
 """
 
 from __future__ import annotations
@@ -16,69 +16,42 @@ from numpy.typing import NDArray
 
 from alltrace.align.constants import SHORTEST_NS, WRONG_SHARE
 from alltrace.core import sequences
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct_rows, occurrences, rows_by
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 _SHIFTS = 32
 _ALONE, _LATE, _CHANGE = 4.0, 3.0, 6.0
 """What an operation without a partner costs, one that ends far from its partner, and another shift."""
 _FEW = 8
 _LOOSE = 0.25
-"""In distances of successive ends: four times the distance to the nearest end; 1 for ranks that do not wait for each other."""
+"""In distances of successive ends: four times that to the nearest; 1 for ranks that do not wait for each other."""
 _ROUNDS = 8
 _FARTHEST_NS = 2e9
 """Clocks that nothing relates are off by no more."""
 
 
 class Member(NamedTuple):
-    """The operations of one communicator on one of its members, in their order: arrays of n.
+    """The operations of a communicator on one of its members, in order: arrays of n, ns on the common clock."""
 
-    Attributes:
-        op: Number of the operation, -1 for a message.
-        size: Bytes, -1 if unknown.
-        start: Start on the common clock, ns; likewise `end`.
-        meets: Whether no member can leave the operation before the last has arrived.
-        way: Of a message of MPI, which a sender need not wait for, 1 for a send and -1 for a receive; else 0.
-        number: Sequence number, -1 without one.
-        clock: What is equal for members whose times can be compared.
-        error_ns: How far the common clock may be off for this member.
-        together: Whether members call them in one order, or are only streams that do the same.
-    """
-
-    op: Int64
-    size: Int64
+    op: Int64  # -1 for a message
+    size: Int64  # -1 if unknown
     start: Floats
     end: Floats
-    meets: Flags
-    way: Int64
-    number: Int64
-    clock: int
-    error_ns: float
-    together: bool = True
+    meets: Flags  # no member can leave the operation before the last has arrived
+    way: Int64  # of a message of MPI, which a sender need not wait for, 1 for a send and -1 for a receive; else 0
+    number: Int64  # sequence number, -1 without one
+    clock: int  # equal for members whose times can be compared
+    error_ns: float  # how far the common clock may be off
+    together: bool = True  # members call them in one order, and are not only streams that do the same
 
     def take(self, rows: NDArray[np.intp]) -> Member:
         """Some of them."""
-        return self._replace(
-            op=self.op[rows],
-            size=self.size[rows],
-            start=self.start[rows],
-            end=self.end[rows],
-            meets=self.meets[rows],
-            way=self.way[rows],
-            number=self.number[rows],
-        )
+        arrays = ("op", "size", "start", "end", "meets", "way", "number")
+        return self._replace(**{name: getattr(self, name)[rows] for name in arrays})
 
 
 def matched(counts: Sequence[int], member: Callable[[int], Member]) -> list[Int64]:
-    """For each member the instance of each of its operations, from 0 on, -1 without a partner.
-
-    Args:
-        counts: How many operations each member has.
-        member: The operations of the member at a place; only those of one and of a reference are in memory at once.
-    """
+    """For each member the instance of each operation, -1 without a partner; two members are in memory at once."""
     instances = [np.full(count, -1, np.int64) for count in counts]
     clock = [member(k).clock for k in range(len(counts))]
     several = len(set(clock)) < len(clock)  # then those that nothing relates to these are of another run
@@ -126,10 +99,7 @@ def positions(reference: Member, own: Member) -> Int64:
 def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) -> tuple[Int64, float]:
     """The places of `positions`, and how far ends of partners are usually apart.
 
-    Args:
-        reference: A member.
-        own: Another one.
-        scatter_ns: How far ends of partners are usually apart, where these are only some of the operations; None if they are all.
+    This is given in `scatter_ns` where these are only some of the operations.
     """
     n, m = len(reference.op), len(own.op)
     if (reference.number >= 0).all() and (own.number >= 0).all():
@@ -185,7 +155,7 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
 
 
 def _in_order(reference: Member, own: Member) -> bool:
-    """Whether none was lost of both: in their order, operations end not much farther away than the nearest, or nearer ones are few.
+    """Whether none was lost: in order, operations end hardly farther away than the nearest, or nearer ones are few.
 
     Where the nearest are as far away as those of ranks that do not wait for each other, they show nothing.
     """
@@ -203,9 +173,10 @@ def _in_order(reference: Member, own: Member) -> bool:
 
 
 def _moved(reference: Member, own: Member) -> Member:
-    """A member at the least move of all its times with which n-th operations meet, if a part of the distance of ends is enough.
+    """A member at the least move of its times with which n-th operations meet, if a part of the distance is enough.
 
-    Clocks that ends were related by are off by what these scatter, but none by as much as from one operation to the next.
+    Clocks that ends were related by are off by what these scatter, but none by as much as from one operation to the
+    next.
     """
     meets = reference.meets & own.meets & (reference.end > reference.start) & (own.end > own.start)
     if not meets.any():
@@ -242,7 +213,7 @@ def _by_number(reference: Member, own: Member) -> Int64:
 
 
 def _by_time(reference: Member, own: Member, first: Int64, second: Int64) -> None:
-    """Number operations that share a sequence number by the nearest ends where not both members have as many of them."""
+    """Number operations that share a sequence number by the nearest ends, unless both members have as many."""
     for key in (
         np.unique(second[:3, second[3] > 0], axis=1).T if (second[3] > 0).any() else np.unique(first[:3, first[3] > 0], axis=1).T
     ):

@@ -1,9 +1,9 @@
 """How the clocks of two ranks differ, by the pattern of the ends of operations that both have.
 
-Ranks of one job do the same in the same order, so the gaps between the ends of one rank return on another. Short pieces of the
-first rank's ends are laid on every place of the second's; where the differences of the ends hardly vary, their median is the
-offset there. A line through the offsets of many pieces gives offset and rate. How far ends scatter is measured by the remaining
-differences and never assumed.
+Ranks of one job do the same in the same order, so the gaps between the ends of one rank return on another. Short pieces
+of the first rank's ends are laid on every place of the second's; where the differences of the ends hardly vary, their
+median is the offset there. A line through the offsets of many pieces gives offset and rate. How far ends scatter is
+measured by the remaining differences and never assumed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.align.clock_fit import MAD_TO_SIGMA
 from alltrace.align.schema import NEARLY_ALL
-from alltrace.trace.arrays import Int64
-
-Floats = NDArray[np.float64]
+from alltrace.trace.arrays import Flags, Floats, Int64
 
 _PIECE, _SHORT_PIECE = 16, 8
 _PIECES = 16
@@ -36,7 +33,7 @@ _FASTEST = 3e-4
 """More than the rates of two clocks differ."""
 _ROUNDS = 4
 _PARTS, _FEWEST_OF_PART = ((0.25, 0.64, 4.0), (0.1, 0.25, 10.0)), 8
-"""Shares of differences, how wide these would be of a normal distribution in its scales, and how much sharper they must be."""
+"""Shares of differences, how wide these are in a normal distribution, and how much sharper they must be."""
 _DRAWN, _MOST_SHARPENED = 256, 1024
 _LEAST_SCALE_NS = 200.0
 _FEWEST, _MOST_KEYS = 3, 4
@@ -55,23 +52,14 @@ _LEAST_RATIO = 1 / 2
 
 @dataclass(frozen=True)
 class ClockLine:
-    """t_first = t_second + offset + slope * (t_second - middle), for times of two ranks.
+    """t_first = t_second + offset + slope * (t_second - middle), for times of two ranks."""
 
-    Attributes:
-        offset_ns: Difference at `middle_ns`.
-        slope: Relative difference of rates.
-        middle_ns: A time of the second rank.
-        scale_ns: Standard deviation of the remaining differences, robust.
-        count: The ends it is from.
-        certainty: 1 if no other offset fits nearly as well, down to 0 if another fits as well.
-    """
-
-    offset_ns: float
-    slope: float
+    offset_ns: float  # at `middle_ns`, a time of the second rank
+    slope: float  # relative difference of rates
     middle_ns: float
-    scale_ns: float
-    count: int
-    certainty: float
+    scale_ns: float  # standard deviation of the remaining differences, robust
+    count: int  # the ends it is from
+    certainty: float  # 1 if no other offset fits nearly as well, down to 0 if another fits as well
 
     def apply(self, times: Floats) -> Floats:
         """Times of the second rank on the first's clock."""
@@ -95,35 +83,23 @@ class ClockLine:
 
 
 class Ends(NamedTuple):
-    """Ends of operations of one rank, by time.
-
-    Attributes:
-        time: End, ns, float64.
-        key: What must be equal of two that can be one instance.
-        number: A number that is the same on all ranks, -1 without one.
-    """
+    """Ends of operations of one rank, by time, ns."""
 
     time: Floats
-    key: Int64
-    number: Int64
+    key: Int64  # must be equal of two that can be one instance
+    number: Int64  # the same on all ranks, -1 without one
 
     def of(self, keys: Int64) -> Ends:
         """Those with one of some keys."""
         return self.take(np.isin(self.key, keys))
 
-    def take(self, rows: NDArray[np.bool_]) -> Ends:
+    def take(self, rows: Flags | slice) -> Ends:
         """Some of them."""
         return Ends(self.time[rows], self.key[rows], self.number[rows])
 
 
 def relate(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
-    """The line of the second rank's clock against the first's, or None if their ends show none.
-
-    Args:
-        first: Ends of the first rank.
-        second: Ends of the second.
-        rate: Whether their rates can differ.
-    """
+    """The line of the second rank's clock against the first's, if their ends show one; `rate`: rates can differ."""
     keys = np.intersect1d(first.key, second.key)
     first, second = first.of(keys), second.of(keys)
     if not len(keys) or min(len(first.time), len(second.time)) < _FEWEST:
@@ -144,7 +120,7 @@ def relate(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
 
 
 def _equal_order(first: Ends, second: Ends) -> bool:
-    """Whether the ends of both ranks have the same keys in the same order, and a piece of them fits nowhere else nearly as well."""
+    """Whether both have the same keys in the same order, and a piece of them fits nowhere else nearly as well."""
     count, length = len(first.time), min(_PIECE, len(first.time) // 2)
     if length < _FEWEST or count != len(second.time) or (first.key != second.key).any():
         return False
@@ -156,10 +132,10 @@ def _equal_order(first: Ends, second: Ends) -> bool:
 
 
 def _of_one_run(first: Floats, second: Floats, line: ClockLine) -> bool:
-    """Whether partners' differences vary from one to the next as much as over all, as where two ranks wait for each other.
+    """Whether partners' differences vary from one to the next as over all, as where ranks wait for each other.
 
-    Between two runs of one program they wander, since each run takes its own time for every step (von Neumann's ratio: 2 if
-    differences are independent). A clock that was set once parts them in two.
+    Between two runs of one program they wander, since each run takes its own time for every step (von Neumann's ratio:
+    2 if differences are independent). A clock that was set once parts them in two.
     """
     order = np.argsort(second, kind="stable")
     left = (first - line.apply(second))[order]
@@ -223,7 +199,7 @@ def _surely(cost: float, others: Sequence[float]) -> float:
 
 
 def _repeats(first: Ends, second: Ends, best: ClockLine, apart_ns: float) -> list[ClockLine]:
-    """The lines through other places at which the middle of the first rank's ends fits: where steps are alike, periods away."""
+    """The lines through other places at which the middle of the first rank's ends fits: periods of steps away."""
     length = min(max(min(len(first.time), len(second.time)) // 2, _FEWEST), _PIECE)
     begin = (len(first.time) - length) // 2
     piece = first.time[begin : begin + length]
@@ -239,19 +215,12 @@ def _spacing(ends: Ends) -> float:
 
 
 class _Cost(NamedTuple):
-    """How badly a line explains ends.
+    """How badly a line explains ends."""
 
-    Attributes:
-        all: The logarithm of the scatter of their sharpest part, and what the line lacks: overlap, and nearness to the stamps.
-        sharpest: That logarithm alone.
-        usual: The mean logarithm of their distances.
-        shared: The ends that have a partner.
-    """
-
-    all: float
-    sharpest: float
-    usual: float
-    shared: int
+    all: float  # logarithm of the scatter of their sharpest part, and what it lacks: overlap, nearness to the stamps
+    sharpest: float  # that logarithm alone
+    usual: float  # the mean logarithm of their distances
+    shared: int  # the ends that have a partner
 
 
 def _cost(line: ClockLine, first: Ends, second: Ends) -> _Cost:
@@ -317,8 +286,8 @@ def _lines(first: Ends, second: Ends, *, rate: bool) -> list[tuple[float, float,
 def _sets(first: Ends, second: Ends) -> Iterator[tuple[Ends, Ends, int, int]]:
     """From which ends pieces are taken, how many, and how long.
 
-    Long pieces show the offset however far ends scatter, short ones where operations were lost, and those of the key that most
-    ends have where operations of several keys end in another order on the second rank.
+    Long pieces show the offset however far ends scatter, short ones where operations were lost, and those of the key
+    that most ends have where operations of several keys end in another order on the second rank.
     """
     shortest = min(len(first.time), len(second.time))
     yield first, second, _PIECES, min(_PIECE, shortest)
@@ -333,8 +302,9 @@ def _sets(first: Ends, second: Ends) -> Iterator[tuple[Ends, Ends, int, int]]:
 
 
 def _coincidences(first: Ends, second: Ends) -> list[tuple[float, float, float]]:
-    """Lines at which most ends coincide, whatever lies between them: of stages of a pipeline each has other neighbours too."""
-    some, others = (_around_the_middle(ends, most) for ends, most in ((first, _SOME), (second, _OTHERS)))
+    """Lines at which most ends coincide: of stages of a pipeline each has other neighbours too."""
+    middles = ((ends, most, max((len(ends.time) - most) // 2, 0)) for ends, most in ((first, _SOME), (second, _OTHERS)))
+    some, others = (ends.take(slice(begin, begin + most)) for ends, most, begin in middles)
     # a stage of a pipeline has half of its messages with either neighbour
     many = int(NEARLY_ALL / 2 * min(len(some.time), len(others.time)))
     if many < _FEWEST_OF_PART:
@@ -348,12 +318,6 @@ def _coincidences(first: Ends, second: Ends) -> list[tuple[float, float, float]]
     middle = float(others.time.mean())
     lines = [(offset, 0.0, middle) for offset in apart[best + many // 2].tolist()]
     return _distinct([lines], _spacing(second) / 2)
-
-
-def _around_the_middle(ends: Ends, most: int) -> Ends:
-    begin = max((len(ends.time) - most) // 2, 0)
-    here = slice(begin, begin + most)
-    return Ends(ends.time[here], ends.key[here], ends.number[here])
 
 
 def _weights(sharpness: Floats, piece: Int64) -> Floats:
@@ -415,8 +379,8 @@ def _refined(first: Ends, second: Ends, offset: float, slope: float, middle: flo
     return line
 
 
-def nearest_ends(first: Ends, second: Ends, line: ClockLine) -> tuple[Floats, NDArray[np.bool_]]:
-    """For each end of the second rank the nearest of the first with its key, and whether each is the nearest of the other."""
+def nearest_ends(first: Ends, second: Ends, line: ClockLine) -> tuple[Floats, Flags]:
+    """For each end of the second rank the nearest of the first with its key, and whether that is mutual."""
     times = line.apply(second.time)
     nearest, near = np.full(len(times), np.nan), np.zeros(len(times), np.bool_)
     for key in np.unique(second.key).tolist():

@@ -9,19 +9,12 @@ from alltrace.align.schema import Group
 
 
 class ParallelGrid(NamedTuple):
-    """A grid of all ranks.
+    """A grid of all ranks; the dimension of neighbouring ranks is first."""
 
-    Attributes:
-        text: Its dimensions, such as `TP 2 x PP 2 x DP 4`, the one of neighbouring ranks first.
-        found_by: How its communicators were found: the least certain way of all of them.
-        score: The lowest of their mean scores by dimension.
-        dimensions: Name and size of each dimension, the one of neighbouring ranks first.
-    """
-
-    text: str
-    found_by: str
-    score: float
-    dimensions: tuple[tuple[str, int], ...] = ()
+    text: str  # such as `TP 2 x PP 2 x DP 4`
+    found_by: str  # the least certain way of all its communicators
+    score: float  # the lowest of their mean scores by dimension
+    dimensions: tuple[tuple[str, int], ...] = ()  # name and size
 
 
 class _Dimension(NamedTuple):
@@ -35,16 +28,12 @@ _MESSAGES, _EXPERTS, _OTHER = "PP", "EP", ""
 
 
 def grid_of(groups: Sequence[Group], ranks: Collection[int]) -> ParallelGrid | None:
-    """The grid that communicators form; None if no regular ones divide the ranks.
+    """The grid that communicators form; None if no regular ones divide the ranks of the run.
 
-    Dimensions are taken from the smallest stride on, each beginning where the previous one ends, until their sizes multiply to the
-    number of ranks. A dimension of messages is a pipeline (PP); one with exchanges among all members has experts (EP). Of
-    the others, the innermost is called tensor parallel (TP) if there is a further one, and every further one data parallel (DP):
-    context parallel groups look the same.
-
-    Args:
-        groups: The communicators.
-        ranks: All ranks of the run.
+    Dimensions are taken from the smallest stride on, each beginning where the previous one ends, until their sizes
+    multiply to the number of ranks. A dimension of messages is a pipeline (PP); one with exchanges among all members
+    has experts (EP). Of the others, the innermost is called tensor parallel (TP) if there is a further one, and every
+    further one data parallel (DP): context parallel groups look the same.
     """
     count = len(ranks)
     if sorted(ranks) != list(range(count)) or count < 2:
@@ -71,7 +60,7 @@ def grid_of(groups: Sequence[Group], ranks: Collection[int]) -> ParallelGrid | N
 
 
 def _choice(dimension: _Dimension, count: int) -> tuple[bool, int, int, bool]:
-    """The sort key of dimensions at one stride, of which the first is used; of two with the same ranks, that of experts."""
+    """The sort key of dimensions at one stride, of which the first is used; experts before others."""
     return dimension.size * dimension.stride == count, -len(dimension.groups), dimension.size, dimension.kind != _EXPERTS
 
 

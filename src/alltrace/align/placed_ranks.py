@@ -9,23 +9,14 @@ from alltrace.run.manifest import Manifest
 
 @dataclass(frozen=True)
 class PlacedRank:
-    """A rank before its clock is known.
-
-    Attributes:
-        rank: Its number.
-        host: Its host.
-        report: The report that its times are of.
-        shift_ns: From the time of its files to ns since the run's zero, by its UTC stamp.
-        system_ns: The host's monotonic clock at the zero of its files, or None.
-        stamped: Whether there is a UTC stamp.
-    """
+    """A rank before its clock is known."""
 
     rank: int
     host: str
-    report: int
-    shift_ns: int
-    system_ns: int | None = None
-    stamped: bool = True
+    report: int  # that its times are of
+    shift_ns: int  # from the time of its files to ns since the run's zero, by its UTC stamp
+    system_ns: int | None = None  # the host's monotonic clock at the zero of its files
+    stamped: bool = True  # there is a UTC stamp
 
 
 def place_ranks(manifest: Manifest) -> list[PlacedRank]:

@@ -1,7 +1,7 @@
-"""Steps from what the training printed: their numbers if the reports have none, the steps themselves if there are no steps.
+"""Steps from what the training printed: their numbers if reports have none, or the steps themselves.
 
-A line is printed at a step's end. Where lines have a time, that places them; else how long the steps took does, if it can: a
-sequence of step times that fits at several places about as well numbers nothing.
+A line is printed at a step's end. Where lines have a time, that places them; else how long the steps took does, if it
+can: a sequence of step times that fits at several places about as well numbers nothing.
 """
 
 from __future__ import annotations
@@ -9,16 +9,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
 from alltrace.align.log_call_matching import QUARTER_NS, ZONES
 from alltrace.run.clock import clock_map
 from alltrace.run.overlay import STEPS
 from alltrace.run.run_logs import printed_steps
 from alltrace.run.store import Run
-from alltrace.trace.arrays import Int64
-
-Float64 = NDArray[np.float64]
+from alltrace.trace.arrays import Floats, Int64
 
 _COARSE_NS = 4e9
 _MOST_AGREE = 0.8
@@ -41,16 +39,7 @@ class _Fit(NamedTuple):
 
 
 def with_printed_steps(run: Run, steps: Any, notes: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
-    """The steps of a run with the values of its training log.
-
-    Args:
-        run: The run as aligned.
-        steps: The table `STEPS` from the reports.
-        notes: What a reader must know of it.
-
-    Returns:
-        The same if there is no log or it does not fit; and notes, with how well it fits.
-    """
+    """The steps of an aligned run with the values of its training log, if there is one and it fits; and notes."""
     printed = printed_steps(run.path)
     if printed is None or not printed.num_rows:
         return steps, notes
@@ -70,7 +59,7 @@ def with_printed_steps(run: Run, steps: Any, notes: tuple[str, ...]) -> tuple[An
 
 
 def _bases(run: Run) -> dict[int, int] | None:
-    """The offset from times of a rank's files to UTC by the first host's clock; None if a report does not state its UTC."""
+    """From times of a rank's files to UTC by the first host's clock; None if a report does not state its UTC."""
     zero = run.manifest.zero_utc_ns
     if zero is None or any(r.time_base_utc_ns is None for r in run.ranks):
         return None
@@ -84,8 +73,8 @@ def _uncertain_ns(run: Run) -> float:
     return float(max(offsets) - min(offsets)) + (_CLOSE_NS if known else _STAMPS_NS)
 
 
-def _zones(stamp: Float64, first: int, last: int) -> list[int]:
-    """How far the lines' times may be ahead of UTC, in quarters of an hour, so that a line is between `first` and `last`."""
+def _zones(stamp: Floats, first: int, last: int) -> list[int]:
+    """How far the lines may be ahead of UTC, in quarters of an hour, so that one is between `first` and `last`."""
     found = []
     for quarters in sorted(range(-ZONES, ZONES + 1), key=abs):
         at = stamp - quarters * QUARTER_NS
@@ -97,11 +86,9 @@ def _zones(stamp: Float64, first: int, last: int) -> list[int]:
 
 
 def _numbered(
-    run: Run, steps: Any, notes: tuple[str, ...], number: Int64, stamp: Float64, took: Float64
+    run: Run, steps: Any, notes: tuple[str, ...], number: Int64, stamp: Floats, took: Floats
 ) -> tuple[Any, tuple[str, ...]]:
     """The steps with the log's numbers."""
-    import pyarrow as pa
-
     own, first = np.unique(steps.column("step").to_numpy(), return_index=True)
     of, begin, end = (steps.column(c).to_numpy() for c in ("step", "start", "end"))
     lasted = np.array([np.median((end - begin)[of == s]) for s in own.tolist()], np.float64)
@@ -135,7 +122,7 @@ def _numbered(
     return steps.set_column(steps.column_names.index("step"), "step", column), (*notes, text)
 
 
-def _by_time(stamp: Float64, middle: Float64, lasted_ns: float) -> int | None:
+def _by_time(stamp: Floats, middle: Floats, lasted_ns: float) -> int | None:
     """How many lines are before that of the first step: the middle of a step is between the previous line and its own.
 
     None if the lines' times are missing, too coarse, or of another time.
@@ -155,7 +142,7 @@ def _by_time(stamp: Float64, middle: Float64, lasted_ns: float) -> int | None:
     return None
 
 
-def _fits(lasted: Float64, took: Float64, shifts: range, unknown: float) -> dict[int, _Fit]:
+def _fits(lasted: Floats, took: Floats, shifts: range, unknown: float) -> dict[int, _Fit]:
     """How well the steps of the reports fit the log's from each shift on, by their times; many shifts at a time."""
     found: dict[int, _Fit] = {}
     own, lines = len(lasted), len(took)
@@ -174,12 +161,12 @@ def _fits(lasted: Float64, took: Float64, shifts: range, unknown: float) -> dict
     return found
 
 
-def _cost(lasted: Float64, took: Float64, shift: int, unknown: float) -> Float64:
+def _cost(lasted: Floats, took: Floats, shift: int, unknown: float) -> Floats:
     """How far the times of each step are apart where the first step of the reports is the log's number `shift`."""
     return _deviation(lasted[max(0, -shift) : len(took) - shift], took[max(0, shift) : len(lasted) + shift], unknown)
 
 
-def _deviation(lasted: Float64, took: Float64, unknown: float) -> Float64:
+def _deviation(lasted: Floats, took: Floats, unknown: float) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.abs(np.log(lasted / took))
     return np.where(np.isfinite(ratio), ratio, unknown)
@@ -197,10 +184,8 @@ def _as_good(other: _Fit, best: _Fit) -> bool:
     return more < _BETTER * spread and other.mean < 2 * _FITS
 
 
-def _made(run: Run, number: Int64, stamp: Float64, took: Float64) -> tuple[Any, str]:
+def _made(run: Run, number: Int64, stamp: Floats, took: Floats) -> tuple[Any, str]:
     """Steps by the lines' times alone, for every rank; None and why where that cannot be."""
-    import pyarrow as pa
-
     if not np.isfinite(stamp).any():
         return None, "their lines have no time"
     bases = _bases(run)
@@ -214,10 +199,8 @@ def _made(run: Run, number: Int64, stamp: Float64, took: Float64) -> tuple[Any, 
     first, last = min(s for s, _ in spans), max(e for _, e in spans)
     zones = _zones(stamp, first, last)
     if len(zones) != 1:
-        return (
-            None,
-            "their times are not those of the reports" if not zones else "their times have no time zone, and several would fit",
-        )
+        unlike = "their times are not those of the reports"
+        return None, "their times have no time zone, and several would fit" if zones else unlike
     end = stamp - zones[0] * QUARTER_NS
     before = np.concatenate(([np.nan], np.where(np.diff(number) == 1, end[:-1], np.nan)))
     begin = np.where(np.isfinite(took), end - took, before)
@@ -227,26 +210,18 @@ def _made(run: Run, number: Int64, stamp: Float64, took: Float64) -> tuple[Any, 
         return None, "none of them is within the reports"
     shortest = float(np.median((end - begin)[inside]))
     if _uncertain_ns(run) > shortest / 2:
-        return (
-            None,
-            f"the hosts' clocks differ by more than half of a step ({shortest / 1e6:.0f} ms), and the log does not name its host",
-        )
-    parts = []
-    for record in run.ranks:
-        base = bases[record.rank]
-        count = int(inside.sum())
-        parts.append(
-            pa.table(
-                {
-                    "rank": pa.array([record.rank] * count, pa.int32()),
-                    "step": number[inside],
-                    "start": (begin[inside] - base).astype(np.int64),
-                    "end": (end[inside] - base).astype(np.int64),
-                    "device_start": pa.nulls(count, pa.int64()),
-                    "device_end": pa.nulls(count, pa.int64()),
-                    "kind": pa.array(["step"] * count).dictionary_encode(),
-                    "source": pa.array(["log"] * count).dictionary_encode(),
-                }
-            ).cast(STEPS.arrow_schema())
-        )
-    return pa.concat_tables(parts), ""
+        half = f"half of a step ({shortest / 1e6:.0f} ms)"
+        return None, f"the hosts' clocks differ by more than {half}, and the log does not name its host"
+    ranks, count = len(run.ranks), int(inside.sum())
+    base = np.repeat([bases[r.rank] for r in run.ranks], count)
+    table = {
+        "rank": np.repeat([r.rank for r in run.ranks], count),
+        "step": np.tile(number[inside], ranks),
+        "start": (np.tile(begin[inside], ranks) - base).astype(np.int64),
+        "end": (np.tile(end[inside], ranks) - base).astype(np.int64),
+        "device_start": pa.nulls(ranks * count, pa.int64()),
+        "device_end": pa.nulls(ranks * count, pa.int64()),
+        "kind": pa.array(["step"] * ranks * count).dictionary_encode(),
+        "source": pa.array(["log"] * ranks * count).dictionary_encode(),
+    }
+    return pa.table(table).cast(STEPS.arrow_schema()), ""

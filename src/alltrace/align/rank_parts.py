@@ -1,4 +1,4 @@
-"""What an alignment takes from each rank alone: its communication operations and its steps, kept until the rank is another.
+"""What an alignment takes from each rank alone: its operations and its steps, kept until the rank is another.
 
 So an interrupted alignment continues, and if a rank is new or changed, only that rank is read.
 Comparing the ranks is cheap in relation to that.
@@ -28,31 +28,14 @@ _TIMES = ("starts", "ends", "device", "took", "copied", "computed")
 
 
 class RankPart(NamedTuple):
-    """The part of one rank; its operations are in a file (`part_file`).
+    """The part of one rank; its operations are in a file (`part_file`)."""
 
-    Attributes:
-        names: The strings that only they refer to, as a table of names.
-        steps: Its steps, or None.
-    """
-
-    names: pa.Table
-    steps: RankSteps | None
+    names: pa.Table  # the strings that only its operations refer to, as a table of names
+    steps: RankSteps | AlltraceError | None  # or why they could not be found
 
 
 def write_part(folder: Path, number: int, table: pa.Table, names: pa.Table, steps: RankSteps | None, source: str) -> None:
-    """Write the part of a rank; its record comes last and makes it whole.
-
-    Args:
-        folder: The folder of all parts.
-        number: The rank.
-        table: Its operations.
-        names: The strings that only they refer to.
-        steps: Its steps, or None.
-        source: The value of `rank_signature`; empty for a part to compute again.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write the part of a rank, made from `source`, empty for one to compute again; its record comes last."""
     place = _place(folder, number)
     place.mkdir(parents=True, exist_ok=True)
     (place / PART_RECORD).unlink(missing_ok=True)

@@ -1,11 +1,11 @@
 """Steps in the records of PyTorch's flight recorder, which also covers the time before and after a capture.
 
-A training loop issues the same collectives in each step. So a step is a stretch of the record that repeats: the period is the
-number of collectives after which group, operation, sizes and program line come again. The time from the first collective of a
-step to that of the next one is the time of a step, on the host that issues them.
+A training loop issues the same collectives in each step. So a step is a stretch of the record that repeats: the period
+is the number of collectives after which group, operation, sizes and program line come again. The time from the first
+collective of a step to that of the next one is the time of a step, on the host that issues them.
 
-If a run of the same job is there, its steps tell how many collectives a step has and where one begins, and which of the recorded
-steps lie within the capture.
+If a run of the same job is there, its steps tell how many collectives a step has and where one begins, and which of the
+recorded steps lie within the capture.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from alltrace.run.store import Run
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Int64
 from alltrace.trace.distinct import rows_by
 
 _MOST_PERIOD = 4096
@@ -42,14 +41,7 @@ class Entry(Protocol):
 
 
 class CapturedSteps(NamedTuple):
-    """What a run says of one rank, in ns since 1970 by the clock of the rank's host.
-
-    Attributes:
-        starts: Begins of its steps, ascending.
-        ends: Their ends.
-        begin_ns: First event of the rank.
-        end_ns: Last event.
-    """
+    """What a run says of one rank, in ns since 1970 by the clock of the rank's host; its first and last event."""
 
     starts: Int64
     ends: Int64
@@ -58,32 +50,18 @@ class CapturedSteps(NamedTuple):
 
 
 class RecordedSteps(NamedTuple):
-    """The steps of one rank: n of them.
-
-    Attributes:
-        rank: The rank.
-        period: The collectives of a step.
-        starts: When the first collective of each was issued, ns since 1970.
-        took_ns: Until the first collective of the next one.
-        captured: Whether it lies within the capture as a whole; None without a run.
-        outside: Whether it lies outside of the capture as a whole; None without a run.
-    """
+    """The steps of one rank, each of `period` collectives: n of them."""
 
     rank: int
     period: int
-    starts: Int64
-    took_ns: Int64
-    captured: NDArray[np.bool_] | None = None
-    outside: NDArray[np.bool_] | None = None
+    starts: Int64  # when the first collective of each was issued, ns since 1970
+    took_ns: Int64  # until the first collective of the next one
+    captured: Flags | None = None  # it lies within the capture as a whole; None without a run
+    outside: Flags | None = None  # it lies outside of the capture as a whole
 
 
 def captured_steps(run: Run, steps: pa.Table) -> dict[int, CapturedSteps]:
-    """What a run says of each rank that has steps and a known time of day.
-
-    Args:
-        run: The run, aligned.
-        steps: Its steps (`Aligned.steps`).
-    """
+    """What an aligned run and its steps say of each rank that has steps and a known time of day."""
     found = {}
     rank, start, end = (steps.column(c).to_numpy() for c in ("rank", "start", "end"))
     for number, rows in rows_by(rank).items():
@@ -98,15 +76,9 @@ def captured_steps(run: Run, steps: pa.Table) -> dict[int, CapturedSteps]:
 
 
 def recorded_steps(entries: Sequence[Entry], rank: int, captured: CapturedSteps | None = None) -> RecordedSteps | None:
-    """The steps in a rank's record.
+    """The steps in a rank's record, whose entries are in any order.
 
-    Args:
-        entries: The record of the rank, in any order.
-        rank: The rank.
-        captured: What a run says of the rank; None if there is none.
-
-    Returns:
-        None if the record does not repeat, or if the run's steps do not have as many collectives each.
+    None if the record does not repeat, or if the run's steps do not have as many collectives each.
     """
     own = sorted((e for e in entries if not e.p2p and e.created_ns is not None), key=lambda e: (e.created_ns or 0, e.number or 0))
     if len(own) < 2 * _LEAST_STEPS:
@@ -168,7 +140,7 @@ def _usual(like: Int64, period: int) -> Int64:
 
 
 def _begins(like: Int64, usual: Int64, first: int) -> Int64:
-    """Where steps begin that are as usual and after which the next one begins; other collectives between steps are left out."""
+    """Where steps begin that are as usual and after which the next begins; others between steps are left out."""
     found, at, period = [], first, len(usual)
     while at + period < len(like):
         if like[at + period] == usual[0] and np.array_equal(like[at : at + period], usual):

@@ -1,4 +1,4 @@
-"""One time for all ranks from the pattern of their ends, however far these scatter: trees of ranks that are related in pairs."""
+"""One time for all ranks from the pattern of their ends: trees of ranks that are related in pairs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.align.clocks import Solution
 from alltrace.align.constants import OTHER_RECORDING_NS
@@ -17,10 +16,8 @@ from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.pair_clocks import ClockLine, Ends, relate, relate_partly
 from alltrace.align.placed_ranks import PlacedRank
 from alltrace.align.timelines import AnyTimelines, Kinds, message_keys
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct_rows, rows_by
-
-Floats = NDArray[np.float64]
 
 _MARGIN_NS = 10**12
 _HUBS = 4
@@ -31,21 +28,13 @@ _CERTAIN = 0.8
 
 
 class RankClock(NamedTuple):
-    """How the times of a rank's files become the common time of its component.
+    """How the times of a rank's files become the common time of its component."""
 
-    Attributes:
-        shift_ns: What is added first.
-        rate: The part of the sum that is subtracted.
-        scale_ns: The scatter of its ends about this, ns.
-        certainty: How sure it is, from 0 to 1.
-        component: Times of different components only compare by their stamps.
-    """
-
-    shift_ns: float
-    rate: float
-    scale_ns: float
-    certainty: float
-    component: int
+    shift_ns: float  # added first
+    rate: float  # the part of the sum that is subtracted
+    scale_ns: float  # the scatter of its ends about this, ns
+    certainty: float  # from 0 to 1
+    component: int  # times of different components only compare by their stamps
 
     def common(self, time_ns: float) -> float:
         """The common time of a time of its files, ns."""
@@ -57,12 +46,7 @@ class RankClock(NamedTuple):
 
 
 def related_clocks(timelines: AnyTimelines, placing: Placing | None = None) -> dict[int, RankClock]:
-    """The clock of each member, by its number; common times are small positive numbers.
-
-    Args:
-        timelines: The operations of all ranks.
-        placing: What stamps and hosts say of the ranks' clocks.
-    """
+    """The clock of each member, by its number; common times are small positive numbers."""
     members = list(timelines.extents)
     if not members:
         return {}
@@ -87,14 +71,7 @@ def _clock(shift_ns: float, line: ClockLine | None, component: int) -> RankClock
 def fitted_clocks(
     timelines: AnyTimelines, clocks: Mapping[int, RankClock], solution: Solution, ranks: Sequence[PlacedRank]
 ) -> dict[int, RankClock]:
-    """The clock of each member as it was fitted; how far it may be off is its scale.
-
-    Args:
-        timelines: The operations of all ranks.
-        clocks: The clocks that these were matched by.
-        solution: The fitted clocks.
-        ranks: All ranks.
-    """
+    """The fitted clock of each member, whose operations were matched by `clocks`; its scale is how far it may be off."""
     rate_of = {clock.host: clock.drift_ppm / 1e6 for clock in solution.clocks}
     ahead = {p.rank: (p.shift_ns - solution.ahead_ns[p.rank], rate_of.get(p.host, 0.0)) for p in ranks}
     of_member = {m: timelines.rank_of(m) for m in clocks}
@@ -129,16 +106,10 @@ def _of_one_clock(ranks: Sequence[PlacedRank], solution: Solution) -> dict[int, 
 
 
 class Placing(NamedTuple):
-    """What stamps and hosts say of the ranks' clocks.
+    """What stamps and hosts say of the ranks' clocks."""
 
-    Attributes:
-        shifts_ns: What is added to a rank's times by its UTC stamp.
-        units: What is equal for ranks whose shifted times are of one clock; ranks that are not in it are on their own.
-        hosts: The host of each rank.
-    """
-
-    shifts_ns: Mapping[int, int] = MappingProxyType({})
-    units: Mapping[int, object] = MappingProxyType({})
+    shifts_ns: Mapping[int, int] = MappingProxyType({})  # what is added to a rank's times by its UTC stamp
+    units: Mapping[int, object] = MappingProxyType({})  # equal for ranks whose shifted times are of one clock
     hosts: Mapping[int, str] = MappingProxyType({})
 
     def shift(self, rank: int) -> int:
@@ -190,21 +161,21 @@ class _Forest:
         number = {unit: n for n, unit in enumerate(units)}
         self._unit = {r: number[placing.units.get(r, ("rank", r))] for r in ranks}
         self._sets = DisjointSets(len(number))
-        self._parent: dict[int, tuple[int, ClockLine]] = {}
-        self._trees = len(number)
+        self._root = {n: n for n in range(len(number))}  # of each set, by its number
+        self._lines: dict[int, list[tuple[int, ClockLine]]] = {n: [] for n in self._root}
         self._doubtful: list[tuple[float, int, ClockLine, _Edge]] = []
 
     @property
     def connected(self) -> bool:
         """Whether all ranks are related."""
-        return self._trees == 1
+        return len(self._root) == 1
 
     def component(self, rank: int) -> int:
         """The tree of a rank."""
         return int(self._sets.of(self._unit[rank]))
 
     def grow(self, edges: Iterator[_Edge]) -> None:
-        """Relate ranks that are not by sharp and certain relations, and keep others for when no more of these are left."""
+        """Relate ranks that are not by sharp and certain relations, and keep others for later."""
         sharpest = math.inf
         for edge in edges:
             if self.component(edge.first) == self.component(edge.second):
@@ -228,39 +199,29 @@ class _Forest:
                 self._connect(edge, line)
 
     def _connect(self, edge: _Edge, line: ClockLine) -> None:
-        """Hang the tree of the second unit below the first, turned so that the second is its root."""
+        """Hang the tree of the second unit, turned so that this is its root, below the first."""
         first, second = self._unit[edge.first], self._unit[edge.second]
-        chain = []
-        node = second
-        while node in self._parent:
-            above, known = self._parent[node]
-            chain.append((node, above, known))
-            node = above
-        for node, _, _ in chain:
-            del self._parent[node]
-        for node, above, known in chain:
-            self._parent[above] = (node, known.reversed())
-        self._parent[second] = (first, line)
+        self._lines[first].append((second, line))
+        self._lines[second].append((first, line.reversed()))
+        root, _ = self._root.pop(self._sets.of(first)), self._root.pop(self._sets.of(second))
         self._sets.join(first, second)
-        self._trees -= 1
+        self._root[self._sets.of(first)] = root
 
     def lines(self, ranks: list[int]) -> dict[int, ClockLine | None]:
         """The relation of each rank to the root of its tree, None for the root."""
-        to_root: dict[int, ClockLine] = {}
-        for unit in self._parent:  # a tree can be one long chain
-            path = []
-            node = unit
-            while node in self._parent and node not in to_root:
-                path.append(node)
-                node = self._parent[node][0]
-            for below in reversed(path):
-                above, line = self._parent[below]
-                to_root[below] = line.then(to_root[above]) if above in to_root else line
-        return {r: to_root.get(self._unit[r]) for r in ranks}
+        to_root: dict[int, ClockLine | None] = dict.fromkeys(self._root.values())
+        waiting = list(to_root)
+        for unit in waiting:
+            above = to_root[unit]
+            for below, line in self._lines[unit]:
+                if below not in to_root:
+                    to_root[below] = line if above is None else line.then(above)
+                    waiting.append(below)
+        return {r: to_root[self._unit[r]] for r in ranks}
 
 
 def _stages(timelines: AnyTimelines, shift: Mapping[int, float]) -> Iterator[Iterator[_Edge]]:
-    """What relates members, the best evidence first: named operations that synchronise, messages, others, unnamed ones."""
+    """What relates members, the best first: named operations that synchronise, messages, others, unnamed ones."""
     kinds = timelines.kinds
     known = kinds.communicator >= 0
     named = distinct_rows(kinds.communicator, kinds.op)[1]
@@ -282,10 +243,11 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float]) -> Iterator[Ite
         yield (_Edge(first, second, ends, partly=True) for first, second in _guesses(np.unique(kinds.member[chosen]).tolist()))
 
 
-def _stream_keys(kinds: Kinds, chosen: NDArray[np.bool_]) -> Int64:
-    """What distinguishes the chosen operations of a member without names: the operation, and which of its streams has how many.
+def _stream_keys(kinds: Kinds, chosen: Flags) -> Int64:
+    """What distinguishes operations of a member without names: the operation, and which of its streams has how many.
 
-    Numbers of streams mean nothing on another member, but the stream with most operations of one is likely that of the other.
+    Int64 of streams mean nothing on another member, but the stream with most operations of one is likely that of the
+    other.
     """
     place = np.zeros(len(kinds), np.int64)
     rows = np.flatnonzero(chosen)
@@ -317,7 +279,7 @@ def _pairs(communicators: Int64, members: Int64, many: Int64) -> Iterator[tuple[
 
 
 def _guesses(members: list[int]) -> Iterator[tuple[int, int]]:
-    """Pairs that may share a communicator: each with the one before, those at a stride of a grid before, and the first."""
+    """Pairs that may share a communicator: each with the one before, those at a stride of a grid, and the first."""
     strides = sorted({1 << k for k in range(12)} | {t for t in range(1, len(members)) if len(members) % t == 0})
     for place, member in enumerate(members):
         for stride in strides:
@@ -327,7 +289,7 @@ def _guesses(members: list[int]) -> Iterator[tuple[int, int]]:
             yield members[0], member
 
 
-def _ends(timelines: AnyTimelines, shift: Mapping[int, float], chosen: NDArray[np.bool_], key: Int64) -> Callable[[int], Ends]:
+def _ends(timelines: AnyTimelines, shift: Mapping[int, float], chosen: Flags, key: Int64) -> Callable[[int], Ends]:
     """The ends of the chosen kinds; two can be of one instance if their kinds' keys are equal."""
 
     def of(member: int) -> Ends:

@@ -5,57 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from alltrace.align.clocks import Solution, solve
+from alltrace.align.call_order import recorded_apart
+from alltrace.align.clocks import solve
 from alltrace.align.doubted_ranks import doubted_ranks
+from alltrace.align.log_join import finish, join_ranks
 from alltrace.align.matching import Matching, match
-from alltrace.align.operations import MATCHED_COLUMNS
 from alltrace.align.placed_ranks import place_ranks
+from alltrace.align.rank_parts import part_file
 from alltrace.align.related_clocks import placing_of
-from alltrace.align.schema import NEARLY_ALL, NOTHING_TO_ALIGN, Group, Joined
-from alltrace.align.timelines import MOST_IN_MEMORY, Timelines
-from alltrace.run.manifest import NAMES, LogMatch
+from alltrace.align.schema import NEARLY_ALL, NOTHING_TO_ALIGN, Alignment, Joined
+from alltrace.align.timelines import MATCHED_COLUMNS, MOST_IN_MEMORY, Timelines
+from alltrace.run.manifest import NAMES
 from alltrace.run.names import Names
-from alltrace.run.overlay import MEMBERS, collectives_file
+from alltrace.run.overlay import MEMBERS, collectives_file, signature
 from alltrace.run.parquet import quick_codec, read_parquet, write_quickly
 from alltrace.run.store import Run
 from alltrace.trace.names import intern
 
 _NO_MEMBERS = "no collective was found on more than one rank, so clocks are aligned by UTC stamps, which are off by milliseconds"
 _MEMBERS = "members.parquet"
-
-
-class RunMatching(NamedTuple):
-    """What is one instance across ranks; the members are in a file.
-
-    Attributes:
-        solution: The clocks.
-        groups: The communicators.
-        unmatched: For each rank the number of operations that found no partner.
-        notes: What a reader must know, each one sentence.
-        score: How sure it is which ranks communicate, from 0 to 1; None if there is no communication.
-        reason: One sentence why the score is too low to rely on; None if it is not.
-        rows: For each rank the rows of its `collectives`.
-        rooted: Whether there are operations whose members do not all wait for the last to arrive, or not from their own arrival on.
-        doubted: For each rank whose times are in doubt, and that is therefore not matched, the reason.
-        log_matches: How NCCL's logs fit each rank.
-    """
-
-    solution: Solution
-    groups: tuple[Group, ...]
-    unmatched: dict[int, int]
-    notes: tuple[str, ...]
-    score: float | None
-    reason: str | None
-    rows: dict[int, int]
-    rooted: bool
-    doubted: dict[int, str]
-    log_matches: tuple[LogMatch, ...] = ()
 
 
 def match_run(
@@ -67,22 +40,14 @@ def match_run(
     logged: bool,
     row_group_rows: int,
     progress: Callable[[int], None] | None = None,
-) -> RunMatching:
-    """Match the operations of a run and find its clocks; writes `members` and what logs change of `collectives` and `names`.
+) -> Alignment:
+    """Match a run's operations and find its clocks; writes `members` and what logs change of `collectives` and `names`.
 
-    If logs have the communicators of nearly all operations, these are matched as the logs filled them. This counts if nearly all
-    find a partner, or nearly as many as by the trace alone.
-
-    Args:
-        run: The run.
-        parts: The folder with the operations of each rank.
-        draft: The folder of the alignment, with a copy of them.
-        names: The names in them.
-        logged: Whether NCCL's logs have calls to join with them.
-        row_group_rows: The most rows in a row group of `members`.
-        progress: Called with the number of ranks done.
+    `parts` is the folder with the operations of each rank, of which `draft` has a copy, with `names`. If NCCL's logs,
+    where there are some, have the communicators of nearly all operations, these are matched as the logs filled them.
+    This counts if nearly all find a partner, or nearly as many as by the trace alone.
     """
-    joined = None
+    joined = Joined()
     if logged:
         joined, names = _joined(run, parts, draft, names)
     ranks = place_ranks(run.manifest)
@@ -99,11 +64,12 @@ def match_run(
         return match(timelines, placing, ranks)
 
     def matched_best() -> Matching:
-        from alltrace.align.rank_parts import part_file
-
-        if joined is None or not joined.complete:
-            return matched(lambda rank: part_file(parts, rank))
-        return _matched_with_logs(matched, parts, draft, joined)
+        filled = matched(lambda rank: draft / collectives_file(rank)) if joined.complete else None
+        if filled is None or filled.members < NEARLY_ALL * (filled.members + sum(filled.unmatched.values())):
+            own = matched(lambda rank: part_file(parts, rank))
+            if filled is None or filled.members < NEARLY_ALL * own.members:
+                return own
+        return _named_by_logs(filled, joined)
 
     matching = matched_best()
     if (more := doubted_ranks(matching, ranks, doubted)) != doubted:
@@ -118,23 +84,26 @@ def match_run(
         reason = _NO_MEMBERS if len(ranks) > 1 else NOTHING_TO_ALIGN
         solution = replace(solution, clocks=(), stamp_errors_ns={}, notes=(reason,))
     kinds = matching.timelines.kinds
-    result = RunMatching(
-        solution=solution,
-        groups=matching.groups,
+    groups, notes = finish(joined, draft, matching) if logged else (matching.groups, ())
+    apart = recorded_apart(matching.timelines, matching.clocks, {p.rank: p.host for p in ranks})
+    left_out = (f"rank {r}: {why}, so it is compared with no other rank" for r, why in sorted(doubted.items()))
+    return Alignment(
+        signature=signature(run.manifest),
+        groups=groups,
+        clocks=solution.clocks,
+        stamp_errors_ns=solution.stamp_errors_ns,
         unmatched=matching.unmatched,
-        notes=(*matching.notes, *(f"rank {r}: {why}, so it is compared with no other rank" for r, why in sorted(doubted.items()))),
-        score=matching.score,
-        reason=matching.reason,
-        rows=matching.timelines.rows,
+        notes=(*matching.notes, *apart, *left_out, *notes, *solution.notes),
+        components=solution.components,
+        errors_ns=solution.errors_ns,
+        shared=solution.shared,
         rooted=bool((kinds.directed | kinds.early | (kinds.tag != -1)).any()),
+        rows=matching.timelines.rows,
+        log_matches=tuple(joined.matches),
+        matching_score=matching.score,
+        matching_reason=matching.reason,
         doubted=doubted,
     )
-    if joined is None:
-        return result
-    from alltrace.align.log_join import finish
-
-    groups, notes = finish(joined, draft, draft / _MEMBERS, result.groups)
-    return result._replace(groups=groups, notes=(*result.notes, *notes), log_matches=tuple(joined.matches))
 
 
 def _write(writer: pq.ParquetWriter, tables: Iterable[pa.Table], row_group_rows: int) -> None:
@@ -152,23 +121,13 @@ def _write(writer: pq.ParquetWriter, tables: Iterable[pa.Table], row_group_rows:
         writer.write_table(rest, row_group_rows)
 
 
-def _matched_with_logs(matched: Callable[[Callable[[int], Path]], Matching], parts: Path, draft: Path, joined: Joined) -> Matching:
-    """The operations matched as logs filled them, or as they are in the trace if far fewer find a partner with the logs."""
-    from alltrace.align.rank_parts import part_file
-
-    filled = matched(lambda rank: draft / collectives_file(rank))
-    if filled.members < NEARLY_ALL * (filled.members + sum(filled.unmatched.values())):
-        own = matched(lambda rank: part_file(parts, rank))
-        if filled.members < NEARLY_ALL * own.members:
-            return own
-    groups = tuple(replace(g, found_by="logs") if g.name in joined.texts else g for g in filled.groups)
-    return replace(filled, groups=groups)
+def _named_by_logs(matching: Matching, joined: Joined) -> Matching:
+    groups = (replace(g, found_by="logs") if g.name in joined.texts else g for g in matching.groups)
+    return replace(matching, groups=tuple(groups))
 
 
 def _joined(run: Run, parts: Path, draft: Path, names: Names) -> tuple[Joined, Names]:
     """What came of filling the operations from NCCL's logs, and the names in them."""
-    from alltrace.align.log_join import join_ranks
-
     joined = join_ranks(run, parts, draft, names.texts)
     if joined.texts:
         more = intern(pa.array(sorted(joined.texts)))[1].select(["id", "value"])

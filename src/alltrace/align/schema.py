@@ -18,83 +18,47 @@ LEAST_MATCHING_SCORE = 1 / 2
 
 @dataclass(frozen=True)
 class Group:
-    """A communicator over all ranks.
-
-    Attributes:
-        number: Its number.
-        name: What the profiler calls it (a hash, a handle), or how it was inferred.
-        ranks: Its member ranks, ascending, as far as reports are there.
-        size: Its size as the profiler reports, or the number of members seen.
-        found_by: `ids` if the profiler names it, `logs` if NCCL's logs do, `structure` if it was inferred.
-        score: How well it explains its operations, from 0 to 1.
-        messages: Whether it has sends and receives and nothing else.
-        all_to_all: Whether most of its operations are exchanges of each member with every other, as experts have them.
-    """
+    """A communicator over all ranks."""
 
     number: int
-    name: str
-    ranks: tuple[int, ...]
-    size: int
-    found_by: str = "ids"
-    score: float = 1.0
-    messages: bool = False
-    all_to_all: bool = False
+    name: str  # what the profiler calls it (a hash, a handle), or how it was inferred
+    ranks: tuple[int, ...]  # ascending, as far as reports are there
+    size: int  # as the profiler reports, or the number of members seen
+    found_by: str = "ids"  # `ids` if the profiler names it, `logs` if NCCL's logs do, `structure` if it was inferred
+    score: float = 1.0  # how well it explains its operations, from 0 to 1
+    messages: bool = False  # it has sends and receives and nothing else
+    all_to_all: bool = False  # most operations are exchanges of each member with every other, as of experts
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """The facts of an alignment.
+    """The facts of an alignment."""
 
-    Attributes:
-        signature: Its inputs; with other ranks, rows or another version, the alignment is computed again.
-        groups: The communicators.
-        clocks: One per host.
-        stamp_errors_ns: For each rank what its own UTC stamp is ahead of its host's clock.
-        unmatched: For each rank the number of operations that found no partner.
-        notes: What a reader must know, each one sentence.
-        components: For each rank the number of its component: ranks of equal number are connected by evidence.
-        errors_ns: For each rank half of the 95 % interval of its clock, or None with too little evidence.
-        shared: For each rank the number of its clock: ranks with one number have no error against each other.
-        rooted: Whether there are operations whose members do not all wait for the last to arrive, or not from their own arrival on.
-        rows: For each rank the rows of its `collectives`.
-        steps_notes: What a reader of the steps must know.
-        log_matches: How NCCL's logs fit each rank.
-        matching_score: How sure it is which ranks communicate, from 0 to 1; None if there is no communication.
-        matching_reason: One sentence why it is not sure; None if it is.
-        doubted: For each rank whose times are in doubt, and that is therefore not matched, the reason.
-    """
-
-    signature: str
+    signature: str  # of its inputs; with other ranks, rows or another version, it is computed again
     groups: tuple[Group, ...]
-    clocks: tuple[Clock, ...]
-    stamp_errors_ns: dict[int, int]
-    unmatched: dict[int, int]
-    notes: tuple[str, ...]
-    components: dict[int, int] = field(default_factory=dict)
-    errors_ns: dict[int, int | None] = field(default_factory=dict)
-    shared: dict[int, int] = field(default_factory=dict)
-    rooted: bool = False
-    rows: dict[int, int] = field(default_factory=dict)
+    clocks: tuple[Clock, ...]  # one per host
+    stamp_errors_ns: dict[int, int]  # for each rank what its own UTC stamp is ahead of its host's clock
+    unmatched: dict[int, int]  # for each rank the number of operations without a partner
+    notes: tuple[str, ...]  # what a reader must know, each one sentence
+    components: dict[int, int] = field(default_factory=dict)  # ranks of equal number are connected by evidence
+    errors_ns: dict[int, int | None] = field(default_factory=dict)  # half of the 95 % interval of a clock
+    shared: dict[int, int] = field(default_factory=dict)  # ranks with one number have no error against each other
+    rooted: bool = False  # members of some operations do not wait for the last, or not from their own arrival on
+    rows: dict[int, int] = field(default_factory=dict)  # of `collectives` of each rank
     steps_notes: tuple[str, ...] = ()
     log_matches: tuple[LogMatch, ...] = ()
-    matching_score: float | None = None
-    matching_reason: str | None = None
-    doubted: dict[int, str] = field(default_factory=dict)
+    matching_score: float | None = None  # how sure it is which ranks communicate, 0 to 1; None without communication
+    matching_reason: str | None = None  # why it is not sure
+    doubted: dict[int, str] = field(default_factory=dict)  # for ranks that are not matched the reason
 
 
 @dataclass
 class Joined:
-    """What came of the logs of a run.
+    """What came of the logs of a run."""
 
-    Attributes:
-        texts: Strings that the tables refer to now.
-        matches: For each rank how its log fits.
-        named: The number of operations of which a log names the communicator.
-    """
-
-    texts: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)  # that the tables refer to now
     matches: list[LogMatch] = field(default_factory=list)
-    named: int = 0
+    named: int = 0  # operations of which a log names the communicator
 
     @property
     def complete(self) -> bool:

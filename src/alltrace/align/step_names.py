@@ -1,7 +1,7 @@
 """How frameworks name the iterations of a program: every pattern with the place it is from.
 
-A name belongs to a whole step (`iteration 12`, `ProfilerStep#12`), an iteration of an evaluation, or an optimizer's work, which is
-the end of a step. Names of parts of a step, such as a micro-batch, are none of these.
+A name belongs to a whole step (`iteration 12`, `ProfilerStep#12`), an iteration of an evaluation, or an optimizer's
+work, which is the end of a step. Names of parts of a step, such as a micro-batch, are none of these.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _NUMBERED = re.compile(
 """Common hand-written names: `step 12`, `iteration_12`, `Batch 12`, `step 12/100`, `iteration[12,16)`."""
 
 _REPEATED = re.compile(rf"(?P<family>(?:.*[^a-z])?{_KIND}[ _-]?{_WORD})", re.IGNORECASE)
-"""The same without a number: `step`, `train_step`, DeepSpeed's `PipelineEngine.train_batch`, Lightning's `X.training_step`."""
+"""Without a number: `step`, `train_step`, DeepSpeed's `PipelineEngine.train_batch`, Lightning's `X.training_step`."""
 
 _PART = re.compile(
     rf"(?:micro|accum\w*|ga|sub|forward|backward|fwd|bwd|data\w*|load\w*|prefetch\w*|sched\w*|lr|optim\w*)[ _.-]*{_WORD}|\[DALI\]"
@@ -80,19 +80,12 @@ _OPTIMIZER = re.compile(
 
 
 class StepName(NamedTuple):
-    """What a range's name says of iterations.
+    """What a range's name says of iterations."""
 
-    Attributes:
-        role: A step of the program, an iteration of an evaluation, or the work of an optimizer, with which a step ends.
-        family: The common part of the names of all these ranges.
-        number: The program's number of the step; None if the name has none.
-        alone: Whether one such range is already a step; other names need repetition to be steps.
-    """
-
-    role: Role
-    family: str
-    number: int | None = None
-    alone: bool = False
+    role: Role  # an optimizer works at the end of a step
+    family: str  # the common part of the names of all these ranges
+    number: int | None = None  # of the program
+    alone: bool = False  # one such range is already a step; other names need repetition
 
 
 @lru_cache(maxsize=4_096)  # ranks have the same names

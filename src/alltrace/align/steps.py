@@ -1,10 +1,10 @@
 """The training steps of each rank: from ranges that name them, else from what repeats on the device.
 
-Ranges name steps by a number (`step 12`, `ProfilerStep#12`) or by repetition (`train_step`); `step_names` has the names. Of several
-families those win that contain one optimizer step each, then the one that covers most of the rank's time, outermost first. If
-only optimizers are named, each of their ranges ends a step. A program without such ranges still repeats itself: the shortest
-period under which the sequence of kernel names of the busiest stream agrees with itself is the step (autocorrelation, as in
-Greyhound, ATC'25, for NCCL calls).
+Ranges name steps by a number (`step 12`, `ProfilerStep#12`) or by repetition (`train_step`); `step_names` has the
+names. Of several families those win that contain one optimizer step each, then the one that covers most of the rank's
+time, outermost first. If only optimizers are named, each of their ranges ends a step. A program without such ranges
+still repeats itself: the shortest period under which the sequence of kernel names of the busiest stream agrees with
+itself is the step (autocorrelation, as in Greyhound, ATC'25, for NCCL calls).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
 from alltrace.align.schema import NEARLY_ALL
 from alltrace.align.step_names import CHECKPOINT, LONGEST_NAME, step_name
@@ -26,7 +26,7 @@ from alltrace.run.overlay import STEPS
 from alltrace.run.rank import Rank
 from alltrace.run.sent_run import SentRun
 from alltrace.run.store import Run
-from alltrace.trace.arrays import Int64, coded, integers, is_one_of
+from alltrace.trace.arrays import Flags, Floats, Int64, coded, integers, is_one_of
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 _SLOW = 1.2
@@ -64,52 +64,31 @@ _ONE_EACH = (0.6, 1.5)
 _CLOSE = 0.1
 """Works of optimizers with less than this share of the usual launches between them, or of the usual time, end one step together."""
 
-
-@dataclass
-class RankSteps:
-    """The steps of one rank, in order.
-
-    Attributes:
-        rank: The rank.
-        source: What they were found by.
-        starts: int64 array of n host starts, ns of the rank's files; for steps found by kernels, of the launches, or of the kernels
-            where many of their launches are not known.
-        ends: int64 array of n ends.
-        numbers: The program's own numbers, or None if it has none.
-        device: int64 array (n, 2): extent of the device work; the lowest integer if there is none.
-        took: int64 array of n: from the end of the step before, or its own start where that is later, to its end, on the device
-            or on the host, whichever is later.
-        copied: int64 array of n: bytes copied from the device to the host.
-        computed: int64 array of n: summed durations of the kernels and graphs it launched, without communication.
-        saves: Boolean array of n: a range inside says that a checkpoint is written.
-    """
-
-    rank: int
-    source: str
-    starts: Int64
-    ends: Int64
-    numbers: Int64 | None
-    device: Int64 = field(default_factory=lambda: np.empty((0, 2), np.int64))
-    took: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
-    copied: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
-    computed: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
-    saves: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
-
-
 _NONE = np.iinfo(np.int64).min
 
 
+def _empty() -> Int64:
+    return np.empty(0, np.int64)
+
+
+@dataclass
+class RankSteps:
+    """The steps of one rank, in order, ns of the rank's files: int64 arrays of n."""
+
+    rank: int
+    source: str  # what they were found by
+    starts: Int64  # of the host: of launches if found by kernels, or of kernels of which many launches are not known
+    ends: Int64
+    numbers: Int64 | None  # the program's own
+    device: Int64 = field(default_factory=lambda: np.empty((0, 2), np.int64))  # extents; the lowest integer without work
+    took: Int64 = field(default_factory=_empty)  # from the end of the step before, or its own later start, to its end
+    copied: Int64 = field(default_factory=_empty)  # bytes from the device to the host
+    computed: Int64 = field(default_factory=_empty)  # durations of the kernels and graphs it launched, but communication
+    saves: Flags = field(default_factory=lambda: np.empty(0, np.bool_))  # a range inside says that a checkpoint is written
+
+
 def find_steps(run: Run, *, each: Sequence[RankSteps | None] | None = None, jobs: int | None = None) -> tuple[Any, tuple[str, ...]]:
-    """The steps of all ranks.
-
-    Args:
-        run: The run; its clocks align ranks with programs that do not number their steps.
-        each: What `rank_steps` found on every rank; None to find it.
-        jobs: The most processes.
-
-    Returns:
-        The table `STEPS`, by rank and step, times of the ranks' files; and notes.
-    """
+    """The table `STEPS` of all ranks, by rank and step, and notes; `each` is what `rank_steps` found on every rank."""
     rows = sum(sum(r.rows.values()) for r in run.ranks)
     if each is not None:
         pass
@@ -158,7 +137,8 @@ def rank_steps(rank: Rank) -> RankSteps | None:
 def _took(found: RankSteps) -> Int64:
     """How long each step took: from the end of the step before, or its own start where that is later, to its end.
 
-    A step ends with its work on the device, or on the host where that is later. A host that runs ahead is not waited for.
+    A step ends with its work on the device, or on the host where that is later. A host that runs ahead is not waited
+    for.
     """
     done = np.maximum(found.ends, found.device[:, 1])  # the lowest integer if there is no work
     reached = np.concatenate(([_NONE], np.maximum.accumulate(done)[:-1]))
@@ -258,8 +238,9 @@ def _last_works(optimizers: Sequence[_Family], work: _DeviceWork) -> Int64 | Non
 def _between(done: Int64, starts: Int64, ends: Int64, codes: Int64) -> tuple[Int64, Int64]:
     """Starts and ends of the steps with optimizers `done` at these times.
 
-    A step begins with the program's first range with a name that occurs equally often in the first two steps, such as data loading;
-    work after an optimizer, such as reading the loss, belongs to its step. Without such a range the first step is left out.
+    A step begins with the program's first range with a name that occurs equally often in the first two steps, such as
+    data loading; work after an optimizer, such as reading the loss, belongs to its step. Without such a range the first
+    step is left out.
     """
     size = int(codes.max()) + 1
     first, second = starts < done[0], (starts >= done[0]) & (starts < done[1])
@@ -447,7 +428,7 @@ class _DeviceWork:
         return self._computing[np.searchsorted(self._launched, ends)] - self._computing[np.searchsorted(self._launched, starts)]
 
 
-def _saves(ranges: Any, names: Sequence[str | None], codes: Int64, starts: Int64, ends: Int64) -> NDArray[np.bool_]:
+def _saves(ranges: Any, names: Sequence[str | None], codes: Int64, starts: Int64, ends: Int64) -> Flags:
     result = np.zeros(len(starts), bool)
     wanted = [code for code, name in enumerate(names) if name and len(name) <= LONGEST_NAME and CHECKPOINT.search(name)]
     if not wanted:
@@ -549,15 +530,10 @@ def _kinds(found: Sequence[RankSteps], numbers: dict[int, Int64]) -> dict[int, s
     return kinds
 
 
-def _stands_out(taken: NDArray[np.float64], plain: NDArray[np.bool_], place: int) -> bool:
+def _stands_out(taken: Floats, plain: Flags, place: int) -> bool:
     """Whether a step took longer by more than steps differ: than later ones do, and of the first step than most do.
 
-    What warms up gets no slower.
-
-    Args:
-        taken: What each step took, or its kernels.
-        plain: Which of them write no checkpoint.
-        place: The place of the step.
+    What warms up gets no slower. Steps that are not `plain` write a checkpoint.
     """
     typical = float(np.median(taken))
     later = taken[place + 1 :][plain[place + 1 :]]
@@ -571,8 +547,6 @@ def _stands_out(taken: NDArray[np.float64], plain: NDArray[np.bool_], place: int
 
 
 def _table(found: Sequence[RankSteps], numbers: dict[int, Int64], kinds: dict[int, str]) -> Any:
-    import pyarrow as pa
-
     schema = STEPS.arrow_schema()
     if not found:
         return schema.empty_table()

@@ -1,7 +1,7 @@
 """Makes the alignment of a run, keeps it, and hands out what it holds on the aligned clock.
 
-It is computed once and stored in `RUN/align`, or in the cache folder if the run is read-only (`alltrace.run.derived`). One that
-was computed from other ranks or reports is computed again. The parts of each rank are stored next to it
+It is computed once and stored in `RUN/align`, or in the cache folder if the run is read-only (`alltrace.run.derived`).
+One that was computed from other ranks or reports is computed again. The parts of each rank are stored next to it
 (`alltrace.align.rank_parts`), so both cost only the missing parts.
 """
 
@@ -13,9 +13,12 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import pyarrow as pa
 
 from alltrace.align.aligned import Aligned
+from alltrace.align.rank_parts import RankPart, part_file, read_part, remove_others, write_part
 from alltrace.align.schema import NOTHING_TO_ALIGN, SOURCES, Alignment
 from alltrace.align.steps import RankSteps
 from alltrace.engine.tasks import Outcome, default_jobs, remote, run_tasks
@@ -48,17 +51,9 @@ _SHARED_ROWS = 1 << 11
 
 
 def aligned(run: Run, *, jobs: int | None = None, progress: Callable[[int], None] | None = None) -> Aligned:
-    """The alignment of `run`: the one that is kept, or a new one.
+    """The alignment of `run`: the one that is kept, or a new one. A damaged file of the run is an `InputError`.
 
     A run of one rank, or one without evidence to align by, gets an alignment with only its steps and a note.
-
-    Args:
-        run: The run.
-        jobs: The most processes; None lets the number of rows decide.
-        progress: Called with the number of ranks done.
-
-    Raises:
-        InputError: A file of the run is damaged.
     """
     if run.alignment is not None:
         kept: Aligned = run.alignment
@@ -83,15 +78,6 @@ def has_alignment(run: Run) -> bool:
 
 def _find(imported: Run, place: Path, _signature: str) -> Overlay | None:
     return find_overlay(imported.manifest, place)
-
-
-def _has_logged_calls(run: Run) -> bool:
-    """Whether the run has logs with calls to join with its operations."""
-    if not run.manifest.logs:
-        return False
-    from alltrace.run.run_logs import has_calls
-
-    return has_calls(run.path)
 
 
 def _nothing_to_match(run: Run) -> str | None:
@@ -124,7 +110,7 @@ def _make(run: Run, jobs: int | None, progress: Callable[[int], None] | None, pl
 
 
 def _fill(run: Run, draft: Path, parts: Path, jobs: int | None, progress: Callable[[int], None] | None) -> dict[str, Any]:
-    """Write the tables of the alignment into `draft`, and what it takes from each rank into `parts`; returns its facts."""
+    """Write the tables of the alignment into `draft`, and each rank's part into `parts`; returns its facts."""
     reason = _nothing_to_match(run)
     if reason is None:
         alignment, each = _matched(run, draft, parts, jobs, progress)
@@ -147,31 +133,14 @@ def _fill(run: Run, draft: Path, parts: Path, jobs: int | None, progress: Callab
 def _matched(
     run: Run, draft: Path, parts: Path, jobs: int | None, progress: Callable[[int], None] | None
 ) -> tuple[Alignment, list[RankSteps | AlltraceError | None]]:
-    """Match the operations of the ranks and lay their clocks on one; writes `collectives` and `members`. And each rank's steps."""
+    """The alignment, whose `collectives` and `members` are written, and each rank's steps."""
     from alltrace.align.run_matching import match_run
+    from alltrace.run.run_logs import has_calls
 
     half = _half(progress)
     names, steps = _collect_all(run, draft, parts, jobs, half)
-    logged = _has_logged_calls(run)
-    found = match_run(run, parts, draft, names, logged=logged, row_group_rows=_SHARED_ROWS, progress=half)
-    alignment = Alignment(
-        signature=signature(run.manifest),
-        groups=found.groups,
-        clocks=found.solution.clocks,
-        stamp_errors_ns=found.solution.stamp_errors_ns,
-        unmatched=found.unmatched,
-        notes=(*found.notes, *found.solution.notes),
-        components=found.solution.components,
-        errors_ns=found.solution.errors_ns,
-        shared=found.solution.shared,
-        rooted=found.rooted,
-        rows=found.rows,
-        log_matches=found.log_matches,
-        matching_score=found.score,
-        matching_reason=found.reason,
-        doubted=found.doubted,
-    )
-    return alignment, steps
+    logged = bool(run.manifest.logs) and has_calls(run.path)
+    return match_run(run, parts, draft, names, logged=logged, row_group_rows=_SHARED_ROWS, progress=half), steps
 
 
 def _half(progress: Callable[[int], None] | None) -> Callable[[int], None]:
@@ -188,25 +157,10 @@ def _half(progress: Callable[[int], None] | None) -> Callable[[int], None]:
     return advance
 
 
-class _Taken(NamedTuple):
-    """What an alignment takes from one rank.
-
-    Attributes:
-        names: The strings that only its operations refer to, as a table of names.
-        steps: Its steps, None if it has none, or why they could not be found.
-    """
-
-    names: Any
-    steps: RankSteps | AlltraceError | None
-
-
 def _collect_all(
     run: Run, draft: Path, folder: Path, jobs: int | None, progress: Callable[[int], None]
 ) -> tuple[Names, list[RankSteps | AlltraceError | None]]:
-    """Copy the collectives of every rank into `draft`; the names in them, and each rank's steps; made where they are not kept."""
-    import pyarrow as pa
-
-    from alltrace.align.rank_parts import part_file, read_part, remove_others
+    """Copy the collectives of every rank into `draft`; the names in them, and each rank's steps."""
     from alltrace.align.run_matching import distinct_names
 
     remove_others(folder, run.manifest)
@@ -224,7 +178,7 @@ def _collect_all(
 
     for rank in run.ranks:
         part = kept.get(rank.rank)
-        taken = next(made) if part is None else _Taken(part.names, part.steps)
+        taken = next(made) if part is None else part
         try:
             shutil.copyfile(part_file(folder, rank.rank), draft / collectives_file(rank.rank))
         except FileNotFoundError as error:
@@ -239,9 +193,9 @@ def _collect_all(
     return Names(lambda: [*run.name_files(), draft / NAMES]), steps
 
 
-def _in_order(outcomes: Iterator[Outcome[_Taken]]) -> Iterator[_Taken]:
+def _in_order(outcomes: Iterator[Outcome[RankPart]]) -> Iterator[RankPart]:
     """The results in the order of their items."""
-    early: dict[int, _Taken] = {}
+    early: dict[int, RankPart] = {}
     following = 0
     for outcome in outcomes:
         early[outcome.index] = outcome.get()
@@ -250,12 +204,11 @@ def _in_order(outcomes: Iterator[Outcome[_Taken]]) -> Iterator[_Taken]:
             following += 1
 
 
-def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int], None]) -> _Taken:
+def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int], None]) -> RankPart:
     """Writes the part of one rank; returns what of it the alignment takes."""
     import pyarrow as pa
 
     from alltrace.align.evidence import collect
-    from alltrace.align.rank_parts import write_part
     from alltrace.align.steps import rank_steps
 
     rank = sent.run.rank(number).in_file_time()
@@ -272,13 +225,11 @@ def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int]
     write_part(folder, number, table, names, steps, source)
     pa.default_memory_pool().release_unused()  # what comes next takes NumPy's memory
     advance(1)
-    return _Taken(names, failed or steps)
+    return RankPart(names, failed or steps)
 
 
 def interned(table: Any) -> tuple[Any, Any]:
-    """A table of collectives, in which names may be text, as the canonical table; and those texts as a table of names."""
-    import pyarrow as pa
-
+    """A table of collectives, in which names may be text, as the canonical one; and those texts as a table of names."""
     declared = TABLES["collectives"]
     found = [TABLES["names"].arrow_schema().empty_table()]
     for column in declared.name_columns():

@@ -1,8 +1,8 @@
 """The operations of all ranks as times and kinds: what clocks, communicators and instances are found from.
 
-A member of a communicator is a device of a rank; most ranks have one. Operations of a member that are alike in all but their time
-are of one kind. A run has few kinds, which fit into memory where its operations do not: of these, so many are held as are allowed,
-and the others are read again from the ranks' tables when they are needed.
+A member of a communicator is a device of a rank; most ranks have one. Operations of a member that are alike in all but
+their time are of one kind. A run has few kinds, which fit into memory where its operations do not: of these, so many
+are held as are allowed, and the others are read again from the ranks' tables when they are needed.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from alltrace.align.members import DIRECTED
-from alltrace.align.nccl_names import ALL_TO_ALL, RECV, SEND, SEND_RECV, SYNCHRONISING
-from alltrace.align.operations import operation_times
-from alltrace.trace.arrays import Int64, integers
-from alltrace.trace.distinct import distinct, distinct_rows, rows_by
+from alltrace.align.members import DIRECTED, EXCHANGE, direction_of
+from alltrace.align.nccl_names import ALL_TO_ALL, SYNCHRONISING
+from alltrace.trace.arrays import Flags, Int64, integers, is_one_of
+from alltrace.trace.distinct import distinct, distinct_rows
 
-Flags = NDArray[np.bool_]
+MATCHED_COLUMNS = (
+    "start", "end", "api_start", "api_end", "wait_start", "device", "stream", "communicator", "op", "datatype", "bytes", "peer",
+    "tag", "group_rank", "group_size", "sequence", "evidence",
+)  # fmt: skip
+"""The columns of `collectives` by which operations are matched."""
 
+_WITH_SEQUENCE = ("trace", "log")
 PART = 1 << 32
 """More than the number of a communicator."""
 MOST_IN_MEMORY = 1 << 20
@@ -39,62 +42,36 @@ _TABLES_AT_ONCE = 256
 
 
 class MemberTimes(NamedTuple):
-    """The operations of a member, by their end: int64 arrays of n.
+    """The operations of a member, by their end: int64 arrays of n."""
 
-    Attributes:
-        start: Start in the time of the rank's files, ns; likewise `end`.
-        sequence: The profiler's sequence number, -1 without one.
-        kind: Row in the kinds.
-        row: Row of the rank's table.
-    """
-
-    start: Int64
+    start: Int64  # in the time of the rank's files, ns; likewise `end`
     end: Int64
-    sequence: Int64
-    kind: Int64
-    row: Int64
+    sequence: Int64  # the profiler's number, -1 without one
+    kind: Int64  # row in the kinds
+    row: Int64  # of the rank's table
 
 
 @dataclass
 class Kinds:
-    """Kinds of operations, by member; arrays of equal length, int64 but where said; -1 is an unknown number.
-
-    Attributes:
-        member: Number of the member.
-        communicator: Number of the communicator in `names`.
-        op: Number of the operation.
-        size: Bytes.
-        stream: CUDA stream; likewise `peer`, `group_rank`, `group_size`.
-        synchronising: Whether no member can leave before the last has arrived, bool.
-        paired: 1 for a send, -1 for a receive, 0 else.
-        exchanging: Whether it is a kernel that sends or receives or both, bool. One of a known communicator has one peer.
-        all_to_all: Whether every member sends something to every other, bool.
-        directed: Whether not all members wait for all others, bool.
-        tag: Of a message of MPI its tag, or a number that some tags share; `ANY_TAG` for one that takes any; -1 for others.
-        early: Whether its call of MPI only begins it, so that its end tells nothing of others, bool.
-        count: The operations of the kind.
-        part: Operations of a communicator are in order within a part of this number.
-        names: Communicators' identities.
-        ops: What operations are called.
-    """
+    """Kinds of operations, by member; arrays of equal length; -1 is an unknown number."""
 
     member: Int64
-    communicator: Int64
-    op: Int64
-    size: Int64
+    communicator: Int64  # in `names`
+    op: Int64  # in `ops`
+    size: Int64  # bytes
     stream: Int64
     peer: Int64
     group_rank: Int64
     group_size: Int64
-    synchronising: Flags
-    paired: Int64
-    exchanging: Flags
-    all_to_all: Flags
-    directed: Flags
-    tag: Int64
-    early: Flags
-    count: Int64
-    part: Int64
+    synchronising: Flags  # no member can leave before the last has arrived
+    paired: Int64  # 1 for a send, -1 for a receive, 0 else
+    exchanging: Flags  # a kernel that sends or receives or both; one of a known communicator has one peer
+    all_to_all: Flags  # every member sends something to every other
+    directed: Flags  # not all members wait for all others
+    tag: Int64  # of a message of MPI, or a number that some tags share; `ANY_TAG` for one that takes any; -1 for others
+    early: Flags  # its call of MPI only begins it, so that its end tells nothing of others
+    count: Int64  # of operations
+    part: Int64  # operations of a communicator are in order within a part
     names: list[str]
     ops: list[str]
 
@@ -108,29 +85,16 @@ class Kinds:
 
 
 class Timelines:
-    """The operations of all ranks.
+    """The operations of all ranks, which are ascending; of at most `most` the times are in memory at once.
 
-    Args:
-        ranks: The ranks, ascending.
-        table_of: Reads a rank's table with `MATCHED_COLUMNS`.
-        texts: The strings of an Arrow array of name ids.
-        most: The operations whose times may be in memory at once.
-
-    Attributes:
-        kinds: One row for each kind of each member.
-        extents: For each member with operations, by number, the first and the last end, ns in the time of its files.
-        rows: For each rank the rows of its table.
-        calls_only: The number of operations known by their call alone, which cannot be members.
-        first_inferred: The number of the first communicator that was inferred.
-        devices: The most devices of a rank; the number of a member is that of its rank times this, plus its device's.
+    `table_of` reads a rank's table with `MATCHED_COLUMNS`, `texts` the strings of an Arrow array of name ids. `extents`
+    has of each member with operations the first and the last end, ns in the time of its files. The number of a member
+    is that of its rank times `devices`, the most devices of a rank, plus its device's. `calls_only` operations are
+    known by their call alone, and cannot be members.
     """
 
     def __init__(
-        self,
-        ranks: Iterable[int],
-        table_of: Callable[[int], pa.Table],
-        texts: Callable[[Any], Any],
-        most: int = MOST_IN_MEMORY,
+        self, ranks: Iterable[int], table_of: Callable[[int], pa.Table], texts: Callable[[Any], Any], most: int = MOST_IN_MEMORY
     ) -> None:
         self._table_of, self._most = table_of, most
         self._sizes: dict[int, int] = {}
@@ -192,13 +156,7 @@ class Timelines:
         return self._in_memory[rank][device]
 
     def named(self, label_of: Callable[[int], Int64], count: int) -> NamedTimelines:
-        """The same operations with communicators that were inferred.
-
-        Args:
-            label_of: For each operation of a member, as `of` has them, the number of its communicator among these, -1 for none, and
-                `PART` times the number of a part of it.
-            count: How many communicators were inferred.
-        """
+        """The same operations with `count` communicators that were inferred, which `label_of` has as `Inferred.of`."""
         return NamedTimelines(self, label_of, count)
 
     def _hold(self, rank: int, times: dict[int, MemberTimes]) -> None:
@@ -301,12 +259,9 @@ def _kinds(
     tables: list[pa.Table], devices: list[Int64], counts: list[Int64], most_devices: int, texts: Callable[[Any], Any]
 ) -> Kinds:
     """The kinds of all members; `tables` has one operation of each."""
-    none = np.zeros(0, np.int64)
     if not tables:
-        flags = np.zeros(0, np.bool_)
-        return Kinds(
-            none, none, none, none, none, none, none, none, flags, none, flags, flags, flags, none, flags, none, none, [], []
-        )
+        none: dict[str, Any] = {f.name: np.zeros(0, np.bool_ if f.type == "Flags" else np.int64) for f in fields(Kinds)}
+        return Kinds(**{**none, "names": [], "ops": []})
     whole = _in_one(tables)
 
     def numbers(name: str) -> Int64:
@@ -323,6 +278,7 @@ def _kinds(
     member = numbers("rank") * most_devices + np.concatenate(devices)
     size, peer = numbers("group_size"), numbers("peer").copy()
     shown = (communicator < 0) | (peer >= 0)
+    direction = np.array([*map(direction_of, ops), 0], np.int64)[op]
     kinds = Kinds(
         member=member,
         communicator=communicator,
@@ -333,8 +289,8 @@ def _kinds(
         group_rank=_group_ranks(member, communicator, numbers("group_rank"), size),
         group_size=size,
         synchronising=np.array([*(o in SYNCHRONISING for o in ops), False])[op],
-        paired=np.array([*((o == SEND) - (o == RECV) for o in ops), 0], np.int64)[op],
-        exchanging=np.array([*(o == SEND_RECV for o in ops), False])[op] & shown,
+        paired=np.where(direction == EXCHANGE, 0, direction),
+        exchanging=(direction == EXCHANGE) & shown,
         all_to_all=np.array([*(o == ALL_TO_ALL for o in ops), False])[op],
         directed=np.array([*(o in DIRECTED for o in ops), False])[op],
         tag=numbers("tag").copy(),
@@ -349,30 +305,35 @@ def _kinds(
 
 
 def _name_senders(kinds: Kinds) -> None:
-    """Fill sender and tag of receives that take messages from any member or with any tag, where just those messages are left."""
+    """Fill sender and tag of receives that take any, where just those messages are left."""
     messages = kinds.tag != -1
-    lacking = np.flatnonzero(messages & (kinds.paired < 0) & ((kinds.peer < 0) | (kinds.tag == ANY_TAG)))
-    keys = kinds.communicator, kinds.group_rank, kinds.peer, kinds.tag
-    for rows in rows_by(distinct_rows(*(key[lacking] for key in keys))[1]).values():
-        mine = lacking[rows]
-        communicator, own, peer, tag = (int(key[mine[0]]) for key in keys)
-        here = messages & (kinds.communicator == communicator)
-        sends = here & (kinds.paired > 0) & (kinds.peer == own)
-        sends &= ((kinds.group_rank == peer) | (peer < 0)) & ((kinds.tag == tag) | (tag == ANY_TAG))
-        left: dict[tuple[int, int], int] = {}
-        for row in np.flatnonzero(sends).tolist():
-            key = int(kinds.group_rank[row]), int(kinds.tag[row])
-            left[key] = left.get(key, 0) + int(kinds.count[row])
-        for sender, number in left:
-            taken = here & (kinds.paired < 0) & (kinds.group_rank == own) & (kinds.peer == sender) & (kinds.tag == number)
-            left[sender, number] -= int(kinds.count[taken].sum())
-        candidates = [key for key, count in left.items() if count]
-        if len(candidates) == 1 and left[candidates[0]] == kinds.count[mine].sum():
-            kinds.peer[mine], kinds.tag[mine] = candidates[0]
+    for any_peer, any_tag in ((True, True), (True, False), (False, True)):
+        receives = messages & (kinds.paired < 0)
+        taken = receives & (kinds.peer >= 0) & (kinds.tag != ANY_TAG)
+        rows = np.flatnonzero(receives & ((kinds.peer < 0) == any_peer) & ((kinds.tag == ANY_TAG) == any_tag))
+        if not len(rows):
+            continue
+        known = np.flatnonzero((messages & (kinds.paired > 0)) | taken)
+        sent, own, peer = kinds.paired[known] > 0, kinds.group_rank[known], kinds.peer[known]
+        ends = np.where(sent, peer, own), np.where(sent, own, peer)
+        keys, at = distinct_rows(kinds.communicator[known], *ends, kinds.tag[known])
+        left = np.bincount(at, kinds.count[known] * kinds.paired[known], keys.shape[1])
+        open_keys = np.flatnonzero((left != 0) & (np.bincount(at, sent, keys.shape[1]) > 0))
+        mine = (kinds.communicator, kinds.group_rank, kinds.peer, kinds.tag)
+        asked = [column for column, free in enumerate((False, False, any_peer, any_tag)) if not free]
+        code = distinct_rows(*(np.concatenate((keys[column, open_keys], mine[column][rows])) for column in asked))[1]
+        theirs, of_row = code[: len(open_keys)], code[len(open_keys) :]
+        groups = int(code.max()) + 1
+        wanted = np.bincount(of_row, kinds.count[rows], groups)
+        single = (np.bincount(theirs, minlength=groups) == 1) & (np.bincount(theirs, left[open_keys], groups) == wanted)
+        only = np.zeros(groups, np.int64)
+        only[theirs] = open_keys
+        named = single[of_row]
+        kinds.peer[rows[named]], kinds.tag[rows[named]] = keys[2:, only[of_row[named]]]
 
 
 def _group_ranks(member: Int64, communicator: Int64, recorded: Int64, size: Int64) -> Int64:
-    """Each member's number in its communicator; if no row has it but all are present, they are numbered in their order."""
+    """Each member's number in its communicator; if no row has it but all are there, they are numbered in order."""
     lacking = np.flatnonzero((recorded < 0) & (communicator >= 0))
     if not len(lacking):
         return recorded
@@ -406,3 +367,31 @@ def message_keys(kinds: Kinds) -> Int64:
         ends = np.where(sends, own, peer), np.where(sends, peer, own)
         result[rows] = distinct_rows(kinds.communicator[rows], *ends, size, kinds.tag[rows], both.astype(np.int64))[1]
     return result
+
+
+class OperationTimes(NamedTuple):
+    """When the operations of a table ran, on the device or as calls of MPI, and which can be members of an instance."""
+
+    start: Int64  # in the time of the rank's files, ns, -1 if unknown; likewise `end`
+    end: Int64
+    matchable: Flags  # both are known and the operation has a name and a communicator of more than one rank
+    calls_only: int  # operations that cannot be members: their kernel, end or communicator is not known
+    sequence: Int64  # the profiler's number, -1 without one
+
+
+def operation_times(table: Any) -> OperationTimes:
+    """When the rows of a table with `MATCHED_COLUMNS` ran."""
+    on_host = is_one_of(table.column("evidence"), ("mpi",))
+
+    def either(device: str, call: str) -> Int64:
+        return np.where(on_host, integers(table.column(call), -1), integers(table.column(device), -1))
+
+    known = {name: pc.is_valid(table.column(name)).to_numpy() for name in ("start", "end", "api_start", "api_end")}
+    timed = np.where(on_host, known["api_start"] & known["api_end"], known["start"] & known["end"])
+    # a message is no operation of another communicator than its own
+    timed &= ~(pc.is_valid(table.column("tag")).to_numpy() & pc.is_null(table.column("communicator")).to_numpy())
+    several = integers(table.column("group_size"), -1) != 1
+    named: Flags = pc.is_valid(table.column("op")).to_numpy()
+    start, end = either("start", "api_start"), either("end", "api_end")
+    sequence = np.where(is_one_of(table.column("evidence"), _WITH_SEQUENCE), integers(table.column("sequence"), -1), -1)
+    return OperationTimes(start, end, timed & several & named, int((~timed & several).sum()), sequence)

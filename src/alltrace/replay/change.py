@@ -12,10 +12,7 @@ from alltrace.replay.graph import times
 from alltrace.replay.join import Replay
 from alltrace.replay.pace import Pace, work_factors
 from alltrace.replay.peers import Peers
-from alltrace.trace.arrays import Int64
-
-Floats = NDArray[np.float64]
-
+from alltrace.trace.arrays import Flags, Floats, Int64
 
 NEVER = -(1 << 60)
 """The weight of an arc that is not there: nothing waits for it."""
@@ -36,7 +33,7 @@ class Change:
     ranks: frozenset[int] | None = None
     names: frozenset[int] | None = None
     kinds: frozenset[int] | None = None
-    instances: NDArray[np.bool_] | None = None
+    instances: Flags | None = None
     scale: float | None = None
 
 

@@ -15,9 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.replay.join import Replay
-from alltrace.trace.arrays import Int64
-
-Floats = NDArray[np.float64]
+from alltrace.trace.arrays import Flags, Floats, Int64
 
 _ALIKE = 0.02
 """Ranks are alike if their numbers of kernels of each name differ by at most this share of all."""
@@ -88,7 +86,7 @@ def pace_of(replay: Replay) -> Pace:
     ranks = np.array(sorted(p.rank for p in replay.parts), np.int64)
     names, places = replay.names
     steps = replay.by_step[0]
-    rows: dict[int, NDArray[np.float64]] = {}
+    rows: dict[int, Floats] = {}
     keys: dict[int, Int64] = {}
     cells: list[NDArray[np.int32]] = []
     for part, base, place in zip(replay.parts, replay.base.tolist(), places, strict=True):
@@ -170,7 +168,7 @@ def _median_of_others(group: Int64, key: Int64, values: Floats) -> Floats:
     return found
 
 
-def _median_of(group: Int64, key: Int64, values: Floats, of: NDArray[np.bool_]) -> Floats:
+def _median_of(group: Int64, key: Int64, values: Floats, of: Flags) -> Floats:
     """For each value the median of the values in `of` with its group and key, NaN without any; with one, at most the value."""
     there = np.flatnonzero(of)
     order, place, begin, size = _groups(group[there], key[there], values[there])

@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.replay.graph import longest_path, slack_ns
 from alltrace.replay.join import Replay
 from alltrace.replay.pace import work_factors
 from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import COMPUTE, COPY, OTHER, TRANSFER
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Floats, Int64
 from alltrace.trace.distinct import rows_by
 
 CLASSES = ("compute", "transfer", "communication", "copy", "host", "gap", "idle")
@@ -91,11 +90,11 @@ def rank_slack_ns(replay: Replay) -> dict[int, int]:
     return found
 
 
-def excess_ns(replay: Replay, peers: Peers) -> NDArray[np.float64]:
+def excess_ns(replay: Replay, peers: Peers) -> Floats:
     """What each arc of the graph takes beyond what its peers take: float array of m, ns; below 0 if it was faster."""
     by_work = work_factors(replay, peers.pace, peers.pace.of_peers)[replay.graph.target]
     own = replay.work_ns * (1 - by_work) + replay.host_ns - peers.host_ns
-    found: NDArray[np.float64] = np.where(replay.instance >= 0, replay.work_ns - peers.transfer_ns, own)
+    found: Floats = np.where(replay.instance >= 0, replay.work_ns - peers.transfer_ns, own)
     return found
 
 

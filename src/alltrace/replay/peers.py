@@ -6,15 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.replay.join import Replay
 from alltrace.replay.pace import Pace, pace_of
 from alltrace.replay.rank_graph import HOST
-from alltrace.trace.arrays import Int64, coded, integers
+from alltrace.trace.arrays import Flags, Floats, Int64, coded, integers
 from alltrace.trace.distinct import rows_by
-
-Floats = NDArray[np.float64]
 
 _MANY_RANKS = 64
 
@@ -36,7 +33,7 @@ class Peers:
     pace: Pace
     host_ns: Int64
     transfer_ns: Int64
-    needless: NDArray[np.bool_]
+    needless: Flags
 
 
 def peers_of(replay: Replay, members: Any) -> Peers:
@@ -191,7 +188,7 @@ def _typical(like: Int64, values: Floats) -> Floats:
     return found
 
 
-def _needless(replay: Replay, ranks: Int64, alike: Int64) -> NDArray[np.bool_]:
+def _needless(replay: Replay, ranks: Int64, alike: Int64) -> Flags:
     """Which arcs make a host wait for a device where most of its peers' hosts do not wait.
 
     Waits correspond where the ranks have launched as many kernels in the step.

@@ -9,12 +9,11 @@ this chain take beyond what their peers take for the same is to blame, until it 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.replay.join import Replay
 from alltrace.replay.path import excess_ns
 from alltrace.replay.peers import Peers
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Floats, Int64
 
 _LEAST_SHARE = 0.1
 """Where less of a wait than this is explained, the rank that arrived last is to blame itself."""
@@ -26,9 +25,7 @@ NOBODY = -1
 """Marks slow transfers, which belong to no rank."""
 
 
-def root_causes(
-    replay: Replay, peers: Peers, node: Int64, wait_ns: Int64, since: Int64
-) -> tuple[Int64, Int64, NDArray[np.float64]]:
+def root_causes(replay: Replay, peers: Peers, node: Int64, wait_ns: Int64, since: Int64) -> tuple[Int64, Int64, Floats]:
     """Which ranks are to blame for waits.
 
     Args:
@@ -47,7 +44,7 @@ def root_causes(
     blamed = np.where(replay.instance >= 0, NOBODY, replay.rank[replay.graph.target])
     at = np.flatnonzero(node >= 0)
     here, explained = node[at].astype(np.int64), np.zeros(len(at))
-    found: list[tuple[Int64, Int64, NDArray[np.float64]]] = []
+    found: list[tuple[Int64, Int64, Floats]] = []
     while len(at):
         arc = via[here]
         on = (arc >= 0) & (replay.when[here] > since[at]) & (explained < _ENOUGH * wait_ns[at])

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from alltrace.trace.arrays import Flags
+
 Evaluate = Callable[["NDArray[Any]"], float]
 """The time of the run under given durations."""
 
@@ -38,7 +40,7 @@ def slowdown_by(evaluate: Evaluate, actual: NDArray[Any], ideal: NDArray[Any], l
     return found
 
 
-def share_recovered(evaluate: Evaluate, actual: NDArray[Any], ideal: NDArray[Any], fixed: NDArray[np.bool_]) -> float:
+def share_recovered(evaluate: Evaluate, actual: NDArray[Any], ideal: NDArray[Any], fixed: Flags) -> float:
     """M: the share of the whole slowdown that goes when the operations in `fixed` become ideal; 0 without any slowdown."""
     now, best = evaluate(actual), evaluate(ideal)
     return (now - evaluate(np.where(fixed, ideal, actual))) / (now - best) if now != best else 0.0

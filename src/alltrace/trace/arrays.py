@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 Int64 = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 BLOCK_ROWS = 1 << 17
 
