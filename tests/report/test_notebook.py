@@ -1,3 +1,4 @@
+import html
 import json
 import sys
 import types
@@ -52,8 +53,8 @@ def test_no_cell_fails_wherever_the_run_lies(folder, tmp_path, displayed):
     assert len(made["cells"]) <= MOST_CELLS
     facts, findings, *figures, _sql = run_cells(made)
     assert facts["ranks"] == 2
-    assert findings.verdict in findings._repr_html_()
-    assert {"breakdown", "overlap"} <= {p.recipe for p in asked}
+    assert html.escape(findings.verdict) in findings._repr_html_()
+    assert {"breakdown", "idle"} <= {p.recipe for p in asked}
     drawn = dict(zip([p.recipe for p in asked], figures, strict=True))
     assert isinstance(drawn["breakdown"], go.Figure)
     tables = "".join(table._repr_html_() for table in displayed)
