@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.recorded.asking import DERIVED
 
 import alltrace.api
 from alltrace.cli.main import main
@@ -40,7 +41,7 @@ def test_answers_have_the_cell_and_exclude_the_wrong_conclusion(tmp_path, monkey
     from alltrace.mcp.server import make_server
     from alltrace.mcp.tools import Tools
 
-    shutil.copytree(HERE.parent / "recorded" / "runs", tmp_path / "runs")
+    shutil.copytree(HERE.parent / "recorded" / "runs", tmp_path / "runs", ignore=DERIVED)
     opened = []
     open_run = alltrace.api.open_run
     monkeypatch.setattr(alltrace.api, "open_run", lambda path, **options: opened.append(path) or open_run(path, **options))

@@ -19,6 +19,8 @@ from alltrace.trace.errors import AlltraceError
 from tests.recorded.making import HERE, RUNS
 
 DIGITS = 12
+DERIVED = shutil.ignore_patterns("align", "operations", "findings", "devices", "tiles", ".*")
+"""What questions keep in a run: a copy is made without it, because the code that made it may be another one."""
 BUILT_IN = [*(n for n in names() if not n.startswith("example")), *(f"stats:{n}" for n in REPORTS)]
 MARK = "@recorded/"
 """How a value begins that names a file below this folder."""
@@ -125,7 +127,7 @@ def shape(asked: Question) -> tuple[str, tuple[tuple[str, Any], ...], bool, bool
 
 def opened(name: str, folder: Path) -> OpenRun:
     """A copy of a recorded run below `folder`, because what is derived is kept beside a run."""
-    shutil.copytree(RUNS / name / "run", folder / name)
+    shutil.copytree(RUNS / name / "run", folder / name, ignore=DERIVED)
     return OpenRun(folder / name)
 
 
