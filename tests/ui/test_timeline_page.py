@@ -356,6 +356,21 @@ def page_of(browser, folder, rows):
         stop()
 
 
+def test_a_link_opened_while_the_state_is_still_to_be_put_into_the_address_is_followed(browser, tmp_path):
+    with page_of(browser, tmp_path, event_rows()) as page:
+        page.goto(f"{page.base}#timeline?ranks=0")
+        settled(page)
+        opened = """async (link) => {
+            const url = await import(document.querySelector("script[type=module]").src.replace("main.js", "url.js"));
+            url.keep("timeline", { ranks: "0", open: "0" });
+            location.hash = link;
+            url.settle();
+            return location.hash;
+        }"""
+        assert page.evaluate(opened, "#timeline?ranks=0&open=0&event=0/api/1") == "#timeline?ranks=0&open=0&event=0/api/1"
+        page.locator(".details").get_by_text("Waits for CUDA event 3 of stream 7").wait_for()
+
+
 def test_a_wait_for_a_cuda_event_leads_to_its_record_and_back(browser, tmp_path):
     """A journey: what does this stream wait for?"""
     with page_of(browser, tmp_path, event_rows()) as page:

@@ -30,8 +30,10 @@ let held = null;
  * @param {string} view @param {Record<string, string|number|null|undefined>} values */
 export function keep(view, values) {
   clearTimeout(waiting);
+  const before = location.hash;
   held = () => {
-    if (read().view === view) history.replaceState(null, "", link(view, values));
+    // a link that was opened since is followed, and not written over
+    if (location.hash === before && read().view === view) history.replaceState(null, "", link(view, values));
   };
   waiting = window.setTimeout(settle, 150);
 }
