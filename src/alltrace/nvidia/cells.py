@@ -1,8 +1,9 @@
 """The cells of NVIDIA's tables: how nsys names, rounds and prints what a column holds.
 
-An answer's columns bear nsys' headers; those of reports bear the unit too. A fractional column holds float64 rounded as nsys does,
-and its Arrow field has the metadata `decimals`: how many digits after the point every cell is printed with (`7.0`, `0.000`).
-A whole number is an int64 printed as it is, and null is an empty cell. A face needs no other rule to print what nsys prints.
+An answer's columns bear nsys' headers; those of reports bear the unit too. A fractional column holds float64 rounded as
+nsys does, and its Arrow field has the metadata `decimals`: how many digits after the point every cell is printed with
+(`7.0`, `0.000`). A whole number is an int64 printed as it is, and null is an empty cell. A face needs no other rule to
+print what nsys prints.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The recipes that cut the run's time into bins, equal on all ranks: heat maps of use and of sampled values.
 
-Bins are equally long, the last as short as it must be. A cell is about the part of its bin in which the rank was recorded, and is
-null if it was not. nsys begins the first bin where the capture began; here it begins with the run's first event, or where
-`--start` or `--filter-time` says. The overlap of intervals with bins is exact.
+Bins are equally long, the last as short as it must be. A cell is about the part of its bin in which the rank was
+recorded, and is null if it was not. nsys begins the first bin where the capture began; here it begins with the run's
+first event, or where `--start` or `--filter-time` says. The overlap of intervals with bins is exact.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def equal_bins(start: int, end: int, bins: int) -> Int64:
 class HeatMap(NsysRecipe):
     """Values of bins of time.
 
-    `series` are the rows of a rank: for each its `labels` by title, and by title of each of `values` a number per bin, NaN if it is
-    not known. `settings` are the options other than `--bins`.
+    `series` are the rows of a rank: for each its `labels` by title, and by title of each of `values` a number per bin,
+    NaN if it is not known. `settings` are the options other than `--bins`.
     """
 
     clock = "one"

@@ -36,8 +36,8 @@ _INSTANCES = ("ranges", "kernels")
 class NvtxKernSum(SqlReport):
     """The time that kernels ran, by range and kernel: a kernel counts for every range that contains its launch.
 
-    Where ranges with the same name are nested, a kernel adds to the times once for each, but is one kernel. Rows without a range
-    hold the kernels launched in none.
+    Where ranges with the same name are nested, a kernel adds to the times once for each, but is one kernel. Rows
+    without a range hold the kernels launched in none.
     """
 
     name = "nvtx_kern_sum"

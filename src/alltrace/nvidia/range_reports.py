@@ -46,8 +46,8 @@ _NUMBER_CELLS = (
 class NvtxPushpopTrace(Report):
     """Every push/pop range: when, how long without its children, and what encloses it.
 
-    The parent of a range is the shortest push/pop range of its thread that contains it. A range that was still open ends with the
-    last push/pop range of its rank.
+    The parent of a range is the shortest push/pop range of its thread that contains it. A range that was still open
+    ends with the last push/pop range of its rank.
     """
 
     name = "nvtx_pushpop_trace"

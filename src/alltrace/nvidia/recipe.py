@@ -34,9 +34,9 @@ FILES = {"files": (FILE_CELL, RANK_CELL)}
 class NsysRecipe(Question):
     """A recipe that nsys has too: `results` are the columns of its tables by name, the main one first.
 
-    `own` are its options other than the `filters`. `device` is whether it reads what ran on GPUs, so that projected ranges
-    can filter it, `projects` whether it projects ranges on GPU work: then the filters choose among the work, not among calls
-    and ranges.
+    `own` are its options other than the `filters`. `device` is whether it reads what ran on GPUs, so that projected
+    ranges can filter it, `projects` whether it projects ranges on GPU work: then the filters choose among the work, not
+    among calls and ranges.
     """
 
     own: ClassVar[tuple[Option, ...]] = ()

@@ -110,8 +110,9 @@ def by_rank(options: Options) -> bool:
 class SqlReport(Report):
     """A report of two statements: `map_sql` over a rank's tables, and `reduce_sql` over `parts`, which has the report's titles.
 
-    In a report that names kernels `{kernel}` is the id of a name, `{launch_range}` of the range, and `{kernel_name}` the text over
-    keys of these names. `{by_rank}` is `rank, ` if each rank has its own rows, and else empty; `{rank_cell}` is its column then.
+    In a report that names kernels `{kernel}` is the id of a name, `{launch_range}` of the range, and `{kernel_name}`
+    the text over keys of these names. `{by_rank}` is `rank, ` if each rank has its own rows, and else empty;
+    `{rank_cell}` is its column then.
     """
 
     map_sql: ClassVar[str]
@@ -175,9 +176,10 @@ class SqlReport(Report):
 class Trace(Report):
     """A report with a row per event, in the order of their starts; rows with equal starts stay in order, lower ranks first.
 
-    `rows` are the rows of one rank, with a column per cell by title (see `cell_table` for the units); each comes from one event of
-    `tables` with the row's start, except under an option `spread`. `by_call` are the tables of launched work, if a row is a call
-    of `api` and the work it launched. `order` is the title of the start, `height` and `called` of what a picture shows.
+    `rows` are the rows of one rank, with a column per cell by title (see `cell_table` for the units); each comes from
+    one event of `tables` with the row's start, except under an option `spread`. `by_call` are the tables of launched
+    work, if a row is a call of `api` and the work it launched. `order` is the title of the start, `height` and `called`
+    of what a picture shows.
     """
 
     clock = "one"

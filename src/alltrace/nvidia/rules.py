@@ -27,8 +27,9 @@ ROWS = Option("rows", int, -1, "The most rows of each rank; -1 for all.", least=
 class Rule(NsysRecipe):
     """Rows that are worth a look, the worst first, what to do about them, and what it means if there are `none`.
 
-    `cells` are its columns but the last, `File`; `settings` its options other than `--rows` and `--nvtx`. `rows` are those of one
-    rank, a `pyarrow.Table` with a column per cell; `Row#` is added. `height` is the column that a picture shows over `Start`.
+    `cells` are its columns but the last, `File`; `settings` its options other than `--rows` and `--nvtx`. `rows` are
+    those of one rank, a `pyarrow.Table` with a column per cell; `Row#` is added. `height` is the column that a picture
+    shows over `Start`.
     """
 
     clock = "one"

@@ -128,10 +128,10 @@ network_sum = RankRows(
 class GpuMetricUtilSum(RankRows):
     """What the sampled metrics of each GPU were: over the whole run, or while kernels or the work of NVTX ranges ran.
 
-    A sample belongs to a kernel or range if its time is inside. Without a sample there is no row: at 10 kHz most kernels are too
-    short. Kernels and ranges are those of the rank with the sampled GPU, in any report of its host; samples
-    of the whole run are listed with their report. `metric-attribution` weighs samples by the part of their time inside,
-    which reaches shorter ones.
+    A sample belongs to a kernel or range if its time is inside. Without a sample there is no row: at 10 kHz most
+    kernels are too short. Kernels and ranges are those of the rank with the sampled GPU, in any report of its host;
+    samples of the whole run are listed with their report. `metric-attribution` weighs samples by the part of their time
+    inside, which reaches shorter ones.
     """
 
     host_samples = True

@@ -1,8 +1,8 @@
 """What every reader hands over: who a report is about, and its rows as canonical tables.
 
-A reader is opened on one report. It never decides what a rank is: it lists the processes it saw with all the evidence there is,
-and every row it streams carries the process it belongs to, so that `alltrace.run` can split one report over several ranks or join
-several reports into one.
+A reader is opened on one report. It never decides what a rank is: it lists the processes it saw with all the evidence
+there is, and every row it streams carries the process it belongs to, so that `alltrace.run` can split one report over
+several ranks or join several reports into one.
 """
 
 from __future__ import annotations
@@ -129,10 +129,11 @@ class ReportReader(Protocol):
     def stream(self, tables: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The rows of the wanted canonical event tables as (table name, `pyarrow.RecordBatch`), table by table.
 
-        A batch has the columns of the table's `arrow_schema`, in that order; a column that the report lacks is all null. Times are
-        the report's own (ns since its 0). `process`, `thread` and `device` are rows of `dictionaries()`; every table that has
-        no `process` column belongs to the host as a whole. Rows come in the order of the report. `depth` and `parent` of `ranges`
-        are left null: the writer of the run fills them once the rows are sorted.
+        A batch has the columns of the table's `arrow_schema`, in that order; a column that the report lacks is all
+        null. Times are the report's own (ns since its 0). `process`, `thread` and `device` are rows of
+        `dictionaries()`; every table that has no `process` column belongs to the host as a whole. Rows come in the
+        order of the report. `depth` and `parent` of `ranges` are left null: the writer of the run fills them once the
+        rows are sorted.
 
         Args:
             tables: The tables wanted.

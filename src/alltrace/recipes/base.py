@@ -270,8 +270,8 @@ class Question:
         host_samples: Whether samples of GPU metrics in any report of a rank's host will do for `requires` and `tables`.
         of_hosts: Whether it judges the work of a rank's host where nothing ran on a device (`alltrace.run.host_work`).
         of_devices: Whether ranks are devices where processes have several (`alltrace.align.devices`): it is asked of the run
-            by devices. In its answer, columns of ranks have processes again, `device` and `devices` tell the devices, and sentences
-            name them.
+            by devices. In its answer, columns of ranks have processes again, `device` and `devices` tell the devices,
+            and sentences name them.
         windowed: Whether it can be limited to some steps; the tables that it then sees are cut down to them.
         session_time: Whether its times count from the start of the first report's session, as in the profiler's own tools,
             and not from the run's first event.

@@ -1,7 +1,7 @@
 """Answers with a row for each event, as they are made: sorted over all ranks, one span of time after the other.
 
-A rank yields its rows of one span at a time, read from its tables or, if a row needs more than that, from a file of its sorted
-rows in a temporary folder. Memory holds the rows of one span of all ranks.
+A rank yields its rows of one span at a time, read from its tables or, if a row needs more than that, from a file of its
+sorted rows in a temporary folder. Memory holds the rows of one span of all ranks.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Recipes that are SQL: a statement over one rank's tables, and a statement over the parts of all ranks.
 
-Statements have placeholders in braces. What replaces them is an identifier or an expression of ours from a closed set that the
-options choose from; what users type is a parameter (`$name`), never text of a statement.
+Statements have placeholders in braces. What replaces them is an identifier or an expression of ours from a closed set
+that the options choose from; what users type is a parameter (`$name`), never text of a statement.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _ROWS_AT_ONCE = 1 << 20
 class Statements:
     """A question in SQL: one SELECT over a rank's tables, and one over `parts`, the rows that it returns for all ranks.
 
-    Every table has the column `rank` before its own; columns of names hold ids. A table that the rank lacks is empty. What is `Of`
-    something can be a function of the options, which are the values of `$name` in the statements.
+    Every table has the column `rank` before its own; columns of names hold ids. A table that the rank lacks is empty.
+    What is `Of` something can be a function of the options, which are the values of `$name` in the statements.
     """
 
     reads: Of[Reads]  # the tables and columns that it reads

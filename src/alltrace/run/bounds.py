@@ -1,9 +1,10 @@
 """What numbers of a report may be, so that no question about them leaves 64 bits or the finite numbers.
 
-Questions add up times and sizes in whole numbers of 64 bits, and values of metrics and their squares in floating point. Both are
-exact, or as exact as floating point is, as long as what goes in is small enough. That is seen to here, once for every question: a
-report with a sum that no job can reach is damaged and refused; a value of a metric that is not a number is left out. What
-is odd but usable is counted, so that answers made from it have a note. Single rows with such a time are left out.
+Questions add up times and sizes in whole numbers of 64 bits, and values of metrics and their squares in floating point.
+Both are exact, or as exact as floating point is, as long as what goes in is small enough. That is seen to here, once
+for every question: a report with a sum that no job can reach is damaged and refused; a value of a metric that is not a
+number is left out. What is odd but usable is counted, so that answers made from it have a note. Single rows with such a
+time are left out.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Runs made on the fly from reports, kept in a folder by the content of the reports, up to a size.
 
-The key of a run is a hash of its reports' names and contents, so a report that was rewritten is imported again and one that
-was only moved is not. All questions share that one run, which has all tables, regardless of the first question. A run in the cache
-never changes once it is whole, because another process may be reading it; the least recently used one is removed first when space
-is needed.
+The key of a run is a hash of its reports' names and contents, so a report that was rewritten is imported again and one
+that was only moved is not. All questions share that one run, which has all tables, regardless of the first question. A
+run in the cache never changes once it is whole, because another process may be reading it; the least recently used one
+is removed first when space is needed.
 
-Hashing gigabytes at every command would take longer than the answer, so, as git does for its index, the hash of a file is
-remembered with its size, inode and times, and read again only when one of these changed.
+Hashing gigabytes at every command would take longer than the answer, so, as git does for its index, the hash of a file
+is remembered with its size, inode and times, and read again only when one of these changed.
 """
 
 from __future__ import annotations

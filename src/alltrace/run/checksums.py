@@ -1,9 +1,9 @@
 """The checksums of a run's files: written once a folder is whole, and compared before anything of a file is read.
 
-Neither Arrow nor DuckDB notices a changed bit in a Parquet file. So each folder of a run that is written as a whole has a record in
-JSON, with its own checksum, that lists the files in the folder with the XXH3-128 of their bytes. A file is read once from start to
-end before use: that takes a hundredth of the time of decoding, and covers footers and page headers too, which the
-checksums that Parquet has for the data of pages do not.
+Neither Arrow nor DuckDB notices a changed bit in a Parquet file. So each folder of a run that is written as a whole has
+a record in JSON, with its own checksum, that lists the files in the folder with the XXH3-128 of their bytes. A file is
+read once from start to end before use: that takes a hundredth of the time of decoding, and covers footers and page
+headers too, which the checksums that Parquet has for the data of pages do not.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """From the time in a rank's files to the run's aligned clock: an affine map per rank, applied when a table is read.
 
-A file holds ns since the rank's time base on its host's clock. With `base` that time base (UTC, host clock), `zero` the UTC of the
-run's time 0 on the first host's clock, and the host's clock ahead of the first host's by `offset` at the run's start and running
-faster by `drift`::
+A file holds ns since the rank's time base on its host's clock. With `base` that time base (UTC, host clock), `zero` the
+UTC of the run's time 0 on the first host's clock, and the host's clock ahead of the first host's by `offset` at the
+run's start and running faster by `drift`::
 
     host  = t + (base - stamp_error - zero)           ns since the run's zero, by the host's clock
     run   = host - offset - round(drift * (host - offset)) - origin
 
-Here `zero` is when the first report's session started, and `origin` when the run's first event did, counted from there: time 0
-of a run is its first event. Without an origin, times are as in the profiler's own tools, on the session's clock.
+Here `zero` is when the first report's session started, and `origin` when the run's first event did, counted from there:
+time 0 of a run is its first event. Without an origin, times are as in the profiler's own tools, on the session's clock.
 
 So drift is the relative rate error, and the rounding keeps times whole. The map never changes the order of two times.
 """

@@ -1,8 +1,8 @@
 """Keeps what is derived from a run on demand: one layout, signature, lock, atomic rename and clean-up for all of it.
 
 A value is in `RUN/NAME`, or in the cache folder, by its signature, where the run cannot be written. Its signature says
-what it was made from; with another one it is made again. A file is written to a draft and renamed when it is whole, and the
-drafts of processes that were killed are removed before the next value is made.
+what it was made from; with another one it is made again. A file is written to a draft and renamed when it is whole, and
+the drafts of processes that were killed are removed before the next value is made.
 """
 
 from __future__ import annotations

@@ -31,12 +31,11 @@ class NoReportError(InputError):
 def find_reports(inputs: Sequence[str], fetch: Fetch | None = None) -> list[Path]:
     """The reports that `inputs` name, in natural order of their paths.
 
-    A folder means the reports in it and below it; a text with `*`, `?` or `[` that is not a file means the paths it matches; a
-    URL goes through `fetch`, and `HOST:/PATH` is looked up by a worker of the cluster on that host. Of a report and its own export
-    side by side one is taken: the export, if it is whole.
-    `inputs`: paths, patterns and URLs. `fetch`: brings what is at URLs onto this machine and returns the paths.
-    Raises `InputError`: an input does not exist, or no report is found. Raises `UsageError`: an input is a run
-    directory, or on a host without a worker.
+    A folder means the reports in it and below it; a text with `*`, `?` or `[` that is not a file means the paths it
+    matches; a URL goes through `fetch`, and `HOST:/PATH` is looked up by a worker of the cluster on that host. Of a
+    report and its own export side by side one is taken: the export, if it is whole. `inputs`: paths, patterns and URLs.
+    `fetch`: brings what is at URLs onto this machine and returns the paths. Raises `InputError`: an input does not
+    exist, or no report is found. Raises `UsageError`: an input is a run directory, or on a host without a worker.
     """
     paths: dict[Path, None] = {}
     urls = [text for text in inputs if is_url(text)]

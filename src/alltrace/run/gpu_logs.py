@@ -2,9 +2,9 @@
 
     logs/gpu_log.parquet        the samples of all ranks (`GPU_LOG`)
 
-A GPU is known by its UUID. Logs that only have indices or bus ids belong to a host: the one that the log or its file name
-names, or the only one. `nvidia-smi` writes local times; their offset to UTC comes from the caller, from a file next to the log
-(`FILE.utc-offset`, as `date +%z` prints it), or from the offset at which the samples match the reports.
+A GPU is known by its UUID. Logs that only have indices or bus ids belong to a host: the one that the log or its file
+name names, or the only one. `nvidia-smi` writes local times; their offset to UTC comes from the caller, from a file
+next to the log (`FILE.utc-offset`, as `date +%z` prints it), or from the offset at which the samples match the reports.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Samples of GPU metrics by the rank that uses the GPU.
 
-One report of a host samples all of the host's GPUs, most often that of its first rank, so the samples of a rank's GPU are in
-another rank's table. A GPU is known across reports by its UUID, or else by its bus id; CUDA ordinals do not identify it.
+One report of a host samples all of the host's GPUs, most often that of its first rank, so the samples of a rank's GPU
+are in another rank's table. A GPU is known across reports by its UUID, or else by its bus id; CUDA ordinals do not
+identify it.
 """
 
 from __future__ import annotations
@@ -62,9 +63,8 @@ def sample_sources(
 ) -> list[tuple[Any, dict[int, int]]]:
     """Where a rank's samples are: samples of its GPUs, and in its own report samples of GPUs that no rank uses.
 
-    `own`: the rank's tables (`Rank`). `manifest`: the run's. `others`: as from `samplers`. `opened`: the tables of
-    such a rank. Returns the tables of a rank of its host, and for each device there the row in the rank's own
-    `devices`.
+    `own`: the rank's tables (`Rank`). `manifest`: the run's. `others`: as from `samplers`. `opened`: the tables of such
+    a rank. Returns the tables of a rank of its host, and for each device there the row in the rank's own `devices`.
     """
     if not others:
         return []

@@ -1,10 +1,11 @@
 """The work of a host where nothing ran on a device: what its main thread does, and when it communicates.
 
 Programs on CPUs (MPI codes, PyTorch with Gloo) have no kernels. Questions about work then get rows in their place: the
-main thread is a stream, what it computes are pieces of class `host`, and its communication is what kernels of NCCL are on a
-device. Where a framework records its operators, the thread computes while they run; pauses up to `SILENCE_NS` between them
-are the interpreter's. Without operators it computes whenever it does not communicate, as in the efficiencies of POP. Waits for
-data, and calls of the operating system that wait, are no work. Time off the CPU is none either, where scheduling was recorded.
+main thread is a stream, what it computes are pieces of class `host`, and its communication is what kernels of NCCL are
+on a device. Where a framework records its operators, the thread computes while they run; pauses up to `SILENCE_NS`
+between them are the interpreter's. Without operators it computes whenever it does not communicate, as in the
+efficiencies of POP. Waits for data, and calls of the operating system that wait, are no work. Time off the CPU is none
+either, where scheduling was recorded.
 """
 
 from __future__ import annotations

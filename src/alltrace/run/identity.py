@@ -1,10 +1,10 @@
 """Who is rank 7? From the evidence in the reports to the ranks of a run: a pure function, tested without a file.
 
 Evidence, best first: what the user states (`alltrace.run.stated_ranks`); MPI_RANKS as the profiler recorded it; the rank that the
-report states of itself (`distributedInfo` of the PyTorch profiler); the launcher's variables in the report (torchrun before Open
-MPI before Hydra, PALS and PMIx before JSM and Flux before Slurm, because `SLURM_PROCID` is 0 for all under `sbatch` + `mpirun`);
-the file's name (`rank7`, `7-of-16`, ranks by kind of parallelism such as `TP-1-DP-0`, or a number at its end); else a stable order.
-A source that would give one number to two ranks proves nothing and is passed over.
+report states of itself (`distributedInfo` of the PyTorch profiler); the launcher's variables in the report (torchrun
+before Open MPI before Hydra, PALS and PMIx before JSM and Flux before Slurm, because `SLURM_PROCID` is 0 for all under
+`sbatch` + `mpirun`); the file's name (`rank7`, `7-of-16`, ranks by kind of parallelism such as `TP-1-DP-0`, or a number
+at its end); else a stable order. A source that would give one number to two ranks proves nothing and is passed over.
 The order of the given reports does not matter: they are processed in the natural order of their paths.
 """
 
@@ -220,8 +220,8 @@ def _attach(companions: Sequence[_Candidate], candidates: list[_Candidate], clai
 
 def natural_key(text: str) -> tuple[object, ...]:
     """A sort key under which `rank2` comes before `rank10`."""
-    # \d is what isdecimal() says; isdigit() also takes superscripts, which are not numbers to int(), as thousands of digits are
-    # none
+    # \d is what isdecimal() says; isdigit() also takes superscripts, which are not numbers to int(), as thousands of
+    # digits are none
     return tuple((1, int(p), p) if p.isdecimal() and len(p) < _DIGITS else (0, 0, p) for p in re.split(r"(\d+)", text) if p)
 
 

@@ -3,8 +3,8 @@
     logs/inspector.parquet      the operations of all ranks (`INSPECTOR`)
 
 A file is of the rank that has its host and process id. If the run has no process of any file, the rank in the largest
-communicator decides. Operations of verbose files have times; in the order of their calls they are joined with the operations of
-the trace, as the calls in NCCL's logs are (`alltrace.align.log_join`).
+communicator decides. Operations of verbose files have times; in the order of their calls they are joined with the
+operations of the trace, as the calls in NCCL's logs are (`alltrace.align.log_join`).
 """
 
 from __future__ import annotations

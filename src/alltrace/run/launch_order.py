@@ -1,7 +1,7 @@
 """What the order of launches shows: ids without a meaning, a clock that steps back, calls that begin after their kernel.
 
-Ids rise from call to call of a thread, and kernels of a stream run in the order of their launches. So one with a higher id and an
-earlier time comes after a step of the clock.
+Ids rise from call to call of a thread, and kernels of a stream run in the order of their launches. So one with a higher
+id and an earlier time comes after a step of the clock.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class LaunchOrder(NamedTuple):
 def launch_order(piece: Piece, calls: Int64 | None, kernels: Int64 | None, suspect: Mapping[str, Flags]) -> LaunchOrder:
     """What is wrong with the launches of a report.
 
-    `piece`: its tables. `calls`: the starts of its calls, in the order of the table; None if it has none. `kernels`: those of its
-    kernels, likewise. `suspect`: the rows of tables that have other times than they should.
+    `piece`: its tables. `calls`: the starts of its calls, in the order of the table; None if it has none. `kernels`:
+    those of its kernels, likewise. `suspect`: the rows of tables that have other times than they should.
     """
     if calls is None or len(calls) < _MANY:
         return LaunchOrder()
@@ -107,8 +107,8 @@ def _places(numbers: Int64, ids: Int64) -> Int64:
 def _order(piece: Piece, name: str, ids: Int64, starts: Int64) -> tuple[int, Int64]:
     """By how much the starts of calls of a thread, or of kernels of a stream, step back in the order of their ids, at most.
 
-    0 if they do not, or few are before or after the step. And the rows of single ones that begin after those behind them. The table
-    is in order of threads or streams, and of starts in each.
+    0 if they do not, or few are before or after the step. And the rows of single ones that begin after those behind
+    them. The table is in order of threads or streams, and of starts in each.
     """
     none = np.empty(0, np.int64)
     back_rows = np.flatnonzero((ids[1:] < ids[:-1]) & (ids[1:] >= 0))

@@ -41,8 +41,8 @@ def read_files(
 ) -> FilesRead[_Result]:
     """`read(path, advance)` of each file.
 
-    `read` is a function of a module. `jobs` is the most processes; None for one process for little text, else for the number of
-    processors. An error that is not of one file's content is raised.
+    `read` is a function of a module. `jobs` is the most processes; None for one process for little text, else for the
+    number of processors. An error that is not of one file's content is raised.
     """
     from alltrace.engine.tasks import remote, run_tasks
 

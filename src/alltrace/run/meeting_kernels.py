@@ -3,9 +3,9 @@
 Ranks that compute the same end as far apart as they began. Ranks that meet in a kernel end together, as the first waits in it
 for the last. So kernels are compared by name and place in the sequence, among ranks of one host, which share a clock.
 
-The import of each rank keeps the first kernels of each such name in a file (`keep_unknown_kernels`). The end of the import compares
-ranks (`find_meeting_kernels`) and puts the result into the manifest. Readers of a rank's tables then see these kernels as of
-kind `meeting` (`with_meeting_kind`), so that all answers, the replay and the page agree.
+The import of each rank keeps the first kernels of each such name in a file (`keep_unknown_kernels`). The end of the
+import compares ranks (`find_meeting_kernels`) and puts the result into the manifest. Readers of a rank's tables then
+see these kernels as of kind `meeting` (`with_meeting_kind`), so that all answers, the replay and the page agree.
 """
 
 from __future__ import annotations

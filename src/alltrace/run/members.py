@@ -74,8 +74,8 @@ class Members:
 def gpu_names(ranks: Iterable[RankRecord]) -> dict[str, str]:
     """Short names of the devices of a run, by the texts that columns `gpu` have: `GPU 3`.
 
-    The number is the CUDA ordinal; where several devices of a host have one, as each rank sees only its own, it is the place
-    among the devices of the host that ranks work with, by bus id. A device of neither has no short name.
+    The number is the CUDA ordinal; where several devices of a host have one, as each rank sees only its own, it is the
+    place among the devices of the host that ranks work with, by bus id. A device of neither has no short name.
     """
     of_host: dict[str, dict[str, Device]] = {}
     for device in (d for rank in ranks for d in rank.devices):

@@ -1,12 +1,12 @@
 """Records that a profiler lost: launches without their kernel, kernels without their launch, graph launches without what they ran.
 
-A launch and what it ran carry one correlation id in a process. If one of the two is there and the other is not, a record is
-missing, unless the edge of the capture explains it: work that was launched before the capture began, and work that was still queued
-when it ended. Launches that failed, and those that only became nodes of a graph, ran nothing.
+A launch and what it ran carry one correlation id in a process. If one of the two is there and the other is not, a
+record is missing, unless the edge of the capture explains it: work that was launched before the capture began, and work
+that was still queued when it ended. Launches that failed, and those that only became nodes of a graph, ran nothing.
 
-When a missing kernel ran is not known. It ran after its launch began, after the work before it on its stream, and before the work
-after it; the stream is unknown too. So the time in which it may have run reaches from the earliest to the latest
-of what the streams allow, and questions about idle devices leave that time out (`Rank.unrecorded`).
+When a missing kernel ran is not known. It ran after its launch began, after the work before it on its stream, and
+before the work after it; the stream is unknown too. So the time in which it may have run reaches from the earliest to
+the latest of what the streams allow, and questions about idle devices leave that time out (`Rank.unrecorded`).
 """
 
 from __future__ import annotations
@@ -295,8 +295,8 @@ def _captured(value: Mapping[str, Int64], rows: Int64, begins: Int64, ends: Int6
 def _lost(piece: Piece, calls: _Calls, recorded: Flags, others: Int64, work: _Work) -> Flags:
     """The launches with work that ran within the capture and has no record.
 
-    Work that was still queued as the capture ended has none either. It was launched after all that has a record, while the device
-    was busy, and no call waited for all work after that.
+    Work that was still queued as the capture ended has none either. It was launched after all that has a record, while
+    the device was busy, and no call waited for all work after that.
     """
     lost = ~recorded
     copied = _calls_of(piece, others)

@@ -1,7 +1,7 @@
 """Files of plain objects, for data that is derived from a run on demand: dataclasses of numbers, texts and NumPy arrays.
 
-An object is a tree in JSON, in the metadata of an Arrow file with the arrays as rows. Reading makes objects of the classes that
-the reader names and no others, and nothing in a file is executed.
+An object is a tree in JSON, in the metadata of an Arrow file with the arrays as rows. Reading makes objects of the
+classes that the reader names and no others, and nothing in a file is executed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ _KINDS = "biuf"
 def write_object(path: Path, value: Any, signature: str) -> None:
     """Write an object, completely or not at all.
 
-    `value`: dataclasses, mappings, lists, tuples, texts, numbers, None and arrays of numbers, nested. `signature`:
-    what it was made from. Raises `OSError`: it cannot be written. Raises `TypeError`: something in it cannot be
-    kept.
+    `value`: dataclasses, mappings, lists, tuples, texts, numbers, None and arrays of numbers, nested. `signature`: what
+    it was made from. Raises `OSError`: it cannot be written. Raises `TypeError`: something in it cannot be kept.
     """
     arrays: list[np.ndarray[Any, Any]] = []
     tree = json.dumps(_packed(value, arrays))

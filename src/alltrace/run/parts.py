@@ -1,7 +1,8 @@
 """Facts about reports with ranks that were imported separately, each where it was recorded, before all are known.
 
-The import of a part commits its ranks, and writes next to them what opening its reports found. The final import plans the ranks
-from all parts: like an import of all reports, but without opening one. So reports may be where only their own node sees them.
+The import of a part commits its ranks, and writes next to them what opening its reports found. The final import plans
+the ranks from all parts: like an import of all reports, but without opening one. So reports may be where only their own
+node sees them.
 """
 
 from __future__ import annotations

@@ -11,19 +11,20 @@ A row is suspect if
 * it is a call that begins 1 ms or more after what it launched or the call behind it (`alltrace.run.launch_order`);
 * it is recorded twice: another row of its stream or thread has the same times and the same launch;
 * it overruns: it ends more than 1 us after the third later piece of work of its stream has begun, or 10 ms after a wait for its
-  stream, context or device, which began when it had begun, has ended. Work on a stream is serial.
-  Kernels of graphs are not, and neither is a stream in which one in twenty rows overruns; nearby ones may overlap (dependent
-  launches, 230 ns of noise between clocks of a device);
+  stream, context or device, which began when it had begun, has ended. Work on a stream is serial. Kernels of graphs are
+  not, and neither is a stream in which one in twenty rows overruns; nearby ones may overlap (dependent launches, 230 ns
+  of noise between clocks of a device);
 * it crosses others of its thread and domain, which ranges that are pushed and popped do not (but steps of PyTorch's profiler), and
   they cross fewer or would lose ten times as much if they ended before they crossed;
 * it is on another device than most of its context, which has one;
 * it is a copy of a negative size, or of over 64 kB at over 20 TB/s, ten times what any device's memory has.
 
-The tables that questions read have the believed end of work that overruns (the start of the next, or the end of the wait) and of
-ranges that cross (before they do), the device of the context, no size for copies that are too fast, and no other suspect row.
-`suspects` says what the report has. A table that differs is kept as it was recorded for the reports of Nsight Systems, which give
-the file's numbers. If calls share their correlation ids with many others, nothing has one.
-A rank whose clock steps back, whose launches are not joined, or of which a part is lost is in doubt and not compared with others.
+The tables that questions read have the believed end of work that overruns (the start of the next, or the end of the
+wait) and of ranges that cross (before they do), the device of the context, no size for copies that are too fast, and no
+other suspect row. `suspects` says what the report has. A table that differs is kept as it was recorded for the reports
+of Nsight Systems, which give the file's numbers. If calls share their correlation ids with many others, nothing has
+one. A rank whose clock steps back, whose launches are not joined, or of which a part is lost is in doubt and not
+compared with others.
 """
 
 from __future__ import annotations

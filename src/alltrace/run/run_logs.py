@@ -167,9 +167,8 @@ def _import_nccl(
 def ranks_of_members(logs: NcclLogs, ranks: Sequence[RankRecord]) -> tuple[dict[int, str], list[int], tuple[str, ...]]:
     """The rank of each call: by host and process id, or by the rank's number if the run has no known process.
 
-    For containers that share both, the rank's number from the communicators decides.
-    `logs`: the logs of the job. Returns how each rank's log was found; the rank of each of `logs.members`, -1 for
-    none of the run's; and notes.
+    For containers that share both, the rank's number from the communicators decides. `logs`: the logs of the job.
+    Returns how each rank's log was found; the rank of each of `logs.members`, -1 for none of the run's; and notes.
     """
     owners: dict[tuple[str, int], set[int]] = defaultdict(set)
     for rank in ranks:

@@ -1,11 +1,12 @@
 """Reports that are one recording, of which one is taken; and reports of several jobs, which are refused.
 
-Reports are one recording if they have the same content, or are traces of one process that begin with the same event; if they are
-exports of one session of Nsight Systems; and if Nsight Systems and PyTorch's profiler both recorded the device of one process.
+Reports are one recording if they have the same content, or are traces of one process that begin with the same event; if
+they are exports of one session of Nsight Systems; and if Nsight Systems and PyTorch's profiler both recorded the device
+of one process.
 
-Reports are of several jobs if their launchers say so. Otherwise they are if processes share their rank numbers, and the jobs that
-would then be in the folder have other world sizes, or ran at times that are hours apart, or at once on other hosts that share none.
-Roles of one job, such as rollout and trainer, may number their ranks alike.
+Reports are of several jobs if their launchers say so. Otherwise they are if processes share their rank numbers, and the
+jobs that would then be in the folder have other world sizes, or ran at times that are hours apart, or at once on other
+hosts that share none. Roles of one job, such as rollout and trainer, may number their ranks alike.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ def planned(paths: Sequence[Path], probes: Sequence[_Probe], rank_from: str | No
     """The reports, by number, without those that another one is instead of, and the ranks in them.
 
     The ranks are by what the user states of the reports and by what these say of themselves. Raises `UsageError`: the
-    reports are of several jobs, the user states one rank of processes that ran at once, or `rank_from` cannot be used. Raises
-    `InputError`: a `ranks.csv` cannot be used.
+    reports are of several jobs, the user states one rank of processes that ran at once, or `rank_from` cannot be used.
+    Raises `InputError`: a `ranks.csv` cannot be used.
     """
     reports, stated_notes = with_stated_ranks([p.report for p in probes], paths, rank_from)
     instead = doubles(reports, [(p.record.size_bytes, p.record.content_hash) for p in probes])

@@ -1,8 +1,8 @@
 """The order of rows in a file of a run: keys, a cheap stable sort, and the sorter of more rows than memory holds.
 
 A key column becomes one or two integer arrays that compare in the order of the rows: whether the value is null (nulls last), and
-the value. Sorting looks before it works: rows of a source usually come in order of time, so that a stable sort on the small track
-codes is all there is to do.
+the value. Sorting looks before it works: rows of a source usually come in order of time, so that a stable sort on the
+small track codes is all there is to do.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _MAX_DIRECT = 1 << 16
 class RowOrder:
     """The order of the rows of one table: by its track, by time, and for `ranges` by end, the later one first.
 
-    With that last key an enclosing range comes before the ranges it encloses. An open range (end null) counts as longer than any
-    other of its start, and an end before the start counts as the start.
+    With that last key an enclosing range comes before the ranges it encloses. An open range (end null) counts as longer
+    than any other of its start, and an end before the start counts as the start.
     """
 
     def __init__(self, table: Table) -> None:

@@ -26,8 +26,7 @@ class StepTimes:
     """The ends of a job's steps."""
 
     path: str  # the training log
-    # when the line of each step was written, ascending, ns since 1970: by its zone, else as if local time were
-    # UTC
+    # when the line of each step was written, ascending, ns since 1970: by its zone, else as if local time were UTC
     end_ns: Int64
     steps: Int64
     zoned: bool  # whether the times have a zone

@@ -36,10 +36,9 @@ class Run:
     """A run directory, opened for reading.
 
     It is read as imported until an alignment is adopted: an answer must not depend on whether an earlier question
-    has stored one.
-    `align`: the folder of an alignment to read it by, if that is one of this run. Raises `InputError`: `path` is
-    not a run directory, its import did not finish, or its manifest is damaged. `in_session`: whether times count
-    from the session's start, and not from the run's first event.
+    has stored one. `align`: the folder of an alignment to read it by, if that is one of this run. Raises `InputError`:
+    `path` is not a run directory, its import did not finish, or its manifest is damaged. `in_session`: whether times
+    count from the session's start, and not from the run's first event.
     """
 
     in_session = False
@@ -235,9 +234,9 @@ class Run:
     def connect(self, tables: Sequence[str] | None = None, *, ids: bool = False) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection with a view for each canonical table that was imported (or for the selected ones), over all ranks.
 
-        The files of these tables are checked first, so name the tables where a run is large. The connection lives in memory; the
-        run's files are only read. With `ids` it has the schema `ids` too: the same views with
-        ids of names instead of their texts.
+        The files of these tables are checked first, so name the tables where a run is large. The connection lives in
+        memory; the run's files are only read. With `ids` it has the schema `ids` too: the same views with ids of names
+        instead of their texts.
         """
         from alltrace.run.sql_views import connect
 

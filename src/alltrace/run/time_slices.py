@@ -64,8 +64,8 @@ class TimeSlices:
     def sampled(self) -> tuple[Int64, Int64]:
         """About the start of every 4096th event, int64 ns in no order, and how many events each represents.
 
-        Events without a start in their file have none. Calls represent the events that accompany them, of which there may
-        be fewer, and for a quarter of themselves at least, as they take memory too.
+        Events without a start in their file have none. Calls represent the events that accompany them, of which there
+        may be fewer, and for a quarter of themselves at least, as they take memory too.
         """
         starts, rows = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for table in (t for t in self._tables if t not in self.by_call):

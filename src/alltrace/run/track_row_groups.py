@@ -1,8 +1,9 @@
 """Tracks that are written early: the rows of a busy track go into separate row groups while the source is still read.
 
-Sources mostly hold the rows of each track in order of time, so that what a buffer holds of a track comes after all that was seen
-of it before, and only the tracks are mixed. The rows of a busy track then need not wait on disk for a merge: they are a lane of
-row groups, and only the order of the lanes is settled at the end. Rows of small tracks wait in memory.
+Sources mostly hold the rows of each track in order of time, so that what a buffer holds of a track comes after all that
+was seen of it before, and only the tracks are mixed. The rows of a busy track then need not wait on disk for a merge:
+they are a lane of row groups, and only the order of the lanes is settled at the end. Rows of small tracks wait in
+memory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Counters of kernels, as CUPTI's range profiler measures them: one event per kernel, with metrics as arguments.
 
 The profiler knows the order of these kernels and not their times: it divides the capture evenly among them
-(`CuptiRangeProfiler.cpp` in pytorch/kineto). If one device was measured and as many calls launched kernels, the calls have the
-times.
+(`CuptiRangeProfiler.cpp` in pytorch/kineto). If one device was measured and as many calls launched kernels, the calls
+have the times.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Opens a snapshot of PyTorch's allocator as the table `allocations`.
 
-The format is defined by `torch.cuda.memory._snapshot` (torch/cuda/memory.py and torch/csrc/cuda/memory_snapshot.cpp): `segments`,
-the memory that the allocator has at the end, and `device_traces`, for each device its earlier actions, with the Python stacks of
-the requests. The pickle is taken apart as data (`alltrace.readers.plain_pickle`); nothing in it is executed.
+The format is defined by `torch.cuda.memory._snapshot` (torch/cuda/memory.py and torch/csrc/cuda/memory_snapshot.cpp):
+`segments`, the memory that the allocator has at the end, and `device_traces`, for each device its earlier actions, with
+the Python stacks of the requests. The pickle is taken apart as data (`alltrace.readers.plain_pickle`); nothing in it is
+executed.
 """
 
 from __future__ import annotations

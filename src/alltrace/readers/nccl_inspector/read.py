@@ -1,7 +1,7 @@
 """Opens a verbose file of NCCL Inspector as the table `collectives`: questions about collectives need no profiler then.
 
-An operation ends with its last channel by the host's clock, and begins as long before as the GPU took for it. The rank is that in
-the largest communicator of the process, which is the job's if the program makes one of all ranks.
+An operation ends with its last channel by the host's clock, and begins as long before as the GPU took for it. The rank
+is that in the largest communicator of the process, which is the job's if the program makes one of all ranks.
 """
 
 from __future__ import annotations

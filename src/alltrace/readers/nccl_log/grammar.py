@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
-# A host begins where text that may be one begins, or directly after a record that was cut within its level. Tried at every letter,
-# a long line without spaces would take the square of its length.
+# A host begins where text that may be one begins, or directly after a record that was cut within its level. Tried at
+# every letter, a long line without spaces would take the square of its length.
 HEADER = re.compile(
     rb"(?:(?<![^\s:\[\]<>()|,;\"'])|(?<= NCCL (?:INFO|WARN|CALL))|(?<= NCCL (?:TRACE|ABORT))|(?<= NCCL VERSION))"
     rb"(?P<host>[^\s:\[\]<>()|,;\"']+):(?P<pid>[0-9]{1,10}):(?P<tid>[0-9]{1,10})"

@@ -1,7 +1,7 @@
 """Reads tables of nccl-tests: any program and version, any launcher's prefix, many runs in a file; and JSON written with -J.
 
-The columns come from the table's own header, so the code is independent of the version. Source of the forms: nccl-tests,
-src/common.cu, from 2.0 to 2.19.
+The columns come from the table's own header, so the code is independent of the version. Source of the forms:
+nccl-tests, src/common.cu, from 2.0 to 2.19.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads the code of kernels (cubin): which source and PTX line each instruction is from.
 
-A cubin is an ELF file (System V ABI, "Object Files") with a section of code for each function. Lines of the source are in
-`.debug_line`, lines of the PTX in `.nv_debug_line_sass`, both as line programs of DWARF 2 to 4 (6.2 of the standard), the PTX
-itself in `.nv_debug_ptx_txt`. Nothing of it is executed.
+A cubin is an ELF file (System V ABI, "Object Files") with a section of code for each function. Lines of the source are
+in `.debug_line`, lines of the PTX in `.nv_debug_line_sass`, both as line programs of DWARF 2 to 4 (6.2 of the
+standard), the PTX itself in `.nv_debug_ptx_txt`. Nothing of it is executed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads reports of Nsight Compute: kernel launches with all their metrics.
 
 A report is a magic number, a header, and blocks. Each part is a message after its size in four bytes: a block's header
-counts the sources (code of kernels) and results that follow it. Names of metrics and texts are in string tables. Field numbers are
-from `ProfilerReport.proto`, which Nsight Compute has in `extras/FileFormat`.
+counts the sources (code of kernels) and results that follow it. Names of metrics and texts are in string tables. Field
+numbers are from `ProfilerReport.proto`, which Nsight Compute has in `extras/FileFormat`.
 """
 
 from __future__ import annotations

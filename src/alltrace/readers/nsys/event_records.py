@@ -32,8 +32,8 @@ class EventRecords:
     def joined(self, waits: Any) -> Any:
         """A batch of `syncs` with `record_correlation` and `record_stream`.
 
-        A wait refers to the last record of its event before it. CUPTI numbers the calls of a process as they begin, so this is the
-        record with the largest correlation below the wait's.
+        A wait refers to the last record of its event before it. CUPTI numbers the calls of a process as they begin, so
+        this is the record with the largest correlation below the wait's.
         """
         if self.table is None or waits.column("event").null_count == waits.num_rows:
             return waits

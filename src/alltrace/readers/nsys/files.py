@@ -1,7 +1,7 @@
 """Accesses to files by name, which reports taken with `--osrt-file-access=true` hold.
 
-Events name an opened file by a number; a table of descriptors has its path and process. Both hold plain process and thread ids,
-while all other tables hold global ones, of which the rest is taken from the list of processes.
+Events name an opened file by a number; a table of descriptors has its path and process. Both hold plain process and
+thread ids, while all other tables hold global ones, of which the rest is taken from the list of processes.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ def rows_per_batch(columns: Mapping[str, Any]) -> int:
 class RawSource(Protocol):
     """An export of Nsight Systems, opened.
 
-    A column's type is one of `int64`, `float64`, `string` and `binary` (Arrow types by name), by its declaration: INTEGER, REAL,
-    TEXT or none, BLOB. Text that is not UTF-8 has its bad bytes escaped.
+    A column's type is one of `int64`, `float64`, `string` and `binary` (Arrow types by name), by its declaration:
+    INTEGER, REAL, TEXT or none, BLOB. Text that is not UTF-8 has its bad bytes escaped.
     """
 
     path: Path

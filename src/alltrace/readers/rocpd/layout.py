@@ -1,8 +1,8 @@
 """Which tables a database has, and the statements that read their rows.
 
-The schema is `rocpd_tables.sql` in ROCm/rocprofiler-sdk (`source/share/rocprofiler-sdk-rocpd`). The names of all tables end with
-the UUID of a process; a database that was merged has a set of tables for each. Versions differ in where times and places are: in
-the row itself, or by number in `rocpd_timestamp` and `rocpd_track`.
+The schema is `rocpd_tables.sql` in ROCm/rocprofiler-sdk (`source/share/rocprofiler-sdk-rocpd`). The names of all tables
+end with the UUID of a process; a database that was merged has a set of tables for each. Versions differ in where times
+and places are: in the row itself, or by number in `rocpd_timestamp` and `rocpd_track`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class TableSet(NamedTuple):
     def select(self, table: str, columns: Sequence[str], joined: Mapping[str, str] | None = None) -> str | None:
         """A statement that reads columns of a table; None if there is no such table.
 
-        A column that the table lacks is read from where its numbers point to, else null. `joined` has more columns: of each the
-        name and where it is, as `TABLE.COLUMN` joined by the row's `TABLE_id`, such as `event.stack_id`.
+        A column that the table lacks is read from where its numbers point to, else null. `joined` has more columns: of
+        each the name and where it is, as `TABLE.COLUMN` joined by the row's `TABLE_id`, such as `event.stack_id`.
         """
         chosen, tail = self._parts(table, columns, joined or {})
         return f"SELECT {', '.join(chosen)} FROM {tail} ORDER BY own.id" if tail else None

@@ -1,7 +1,7 @@
 """A step's line in the form of each framework.
 
-Megatron-LM and its relatives (GPT-NeoX), nanotron, NeMo 1 and 2, TorchTitan, DeepSpeed, Lightning, Hugging Face, Composer, verl,
-nanoGPT, and plain FSDP scripts; and lines of a user's own pattern.
+Megatron-LM and its relatives (GPT-NeoX), nanotron, NeMo 1 and 2, TorchTitan, DeepSpeed, Lightning, Hugging Face,
+Composer, verl, nanoGPT, and plain FSDP scripts; and lines of a user's own pattern.
 
 Sources: megatron/training/training.py, nemo/lightning/pytorch/callbacks/progress_printer.py, torchtitan/components/metrics.py,
 deepspeed/runtime/engine.py and utils/timer.py, lightning's TQDMProgressBar, transformers/trainer_callback.py, gpt-neox'

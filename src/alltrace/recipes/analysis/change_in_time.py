@@ -1,7 +1,7 @@
 """Ranks and jobs that change in time: slower from a step on, or again and again.
 
-A rank's ratio to the fastest in a step is compared with its own in other steps. It has two levels if the split of its steps in two,
-by time or by size, has parts that are far apart; a rank that is always slow has one.
+A rank's ratio to the fastest in a step is compared with its own in other steps. It has two levels if the split of its
+steps in two, by time or by size, has parts that are far apart; a rank that is always slow has one.
 """
 
 from __future__ import annotations

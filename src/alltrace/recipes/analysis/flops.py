@@ -1,8 +1,9 @@
 """How many floating-point operations an operator of PyTorch does, and the least it must move, from the shapes it was called with.
 
-A multiplication and an addition are two operations. What is counted is what `torch.utils.flop_counter` counts: the products of
-matrices, convolutions and attention; additions of a bias, activations and softmax are left out, and a causal mask is not deducted.
-The least bytes are every operand read once and the result written once; caches do not change that.
+A multiplication and an addition are two operations. What is counted is what `torch.utils.flop_counter` counts: the
+products of matrices, convolutions and attention; additions of a bias, activations and softmax are left out, and a
+causal mask is not deducted. The least bytes are every operand read once and the result written once; caches do not
+change that.
 
 | what | operations |
 |---|---|

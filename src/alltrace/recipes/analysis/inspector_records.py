@@ -1,8 +1,8 @@
 """The collectives that NCCL Inspector recorded, joined over ranks: they need no profiler and no clocks.
 
-Operations of one communicator, function and number are one instance. Its ranks end together, as none can end before the last has
-arrived, so the one that took the shortest time arrived last, and what another took longer it waited. That holds where all members
-were timed by the GPU; the times are whole microseconds.
+Operations of one communicator, function and number are one instance. Its ranks end together, as none can end before the
+last has arrived, so the one that took the shortest time arrived last, and what another took longer it waited. That
+holds where all members were timed by the GPU; the times are whole microseconds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Shared by recipes that assign samples of GPU metrics to the work that they describe.
 
-A sample is the mean over the time since the sample before it. If more than two periods are between two samples, some are
-missing: then the later one describes only one period, and the rest is unknown. The period is the median distance of
+A sample is the mean over the time since the sample before it. If more than two periods are between two samples, some
+are missing: then the later one describes only one period, and the rest is unknown. The period is the median distance of
 samples.
 """
 

@@ -82,8 +82,8 @@ _SWITCH = "switch_wait_ticks_per_ms"
 def network_state(rank: Rank, spans: Merged, judged: Merged | None = None) -> NetworkState | None:
     """What the adapters did that the rank's report has samples of.
 
-    `spans`: The time in question, ns. `judged`: The time in which single adapters are described; None for `spans`. Returns
-    none if no sample describes the time in question.
+    `spans`: The time in question, ns. `judged`: The time in which single adapters are described; None for `spans`.
+    Returns none if no sample describes the time in question.
     """
     if not (rank.has("nic_metrics") or rank.has("switch_metrics")):
         return None

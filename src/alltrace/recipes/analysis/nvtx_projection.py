@@ -1,12 +1,12 @@
 """Which NVTX ranges contain which calls, and which GPU work follows from that: exact, on data that need not be nested.
 
-A range contains a call when both are of one thread and range.start <= call.start and call.end <= range.end. GPU work belongs to the
-ranges that contain the API call which launched it. Ranges of different domains and start/end ranges overlap freely, so no stack is
-assumed anywhere:
+A range contains a call when both are of one thread and range.start <= call.start and call.end <= range.end. GPU work
+belongs to the ranges that contain the API call which launched it. Ranges of different domains and start/end ranges
+overlap freely, so no stack is assumed anywhere:
 
 * `Spans.innermost` returns, for each call, the containing range that starts last (of several that start together, the one that
-  comes first in the input). It finds the last range at or before the call that ends late enough, in a tree of maxima over
-  the sorted ranges. The option `nvtx-name` of the kernel reports needs this; `launch_spans` returns its ranges.
+  comes first in the input). It finds the last range at or before the call that ends late enough, in a tree of maxima
+  over the sorted ranges. The option `nvtx-name` of the kernel reports needs this; `launch_spans` returns its ranges.
 * `Spans.parents` returns, for each range, the shortest of the ranges that contain it. Where ranges nest that is the one that
   starts last; if some cross, all are searched.
 * `calls_within` lists, for each range, the calls inside as pieces of sorted lists: the calls of a thread hardly ever nest, so
@@ -103,8 +103,8 @@ class Spans:
     def parents(self) -> Int64:
         """The row of the shortest other range that contains each range, or -1.
 
-        Of equally short ones it is the one that starts first, then the one that comes first; of ranges with the same start and
-        end, an earlier row is outside a later one.
+        Of equally short ones it is the one that starts first, then the one that comes first; of ranges with the same
+        start and end, an earlier row is outside a later one.
         """
         count = len(self.start)
         order = np.argsort(self.start)
@@ -312,8 +312,8 @@ def reduce_pieces(values: Int64, pieces: Pieces, ufunc: np.ufunc, into: Int64) -
 def launch_spans(rank: Rank) -> Any:
     """The rank's ranges that GPU work can belong to, with all ends known, in the order of their report.
 
-    These are push/pop ranges and the start/end ranges that ended on the thread they started on. A range that was still open ends at
-    the latest start or end of any range of the rank.
+    These are push/pop ranges and the start/end ranges that ended on the thread they started on. A range that was still
+    open ends at the latest start or end of any range of the rank.
 
     Returns a `pyarrow.Table` with `start`, `end`, `thread`, `name`, `domain`, `kind`, `source_row` and `open` (whether
     it was).

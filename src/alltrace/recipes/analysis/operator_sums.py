@@ -219,8 +219,8 @@ def _backward_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> Int64 |
 def _backward_pairs(operators: _Operators) -> tuple[Int64, Int64]:
     """Rows of backward steps and of their forward operators.
 
-    A backward belongs to the forward operator of its number that starts last before it, which is the innermost. Numbers count per
-    thread, so a number that two threads use is ambiguous.
+    A backward belongs to the forward operator of its number that starts last before it, which is the innermost. Numbers
+    count per thread, so a number that two threads use is ambiguous.
     """
     numbered = operators.sequence >= 0
     starts_with = np.array([bool(n) and str(n).startswith(_BACKWARD) for n in operators.names], np.bool_)

@@ -1,7 +1,7 @@
 """The efficiencies of the POP model, for devices and for hosts: pure arithmetic over times.
 
-Definitions of the POP centre of excellence as extended to GPUs by BSC's BasicAnalysis and TALP (DLB `talp/perf_metrics.c`). Every
-efficiency is a number from 0 to 1, or None if it is undefined.
+Definitions of the POP centre of excellence as extended to GPUs by BSC's BasicAnalysis and TALP (DLB
+`talp/perf_metrics.c`). Every efficiency is a number from 0 to 1, or None if it is undefined.
 """
 
 from __future__ import annotations

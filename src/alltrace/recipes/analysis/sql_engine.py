@@ -1,8 +1,8 @@
 """Runs the SQL statements of recipes: DuckDB over Arrow tables in memory, spilling to a temporary folder.
 
-The tables of a statement are the rank's canonical tables, or the parts of all ranks, under their own names. Columns of names hold
-ids; the relation `names` (`id`, `value`) has their texts, and the macro `text_of(id)` looks one up. Nothing else is within reach of
-a statement: no file, no extension, no variable of this program.
+The tables of a statement are the rank's canonical tables, or the parts of all ranks, under their own names. Columns of
+names hold ids; the relation `names` (`id`, `value`) has their texts, and the macro `text_of(id)` looks one up. Nothing
+else is within reach of a statement: no file, no extension, no variable of this program.
 """
 
 from __future__ import annotations
@@ -84,8 +84,7 @@ def run_statement(statement: str, tables: Mapping[str, Any], parameters: Mapping
 
     `statement`: The statement; `$name` is a parameter. `parameters`: Values by name; those that the statement does not
     mention are left out. Returns a `pyarrow.Table`. Integers beyond 64 bits are decimals; a column is int64 if all its
-    values fit.
-    Raises `AlltraceError`: memory and disk do not suffice, or a sum does not fit into 128 bits.
+    values fit. Raises `AlltraceError`: memory and disk do not suffice, or a sum does not fit into 128 bits.
     """
     import duckdb
 

@@ -1,8 +1,8 @@
 """Exact statistics over all ranks, in SQL: distributions as (key, value, count), and what is read off them.
 
-A rank's million durations hold far fewer distinct (key, duration) pairs, so a part has a row for each pair with its count.
-Adding these parts loses nothing: medians and quartiles over all ranks are exact. All sums are of whole numbers in 128 bits, so no
-digit depends on the order of rows or ranks.
+A rank's million durations hold far fewer distinct (key, duration) pairs, so a part has a row for each pair with its
+count. Adding these parts loses nothing: medians and quartiles over all ranks are exact. All sums are of whole numbers
+in 128 bits, so no digit depends on the order of rows or ranks.
 """
 
 from __future__ import annotations

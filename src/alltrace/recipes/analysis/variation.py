@@ -1,14 +1,16 @@
 """How values of ranks and steps vary: with the rank, with another rank in each step, or at random.
 
-Values are ratios, (ranks, steps), each by what is usual in its step, so that a step which is longer for all counts as any other. A
-rank's level is the median over steps, so that single steps do not make it. A rank is persistently above the others where its level
-exceeds the lower quartile of all levels in most steps, and by more than chance and the usual differences between ranks explain: the
-standard error of a median, by the pooled deviation within ranks (MAD), and the spread of the levels below their median. For normal
-values the largest of n is at about sqrt(2 ln n) deviations, so the bound grows with the number of ranks.
+Values are ratios, (ranks, steps), each by what is usual in its step, so that a step which is longer for all counts as
+any other. A rank's level is the median over steps, so that single steps do not make it. A rank is persistently above
+the others where its level exceeds the lower quartile of all levels in most steps, and by more than chance and the usual
+differences between ranks explain: the standard error of a median, by the pooled deviation within ranks (MAD), and the
+spread of the levels below their median. For normal values the largest of n is at about sqrt(2 ln n) deviations, so the
+bound grows with the number of ranks.
 
-What is left is split in two by Otsu's method (the split with the largest variance between the parts). Parts that are far apart
-(Ashman, Bird and Zepf 1994: D = sqrt(2) |m1 - m2| / sqrt(s1^2 + s2^2); a normal distribution has 2.7 to 4.5, by the place of the
-split) are ordinary and slow steps. Slow steps that mostly belong to few ranks are those ranks'; of ever other ranks they rotate.
+What is left is split in two by Otsu's method (the split with the largest variance between the parts). Parts that are
+far apart (Ashman, Bird and Zepf 1994: D = sqrt(2) |m1 - m2| / sqrt(s1^2 + s2^2); a normal distribution has 2.7 to 4.5,
+by the place of the split) are ordinary and slow steps. Slow steps that mostly belong to few ranks are those ranks'; of
+ever other ranks they rotate.
 """
 
 from __future__ import annotations

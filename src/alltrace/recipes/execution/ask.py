@@ -105,9 +105,8 @@ def answer_of(
 
     `run`: The run; it is aligned first if the question needs that. `stream`: Whether a large table may be a stream, as
     of `ask`. `aligning`: Called with the number of ranks aligned, if the question needs that and it was not done
-    before.
-    Raises `UsageError`: the rank or step does not exist. Raises `InputError`: a file of the run is damaged, or a
-    required table was not imported.
+    before. Raises `UsageError`: the rank or step does not exist. Raises `InputError`: a file of the run is damaged, or
+    a required table was not imported.
     """
     of_devices = judged(run, question.recipe, question.options)
     if of_devices.members is not None and of_devices is not run:
@@ -196,8 +195,8 @@ def answer_notes(
 ) -> tuple[str, ...]:
     """The notes of an answer, in addition to those of the whole run: damage, missing tables, and the recipe's own notes.
 
-    Without data, a recipe's own notes would suggest that all is well. So they count only if some rank was able to answer; an
-    answer without rows and notes then gets a default note.
+    Without data, a recipe's own notes would suggest that all is well. So they count only if some rank was able to
+    answer; an answer without rows and notes then gets a default note.
     """
     damage = notes_on_damage(run, chosen, recipe.reads(options), aligned=aligned, as_recorded=recipe.session_time)
     missing = [*damage, *notes_on_missing(recipe, run, chosen, options)]

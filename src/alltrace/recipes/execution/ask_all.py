@@ -1,7 +1,8 @@
 """Runs many recipes at once: rank by rank, each of a rank's tables read once for all of them.
 
-What ranks contribute is kept in memory as long as it is little, and else on disk, where the reduce looks at it part by part. So
-memory holds one rank's tables, or what a question makes of all ranks' parts: its answer, and for replays the graph of the run.
+What ranks contribute is kept in memory as long as it is little, and else on disk, where the reduce looks at it part by
+part. So memory holds one rank's tables, or what a question makes of all ranks' parts: its answer, and for replays the
+graph of the run.
 """
 
 from __future__ import annotations

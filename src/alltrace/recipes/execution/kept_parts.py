@@ -1,9 +1,9 @@
 """What a rank contributes to questions, stored with the run in `RUN/findings`: computed again only if the rank itself changed.
 
-Parts are made in the time of the rank's files and put on the run's clock when they are used, since every added or removed rank
-can change all clocks by a nanosecond. A part is stored with its inputs: the rank as imported, its steps and matched
-operations, and the code. So an interrupted question continues, and if one rank changed, only that rank is read. A digest of the
-inputs is in the file's name too, so that a list of the files shows which parts are there.
+Parts are made in the time of the rank's files and put on the run's clock when they are used, since every added or
+removed rank can change all clocks by a nanosecond. A part is stored with its inputs: the rank as imported, its steps
+and matched operations, and the code. So an interrupted question continues, and if one rank changed, only that rank is
+read. A digest of the inputs is in the file's name too, so that a list of the files shows which parts are there.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What ranks contributed to questions: in memory as long as it is little, else in files.
 
-A table in a file is mapped into memory on each access, so that parts that a question has read and released take no memory while
-it runs; a statement over all ranks reads the file instead (`Part.batches`). Parts that are not tables, such as graphs,
-can be shared by several questions, so those of a rank go into one file, and come back together when the first of these questions is
-answered.
+A table in a file is mapped into memory on each access, so that parts that a question has read and released take no
+memory while it runs; a statement over all ranks reads the file instead (`Part.batches`). Parts that are not tables,
+such as graphs, can be shared by several questions, so those of a rank go into one file, and come back together when the
+first of these questions is answered.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Part of a run: the steps that a question is about, and a rank's tables cut down to them.
 
 A row counts for the step in which it starts: rows of the host for the step with a range around their start, rows of the device
-(kernels, copies, graphs, collectives and metrics) for the step with the latest start of device work before them. A row belongs to
-one step at most.
+(kernels, copies, graphs, collectives and metrics) for the step with the latest start of device work before them. A row
+belongs to one step at most.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ def select(steps: str | None = None, *, skip_warmup: bool = False) -> Selection:
     """The selection that `--steps` and `--skip-warmup` name.
 
     `steps`: As `alltrace.trace.spans` reads it, such as `10:50` for steps 10 to 49; None for all. `skip_warmup`:
-    Whether warm-up steps are left out.
-    Raises `UsageError`: the text names no steps.
+    Whether warm-up steps are left out. Raises `UsageError`: the text names no steps.
     """
     span = parse_steps(steps) or Span()
     return Selection(span.first, span.end, skip_warmup)

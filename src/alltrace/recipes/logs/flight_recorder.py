@@ -1,7 +1,7 @@
 """Flight records: which rank is missing in which collective, where a hang is, and how long operations took.
 
-The ranks of a group issue the same collectives in the same order, so the k-th one must be on all of them. The recorder keeps the
-last entries only, so a group is analyzed from the first sequence number that all its ranks still have.
+The ranks of a group issue the same collectives in the same order, so the k-th one must be on all of them. The recorder
+keeps the last entries only, so a group is analyzed from the first sequence number that all its ranks still have.
 """
 
 from __future__ import annotations

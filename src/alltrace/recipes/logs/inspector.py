@@ -1,8 +1,9 @@
 """NCCL Inspector's records of all ranks: which operations lack a record, how long collectives take free of waiting, who comes last.
 
-Ranks are matched by communicator, function and number. The ranks of a synchronizing collective end together, as none can end before
-the last has arrived, so the one that took the shortest time arrived last, and the extra time of another is its wait. This needs no
-clock and no profiler. It holds if the times are those of the kernel on the GPU, to a microsecond, which is what the files state.
+Ranks are matched by communicator, function and number. The ranks of a synchronizing collective end together, as none
+can end before the last has arrived, so the one that took the shortest time arrived last, and the extra time of another
+is its wait. This needs no clock and no profiler. It holds if the times are those of the kernel on the GPU, to a
+microsecond, which is what the files state.
 """
 
 from __future__ import annotations

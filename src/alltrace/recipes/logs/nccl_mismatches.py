@@ -1,9 +1,10 @@
 """Collectives on which the ranks of a communicator disagree: a hang, found before it is one.
 
-The k-th collective of each rank on a communicator must be the same operation with the same count, datatype, reduction and root
-(NCCL's user guide, "Collective Operations"). Reductions that the program defines are not distinguished: NCCL derives their numbers
-from the communicator's address (`ncclUserRedOpMangle` in src/include/comm.h), so each rank has a different number for the same
-reduction. If a rank's INIT is not in the log, its calls are matched with the others' by opCount.
+The k-th collective of each rank on a communicator must be the same operation with the same count, datatype, reduction
+and root (NCCL's user guide, "Collective Operations"). Reductions that the program defines are not distinguished: NCCL
+derives their numbers from the communicator's address (`ncclUserRedOpMangle` in src/include/comm.h), so each rank has a
+different number for the same reduction. If a rank's INIT is not in the log, its calls are matched with the others' by
+opCount.
 """
 
 from __future__ import annotations

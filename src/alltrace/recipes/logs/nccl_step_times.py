@@ -1,7 +1,7 @@
 """The step of a call in NCCL's logs, by the time stamps of a training log of the same run.
 
-A step's line is written at the step's end, so the calls of a step are those between two lines. Both logs are of one host and
-one clock. A stamp in whole seconds covers its whole second: a call with an ambiguous step gets none.
+A step's line is written at the step's end, so the calls of a step are those between two lines. Both logs are of one
+host and one clock. A stamp in whole seconds covers its whole second: a call with an ambiguous step gets none.
 """
 
 from __future__ import annotations

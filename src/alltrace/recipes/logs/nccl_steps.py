@@ -1,8 +1,9 @@
 """Which training step a call of NCCL's logs is of.
 
-A training log prints a step's line at its end, so a step's calls are those before its line. Logs without these lines, as in jobs
-with a file per rank of which only one prints, are matched with those that have them: the n-th collective call of a communicator is
-in the same step on all its ranks. Otherwise the times of a training log of the same run are used (`nccl_step_times`).
+A training log prints a step's line at its end, so a step's calls are those before its line. Logs without these lines,
+as in jobs with a file per rank of which only one prints, are matched with those that have them: the n-th collective
+call of a communicator is in the same step on all its ranks. Otherwise the times of a training log of the same run are
+used (`nccl_step_times`).
 """
 
 from __future__ import annotations
@@ -35,9 +36,8 @@ class StepFinder:
     If the lines state their rank, a rank's calls are compared with its own lines; otherwise with the first line of each step.
 
     `any`: Whether any log has a step's line. `notes`: What a reader must know of logs that have none. `span`: The steps
-    wanted, or None for all.
-    Raises `UsageError`: a span is set, and no log has a step line, or none in the span, or no call belongs to a
-    step.
+    wanted, or None for all. Raises `UsageError`: a span is set, and no log has a step line, or none in the span, or no
+    call belongs to a step.
     """
 
     def __init__(self, logs: NcclLogs, span: Span | None) -> None:
@@ -152,8 +152,8 @@ class StepFinder:
     def _by_sequence(self, marked: set[int], without: set[int]) -> set[int]:
         """Make lines at which steps end for logs without any; the logs for which that could be done.
 
-        On each communicator the calls of a step are counted in a log with lines. In another log a step ends with its last call, by
-        that number, on any of these communicators.
+        On each communicator the calls of a step are counted in a log with lines. In another log a step ends with its
+        last call, by that number, on any of these communicators.
         """
         logs = self._logs
         ends = self._numbers(marked)

@@ -160,8 +160,8 @@ def trend(steps: Any, values: Any) -> float:
 def change_points(values: Any) -> list[int]:
     """Positions of permanent changes of level, by binary segmentation of means on values clipped to the usual range.
 
-    A change is accepted if it lowers the sum of squares by more than 6 variances times the logarithm of the length, and the
-    level by 3 % or more. The variance is that of differences of neighbors, so that the changes do not affect it.
+    A change is accepted if it lowers the sum of squares by more than 6 variances times the logarithm of the length, and
+    the level by 3 % or more. The variance is that of differences of neighbors, so that the changes do not affect it.
     """
     n = len(values)
     if n < 2 * _LEAST_SEGMENT:

@@ -41,8 +41,8 @@ def answer(
 ) -> Answer:
     """One row per pair of launches and main metric; what has no partner is in the table `unmatched`.
 
-    The first launch of a kernel with a grid and block in one report is the partner of the first such launch in the other report,
-    and so on.
+    The first launch of a kernel with a grid and block in one report is the partner of the first such launch in the
+    other report, and so on.
 
     `match`: One of `MATCHES`.
     """

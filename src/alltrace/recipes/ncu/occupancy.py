@@ -1,8 +1,8 @@
 """How many warps would fit with other block sizes, registers or shared memory: one row per launch and block size.
 
 The rules of NVIDIA's occupancy calculator: blocks of a multiprocessor are limited by their number, their warps, their
-registers, of which each scheduler has a share and allocates 256 per warp at a time, and their shared memory, from what the launch
-configured. Nsight Compute stores these curves in reports, and the tests compare them.
+registers, of which each scheduler has a share and allocates 256 per warp at a time, and their shared memory, from what
+the launch configured. Nsight Compute stores these curves in reports, and the tests compare them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Points of a roofline: work per second over work per byte, for each precision and level of memory, under the device's ceilings.
 
-Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009; a level of memory each: Yang, Kurth and Williams, "Hierarchical
-Roofline analysis for GPUs", CCPE 32(20), 2020.
+Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009; a level of memory each: Yang, Kurth and Williams,
+"Hierarchical Roofline analysis for GPUs", CCPE 32(20), 2020.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Where each device's time went: compute, exposed communication, exposed copies, idle.
 
 At any moment a device is in exactly one class, the first that applies: a compute kernel runs; else a communication kernel
-runs; else a copy runs; else idle. So the classes sum to the span, to the nanosecond. Kernels that no rule names are compute,
-unless some of them look like communication, because all ranks of a host end them together: then these are a separate class
-after communication. The span is from the first start to the last end of the device's work, or of all devices' work with
-`--span run`. Time with possibly lost records is in no class, and not in the span.
+runs; else a copy runs; else idle. So the classes sum to the span, to the nanosecond. Kernels that no rule names are
+compute, unless some of them look like communication, because all ranks of a host end them together: then these are a
+separate class after communication. The span is from the first start to the last end of the device's work, or of all
+devices' work with `--span run`. Time with possibly lost records is in no class, and not in the span.
 """
 
 from __future__ import annotations

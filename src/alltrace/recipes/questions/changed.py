@@ -50,8 +50,8 @@ def change_in_words(
 ) -> str:
     """The first sentences of a comparison: how much faster a step of the second run is, and which classes of time that is.
 
-    `step`: the row of the steps in the answer of `diff`, or None. `classes`: as of `per_step`. `alpha`: a difference is not
-    by chance if its p value is below this. `names`: what the runs are called.
+    `step`: the row of the steps in the answer of `diff`, or None. `classes`: as of `per_step`. `alpha`: a difference is
+    not by chance if its p value is below this. `names`: what the runs are called.
     """
     one, other = names
     if step is None or not step["median_a_ns"] or not step["median_b_ns"]:
@@ -189,8 +189,8 @@ _LAUNCHED = Question(
 class Replaced:
     """What replaced what: the kernels that one run alone has, by the ranges around their launch that both runs have.
 
-    `rows`: those of `diff`. `step_counts`: how many steps each run has; None if they are not compared by step. `about`: ranks,
-    steps and processes, as of `ask`.
+    `rows`: those of `diff`. `step_counts`: how many steps each run has; None if they are not compared by step. `about`:
+    ranks, steps and processes, as of `ask`.
     """
 
     def __init__(

@@ -1,13 +1,13 @@
 """How long collectives take once all ranks have arrived, how late ranks arrive, and the bandwidth free of waiting.
 
-The ranks of an instance arrive one by one; nothing can move before the last is there. So the transfer lasts from the last
-arrival to the last end, on clocks aligned over all hosts. Bandwidths are nccl-tests' (its PERFORMANCE.md), in decimal
-GB/s: the algorithm bandwidth is S/t with S the total buffer (n times a rank's message for all-gather and
+The ranks of an instance arrive one by one; nothing can move before the last is there. So the transfer lasts from the
+last arrival to the last end, on clocks aligned over all hosts. Bandwidths are nccl-tests' (its PERFORMANCE.md), in
+decimal GB/s: the algorithm bandwidth is S/t with S the total buffer (n times a rank's message for all-gather and
 reduce-scatter over n ranks; what a rank sends to all others together for all-to-all); the bus bandwidth is that times
 2(n-1)/n for all-reduce, (n-1)/n for these three, 1 for others.
 
-With `--nccl-tests` the bandwidth is compared with the result of nccl-tests on the same hosts. With `--source inspector` the
-operations come from NCCL Inspector's files of the whole job: the rank that took the shortest time arrived last.
+With `--nccl-tests` the bandwidth is compared with the result of nccl-tests on the same hosts. With `--source inspector`
+the operations come from NCCL Inspector's files of the whole job: the rank that took the shortest time arrived last.
 """
 
 from __future__ import annotations

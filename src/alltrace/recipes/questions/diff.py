@@ -97,8 +97,7 @@ def compare(
     `by_tree`: The answer is what replaced what, as a tree of ranges (`TREE`). `names`: What the verdict calls the runs.
     Returns a row per thing of either run, the largest change of the total first. Durations of one run depend on each
     other, so `p_value` is small for any real difference in a long run: it sorts out chance, the threshold says what
-    matters.
-    Raises `UsageError`: a thing, rank or step is unknown. Raises `InputError`: a file of a run is damaged.
+    matters. Raises `UsageError`: a thing, rank or step is unknown. Raises `InputError`: a file of a run is damaged.
     """
     from alltrace.recipes.execution.ask import ask
 
@@ -241,8 +240,9 @@ def _verdicts(row: Mapping[str, Any], alpha: float, threshold_percent: float, st
 def _rank_tests(a: Any, b: Any) -> dict[tuple[Any, ...], tuple[float, float]]:
     """The share of pairs in which B is longer, and the p value, of each thing that both have.
 
-    The test of Mann and Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger than the Other", The
-    Annals of Mathematical Statistics 18 (1947), by its normal approximation with the correction for ties and for continuity.
+    The test of Mann and Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger than the
+    Other", The Annals of Mathematical Statistics 18 (1947), by its normal approximation with the correction for ties
+    and for continuity.
     """
     whole = pa.concat_tables([a, b])
     if not whole.num_rows:

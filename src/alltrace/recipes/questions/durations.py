@@ -1,10 +1,10 @@
 """How long each kernel, copy, range, call, collective and step takes: the exact distribution over all ranks.
 
 Things are identified by what they are, not by where they ran, so that two runs can be compared: kernels, ranges and
-calls by name, copies by direction, collectives by operation, message size and size of the group, steps by kind. Names of ranges
-omit counters, such as the number of a step (`step 12`) or what PyTorch writes after an operator (`seq`, `op_id`,
-`sizes`, `input_op_ids`); names of calls omit the version that nsys adds (`_v7000`) and the PyTorch profiler does not.
-Quartiles are of all durations together (linear interpolation, Hyndman and Fan type 7).
+calls by name, copies by direction, collectives by operation, message size and size of the group, steps by kind. Names
+of ranges omit counters, such as the number of a step (`step 12`) or what PyTorch writes after an operator (`seq`,
+`op_id`, `sizes`, `input_op_ids`); names of calls omit the version that nsys adds (`_v7000`) and the PyTorch profiler
+does not. Quartiles are of all durations together (linear interpolation, Hyndman and Fan type 7).
 """
 
 from __future__ import annotations

@@ -1,19 +1,20 @@
 """The POP efficiencies of devices and hosts: how much of the time is useful, and what the rest is lost to.
 
 Of the devices, `parallel_efficiency` (useful time of the devices' time) is the product of `load_balance`,
-`communication_efficiency` and `orchestration_efficiency`. Of the hosts it is `mpi_parallel_efficiency` (itself `load_balance`
-times `communication_efficiency`) times `offload_efficiency`; useful time is time outside of MPI and of calls of the GPU
-runtime. Times are unions: streams of a device, threads of a rank and ranks that share a device count once. What is useful and
-what is communication on a device differs between tools: `--convention` chooses, and a note says which it was.
+`communication_efficiency` and `orchestration_efficiency`. Of the hosts it is `mpi_parallel_efficiency` (itself
+`load_balance` times `communication_efficiency`) times `offload_efficiency`; useful time is time outside of MPI and of
+calls of the GPU runtime. Times are unions: streams of a device, threads of a rank and ranks that share a device count
+once. What is useful and what is communication on a device differs between tools: `--convention` chooses, and a note
+says which it was.
 
-`--by rank` adds the rows of each rank (the tasks of POP, below the application) in the same region: a device that ranks share
-is with the first of them. `instructions` and `instructions_per_cycle` are approximate, from the sampled issue rate and clock, as
-`gpu-rates` explains; they are of the whole run or of the chosen `--steps`.
+`--by rank` adds the rows of each rank (the tasks of POP, below the application) in the same region: a device that ranks
+share is with the first of them. `instructions` and `instructions_per_cycle` are approximate, from the sampled issue
+rate and clock, as `gpu-rates` explains; they are of the whole run or of the chosen `--steps`.
 
-A region's time is from its first start to its last end on any rank. The region of a step on a device is the extent of its work
-there; that of a range is its extent on the host over all instances of a rank; nested instances count once.
-A range that was still open ends with the last of the rank's ranges. If records may be lost, the
-efficiencies of the devices are null.
+A region's time is from its first start to its last end on any rank. The region of a step on a device is the extent of
+its work there; that of a range is its extent on the host over all instances of a rank; nested instances count once. A
+range that was still open ends with the last of the rank's ranges. If records may be lost, the efficiencies of the
+devices are null.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
 """How GPU work was launched: the time of the call, the delay until the work starts, and the time of the work itself.
 
-The delay is from the end of the call to the start of the work; work that starts while its call still runs has none. Short
-work takes less time than the call that launched it, so the host cannot keep the device busy with it alone.
+The delay is from the end of the call to the start of the work; work that starts while its call still runs has none.
+Short work takes less time than the call that launched it, so the host cannot keep the device busy with it alone.
 
-`--by device` counts the kernels that were launched and not finished on each device, and those of them that ran. A kernel is in
-flight from the start of the call that launched it to its own end, and executes from its own start. In `starved_ns` the device
-has nothing to do and nothing queued: it waits for the host. In `held_ns` kernels wait while none executes: for the launch
-itself, for a copy, or for an event of another stream or rank. A kernel whose call was not recorded is in flight while it executes.
+`--by device` counts the kernels that were launched and not finished on each device, and those of them that ran. A
+kernel is in flight from the start of the call that launched it to its own end, and executes from its own start. In
+`starved_ns` the device has nothing to do and nothing queued: it waits for the host. In `held_ns` kernels wait while
+none executes: for the launch itself, for a copy, or for an event of another stream or rank. A kernel whose call was not
+recorded is in flight while it executes.
 
-`--by stream` shows how much launched work waits in each stream, and with `--bins` over time: kernels, copies, fills and graphs
-traced as a whole. A piece of work is outstanding from the start of the call that launched it to its own start on the device. A
-long queue means that the host runs ahead; an empty one that the device waits for the host; a full one (`--full`) blocks the host.
+`--by stream` shows how much launched work waits in each stream, and with `--bins` over time: kernels, copies, fills and
+graphs traced as a whole. A piece of work is outstanding from the start of the call that launched it to its own start on
+the device. A long queue means that the host runs ahead; an empty one that the device waits for the host; a full one
+(`--full`) blocks the host.
 """
 
 from __future__ import annotations
@@ -159,8 +161,8 @@ def _map_statement(options: Options) -> str:
 def _rank_tables(rank: Rank, options: Options) -> dict[str, Any]:
     """The work with a known call, as the table `launched`: matching is a loop, as several calls may have one correlation id.
 
-    Its columns are `rank`, `name` (the id of the kernel's or call's name), `word` (the name of a copy or fill, else null),
-    and the start and end of the work and of the call.
+    Its columns are `rank`, `name` (the id of the kernel's or call's name), `word` (the name of a copy or fill, else
+    null), and the start and end of the work and of the call.
     """
     work = gpu_work(rank)
     rows = np.flatnonzero(work.call >= 0)

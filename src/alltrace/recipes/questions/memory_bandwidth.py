@@ -1,7 +1,7 @@
 """How fast copies and fills moved data, by direction, over each device's copies or over time.
 
-The rate while copying is the bytes by the time in which at least one copy of the direction ran; the peak is the largest sum of
-the rates of copies that ran at once, each at its own mean rate.
+The rate while copying is the bytes by the time in which at least one copy of the direction ran; the peak is the largest
+sum of the rates of copies that ran at once, each at its own mean rate.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Memory of PyTorch's allocator on each device over time: the most allocated and reserved in bins of the run.
 
-Bins are equal on all ranks, from the run's first event to its last. Each has the largest value of any moment in it, so the
-peak is in one of them; bins before the first block of a device or after its last are left out.
+Bins are equal on all ranks, from the run's first event to its last. Each has the largest value of any moment in it, so
+the peak is in one of them; bins before the first block of a device or after its last are left out.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Sampled GPU metrics by kernel or range: the mean of each metric while its work ran on the GPU.
 
-A sample is the mean over the time since the one before it; it counts by the time of the work in that time. Where samples are
-missing nothing is known: `coverage_percent` says how much of the work they describe. A kernel shorter than the period shares
-its samples with its neighbours; `pure_value` is from samples that describe that work alone. A range's work is what was launched
-inside it. Samples of a rank's GPU count whichever report of its host has them: most often one report samples all GPUs of a
-host. `gpu_metric_util_sum` counts samples with a time stamp inside, as nsys does.
+A sample is the mean over the time since the one before it; it counts by the time of the work in that time. Where
+samples are missing nothing is known: `coverage_percent` says how much of the work they describe. A kernel shorter than
+the period shares its samples with its neighbours; `pure_value` is from samples that describe that work alone. A range's
+work is what was launched inside it. Samples of a rank's GPU count whichever report of its host has them: most often one
+report samples all GPUs of a host. `gpu_metric_util_sum` counts samples with a time stamp inside, as nsys does.
 """
 
 from __future__ import annotations

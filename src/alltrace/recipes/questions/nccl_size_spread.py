@@ -1,8 +1,9 @@
 """How collective times spread by message size: a row per operation, communicator size, type and size, straight from the run.
 
-A time is that of one rank's operation on the device, including the wait for late ranks; `--measure transfer` takes one time for
-each instance, from the last arrival to the end. Sizes come from the profiler or from NCCL's logs (`import --nccl-log`).
-`--nccl-tests` holds the times against what nccl-tests measured on as many ranks, at the same size or between its neighbours.
+A time is that of one rank's operation on the device, including the wait for late ranks; `--measure transfer` takes one
+time for each instance, from the last arrival to the end. Sizes come from the profiler or from NCCL's logs (`import
+--nccl-log`). `--nccl-tests` holds the times against what nccl-tests measured on as many ranks, at the same size or
+between its neighbours.
 """
 
 from __future__ import annotations

@@ -44,12 +44,12 @@ class Limits:
 def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
     """The answer to `text`, one SELECT (or DESCRIBE, SHOW, SUMMARIZE, EXPLAIN) in DuckDB's SQL over the canonical tables.
 
-    Every table has `rank` and `host` before its own columns; names are text, times ns from the run's start. Besides there are
-    `ranks` (`rank`, `local_rank`, `host`, `rank_source`, `start_ns`, `end_ns`, `role`) and `names`. The schema `ids` has the same
-    tables with ids instead of names; `text_of(id)` is the text of a name. The statements of recipes read these. A query that names
-    `collectives`, `members` or `steps`, which are derived over all ranks, has the run aligned first.
-    Raises `UsageError`: the text is not one reading statement, or DuckDB refuses it; the message is DuckDB's own.
-    Or it took too long. Raises `InputError`: a file of the run is missing or damaged.
+    Every table has `rank` and `host` before its own columns; names are text, times ns from the run's start. Besides
+    there are `ranks` (`rank`, `local_rank`, `host`, `rank_source`, `start_ns`, `end_ns`, `role`) and `names`. The
+    schema `ids` has the same tables with ids instead of names; `text_of(id)` is the text of a name. The statements of
+    recipes read these. A query that names `collectives`, `members` or `steps`, which are derived over all ranks, has
+    the run aligned first. Raises `UsageError`: the text is not one reading statement, or DuckDB refuses it; the message
+    is DuckDB's own. Or it took too long. Raises `InputError`: a file of the run is missing or damaged.
     """
     import duckdb
 

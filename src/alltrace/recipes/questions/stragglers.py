@@ -1,18 +1,19 @@
 """Which rank the others wait for at collectives, how much, and why it is late.
 
-A rank waits from its arrival at an operation to the last arrival; the rank that arrives last causes the waits of all others, so
-that `waited_ns` and `caused_ns` have the same sum. Waits shorter than what the clocks may be off are not counted. A rank
-that arrives last may itself have waited for a slow one, as its mates in a ring or a pipeline do. So each wait is followed back
-to what took longer than the peers' before: `root_share` is what a rank would have to change for, and rows come by it.
-`path_blame_ns` is what of the critical path goes beyond the peers' median.
+A rank waits from its arrival at an operation to the last arrival; the rank that arrives last causes the waits of all
+others, so that `waited_ns` and `caused_ns` have the same sum. Waits shorter than what the clocks may be off are not
+counted. A rank that arrives last may itself have waited for a slow one, as its mates in a ring or a pipeline do. So
+each wait is followed back to what took longer than the peers' before: `root_share` is what a rank would have to change
+for, and rows come by it. `path_blame_ns` is what of the critical path goes beyond the peers' median.
 
-With `--by-time` a row says when its rank is slower than the others by itself: always, from a step on, or sometimes. What a rank
-takes by itself in a step (`own_ns`) is the time from the end of its previous step on the device to the end of this one, without
-the waits during which nothing computes. `slow_steps` are the steps in which it is slower, the first of them `since_step`,
-`slowdown` how many times as long it takes in them as the fastest quarter of the ranks, and `excess_ns` what that sums to.
+With `--by-time` a row says when its rank is slower than the others by itself: always, from a step on, or sometimes.
+What a rank takes by itself in a step (`own_ns`) is the time from the end of its previous step on the device to the end
+of this one, without the waits during which nothing computes. `slow_steps` are the steps in which it is slower, the
+first of them `since_step`, `slowdown` how many times as long it takes in them as the fastest quarter of the ranks, and
+`excess_ns` what that sums to.
 
-With `--source inspector` the operations come from NCCL Inspector's files of the whole job. The rank that took the shortest
-time arrived last. The files do not show why.
+With `--source inspector` the operations come from NCCL Inspector's files of the whole job. The rank that took the
+shortest time arrived last. The files do not show why.
 """
 
 from __future__ import annotations

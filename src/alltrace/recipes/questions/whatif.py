@@ -1,10 +1,10 @@
 """How long the run would take if a rank, an operation, a communicator or a kernel took as long as its peers.
 
-The run is replayed as a graph of what waits for what (see `critical-path`) with changed durations: a rank's kernels and copies
-at the median of other ranks' means, its host's time of each step at their median; a transfer at the median of all of its
-operation, size and number of members; or everything chosen times `--scale`. Without a choice each rank, operation and
-communicator is tried, and the one that would save most comes first. A replay that is more than 5 % away from the unchanged run
-is refused.
+The run is replayed as a graph of what waits for what (see `critical-path`) with changed durations: a rank's kernels and
+copies at the median of other ranks' means, its host's time of each step at their median; a transfer at the median of
+all of its operation, size and number of members; or everything chosen times `--scale`. Without a choice each rank,
+operation and communicator is tried, and the one that would save most comes first. A replay that is more than 5 % away
+from the unchanged run is refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tables of one page as Python rows.
 
-What an export says of the machine and of itself is in tables of a few rows. To set up the columns of a batch for one takes three
-times as long as to read it.
+What an export says of the machine and of itself is in tables of a few rows. To set up the columns of a batch for one
+takes three times as long as to read it.
 """
 
 from __future__ import annotations
