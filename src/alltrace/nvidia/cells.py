@@ -80,7 +80,7 @@ SIZES = ("size", "throughput")
 
 
 class Cell(NamedTuple):
-    """A column: its title, the name of its `Kind`, what it means, and whether halves are rounded up, as SQL does and pandas not."""
+    """A column: title, name of its `Kind`, what it means, and whether halves are rounded up, as SQL does."""
 
     title: str
     kind: str
@@ -160,7 +160,7 @@ def ordered(values: Columns, *order: str) -> dict[str, Any]:
 
 
 def shares(totals: Any, within: Any = None) -> Any:
-    """Each total as a percentage of the sum of all, or of the sum of those with the same `within`; null if that sum is 0."""
+    """Each total as a percentage of the sum of all, or of those with the same `within`; null if that is 0."""
     values = np.asarray([float(v) for v in totals.to_pylist()])
     if within is None:
         sums = np.full(len(values), values.sum())

@@ -57,10 +57,7 @@ _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 class Filters(NamedTuple):
-    """The filters in use: earliest and latest time, ranges that rows must overlap, ranges whose GPU work they must overlap.
-
-    `words` are the filters as written.
-    """
+    """The filters in use: earliest and latest time, ranges that rows or their GPU work must overlap; and as written."""
 
     start: int | None = None
     end: int | None = None
@@ -257,10 +254,7 @@ def _in_spans(
 
 
 class FilteredReport(Report):
-    """The rows of another report that pass filters: `filter_time`, and `nvtx` for the first range of a name (see `given_filters`).
-
-    Raises `UsageError`: a filter cannot be understood.
-    """
+    """The rows of a report that pass `filter_time` and `nvtx` (see `given_filters`). Raises `UsageError`."""
 
     def __init__(self, report: Report, filters: Mapping[str, OptionValue]) -> None:
         self._report, self._filters, self._given = report, dict(filters), given_filters(filters)

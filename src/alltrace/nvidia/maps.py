@@ -50,7 +50,7 @@ _CUMULATIVE = Option("cumulative", bool, False, "Add up kernels that run at once
 
 @dataclass(frozen=True)
 class Binning:
-    """How time is cut: b + 1 ascending `edges`, when each rank was recorded, and what is taken from the times of a rank first."""
+    """How time is cut: b + 1 ascending `edges`, when each rank was recorded, and what is taken from its times."""
 
     edges: Int64
     extents: Mapping[int, tuple[int, int]]

@@ -74,7 +74,7 @@ class NvtxKernSum(SqlReport):
         return self.select("", self._reduce_statement, stand_alone=by_rank, computed="the kernels in each NVTX range")
 
     def map(self, rank: Rank, options: Options) -> Any:
-        """A row per range and kernel: the numbers of ranges and kernels, and the distribution of the times as two lists."""
+        """A row per range and kernel: their numbers, and the distribution of the times as two lists."""
         named = name_column(options)
         kernels = rank.table("kernels", list(dict.fromkeys(("start", "end", "process", "correlation", "name", named))))
         kernel = pc.coalesce(kernels.column(named), kernels.column("name"))

@@ -127,7 +127,7 @@ class SqlNsysRecipe(NsysRecipe):
     """A recipe of nsys with a map that is one SELECT over the rows of a rank's tables that pass the filters."""
 
     def select(self, map_sql: Of[str], **facts: Any) -> Statements:
-        """The statements over the recipe's tables, without those that only filters read; `facts` are others of `Statements`."""
+        """The statements over the recipe's tables, without those that only filters read."""
 
         def rank_tables(rank: Rank, _options: Options) -> dict[str, Any]:
             if self.projects:

@@ -123,7 +123,7 @@ class SqlReport(Report):
         return any(option.name == NVTX_NAME.name for option in self.options)
 
     def reads(self, options: Options) -> dict[str, tuple[str, ...]]:
-        """The tables and columns: of the kernels' names those that are shown, and launches only where they are looked up."""
+        """The tables and columns: kernel names that are shown, launches only where they are looked up."""
         reads = super().reads(options)
         if self.names_kernels:
             unused = {"short_name", "mangled_name"} - {name_column(options)}

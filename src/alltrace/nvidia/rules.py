@@ -248,7 +248,6 @@ class _Work(NamedTuple):
     end: NDArray[np.int64]
 
     def rows(self, columns: Mapping[str, Any]) -> Any:
-        """A table of `columns`, arrays of one length by title, and those of `_PLACE`."""
         table = pa.table(dict(columns))
         for cell, value in zip(_PLACE, self.place, strict=True):
             table = table.append_column(cell.title, pa.array([value] * table.num_rows, pa.int64()))
@@ -289,7 +288,6 @@ def _overheads(rank: Rank) -> list[NDArray[np.int64]]:
 
 
 def _work_rows(tables: Sequence[Any], columns: Mapping[str, pa.DataType]) -> Any:
-    """The rows of all GPUs."""
     schema = pa.schema({**columns, **{cell.title: pa.int64() for cell in _PLACE}})
     return pa.concat_tables([schema.empty_table(), *tables])
 

@@ -36,11 +36,7 @@ class PickleDamagedError(PickleRefusedError):
 
 
 def decode(data: bytes) -> Any:
-    """The plain data in a pickle.
-
-    Raises `PickleRefusedError`: it holds anything but plain data, or more follows it. Raises `PickleDamagedError`: it is damaged or
-    ends early.
-    """
+    """The plain data in a pickle. Raises `PickleRefusedError`: other data, or more. Raises `PickleDamagedError`."""
     value, end = decode_first(data)
     if end < len(data) and data[end:].strip(FILLING):
         raise PickleRefusedError(f"more follows the end of its pickle at byte {end}")

@@ -78,10 +78,7 @@ def _added() -> tuple[str, ...]:
 
 
 def _module(name: str) -> Any:
-    """A module of a reader.
-
-    Raises `AlltraceError`: it is another package's, and cannot be loaded.
-    """
+    """A module of a reader. Raises `AlltraceError`: it is another package's, and cannot be loaded."""
     try:
         return import_module(name)
     except ImportError as error:

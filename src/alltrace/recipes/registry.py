@@ -86,10 +86,7 @@ def groups() -> dict[str, list[str]]:
 
 
 def find(name: str) -> Question:
-    """The recipe called `name`; `stats:NAME` is the report of nsys of that name.
-
-    Raises `UsageError`: there is none. Raises `AlltraceError`: another package's recipe cannot be loaded.
-    """
+    """The recipe, or nsys' report for `stats:NAME`. Raises `UsageError`: none. Raises `AlltraceError`: not loaded."""
     if name.startswith("stats:"):
         return find_report(name.partition(":")[2])
     if name in RECIPES:

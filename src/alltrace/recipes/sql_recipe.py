@@ -54,7 +54,7 @@ class Statements:
         return self.map_ranks((rank,), options)
 
     def map_ranks(self, ranks: Sequence[Rank], options: Options) -> pa.Table:
-        """The rows of the map's statement over the tables of several ranks: one statement costs less than one for each."""
+        """The rows of the map's statement over several ranks: one statement costs less than one for each."""
         of_ranks = [self._tables_of(rank, options) for rank in ranks]
         tables = {t: pa.concat_tables([of_rank[t] for of_rank in of_ranks], promote_options="permissive") for t in of_ranks[0]}
         statement = of(self.map, options)
@@ -87,11 +87,7 @@ class Statements:
             raise
 
     def shown(self, name: str, options: Options) -> str:
-        """One statement over all ranks that computes the answer of the question called `name`: the schema `ids` has the tables.
-
-        Raises:
-            UsageError: It reads what a compiled loop computes.
-        """
+        """One statement over the schema `ids` for the answer of a question. Raises `UsageError`: it needs a loop."""
         computed = of(self.computed, options)
         if computed is not None:
             raise not_by_sql(name, computed)
@@ -123,10 +119,7 @@ def _merged(name: str, columns: Columns, statements: Statements, parts: Sequence
 
 
 def as_declared(name: str, columns: Columns, rows: pa.Table | None) -> pa.Table:
-    """The rows of a statement of the question called `name`, with its columns in their order; none for None.
-
-    Raises `AlltraceError`: They do not have the columns that the question declares.
-    """
+    """The rows of a statement in the order of declared columns; none for None. Raises `AlltraceError`: they differ."""
     names = [column.name for column in columns]
     if rows is None:
         return pa.table({name: pa.nulls(0) for name in names})

@@ -66,10 +66,7 @@ class Bounds:
         self._wrong = dict.fromkeys(_WRONG, 0)
 
     def checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch, without the values that are not numbers.
-
-        Raises `InputError`: most times are too far away, or durations or sizes are too large to be added up.
-        """
+        """The batch without values that are not numbers. Raises `InputError`: most cannot be added up."""
         self._empty = {c for c in self._empty if batch.column(c).null_count == batch.num_rows}
         batch = self._reachable(batch)
         for column in self._sizes:
@@ -110,10 +107,7 @@ class Bounds:
         return batch.filter(pa.array(good)) if left_out else batch
 
     def warnings(self) -> tuple[ReportWarning, ...]:
-        """What is wrong with rows, or was left out, once all are checked; nothing if nothing is.
-
-        Raises `InputError`: most rows were left out for their times.
-        """
+        """What is wrong with rows, or was left out, once all are checked. Raises `InputError`: most were left out."""
         self._refuse_most()
         name = self._table.name
         return tuple(ReportWarning(text.format(table=name), (name,), count) for text, count in self._wrong.items() if count)

@@ -57,12 +57,7 @@ def imported_once(
     watcher: Watcher | None = None,
     rank_from: str | None = None,
 ) -> Path:
-    """The run directory in the cache that is made from the reports that `inputs` name; see `alltrace.run.resolve.resolve`.
-
-    Raises `InputError`: an input does not exist, no report can be read, or the cache cannot be written or is not
-    the user's. Raises `StrictError`: a report cannot be read, with `strict`. Raises `UsageError`: a run directory
-    is among the inputs.
-    """
+    """The run directory in the cache that is made from the reports in `inputs`; errors as of `resolve.resolve`."""
     folder = cache_dir or default_folder()
     with shared_place(folder):
         return _imported_once(inputs, folder, jobs, strict, rules, watcher, rank_from)
@@ -154,10 +149,7 @@ def _in_one_folder(files: Sequence[Path], folder: Path) -> list[Path]:
 
 
 def fetch(url: str, folder: Path) -> Path:
-    """Bring the report, or folder of reports, at `url` into the cache and return its path.
-
-    Raises `InputError`: nothing is there, fsspec lacks what it takes to open it, or the cache cannot be used.
-    """
+    """Bring the report, or folder of reports, at `url` into the cache and return its path; errors as of `fetch_all`."""
     import fsspec
 
     own_folder(folder)
@@ -263,7 +255,6 @@ class _Hashes:
         return Content(tuple(tuple(int(n) for n in s) for s in known[0]), str(known[1]))
 
     def save(self) -> None:
-        """Write the known entries, without those that are gone."""
         if self._changed:
             with suppress(OSError):
                 write_json(
@@ -323,7 +314,6 @@ def _opens(report: Path) -> bool:
 
 
 def _lock(folder: Path, key: str) -> Path:
-    """The lock of one run in the cache, so that two processes do not make it at once."""
     return folder / f".{key.partition('.')[0]}.lock"
 
 

@@ -40,7 +40,7 @@ class ClockMap(NamedTuple):
         return shifted
 
     def lengths(self, lengths: Any) -> Any:
-        """How long by the run's clock is what took as long as `lengths`, an int64 NumPy array of ns by the host's; a new array."""
+        """How long by the run's clock is what took `lengths` by the host's: a new int64 array of ns."""
         import numpy as np
 
         return lengths - np.rint(lengths * self.drift).astype(np.int64)
@@ -68,7 +68,7 @@ class ClockMap(NamedTuple):
 
 
 def clock_map(manifest: Manifest, rank: RankRecord) -> ClockMap:
-    """The map from the time in the files of `rank` to the aligned clock of the session, with time 0 at the session's start."""
+    """The map from the time in the files of `rank` to the aligned clock, with time 0 at the session's start."""
     clock = manifest.clock_of_host.get(rank.host)
     base, zero = rank.time_base_utc_ns, manifest.zero_utc_ns
     # a report's own stamp can be off by milliseconds even from its host's clock

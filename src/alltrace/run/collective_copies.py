@@ -31,10 +31,7 @@ _OPEN = np.iinfo(np.int64).max
 
 
 def mark_collective_copies(piece: Piece, scratch: Path) -> None:
-    """Fill `collective` of the copies in a rank's folder, if NCCL launched any.
-
-    `scratch`: a folder for temporary files.
-    """
+    """Fill `collective` of the copies in a rank's folder, if NCCL launched any; `scratch` takes temporary files."""
     marked = collective_copies(piece)
     if marked is None:
         return

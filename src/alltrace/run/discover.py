@@ -57,7 +57,7 @@ def find_reports(inputs: Sequence[str], fetch: Fetch | None = None) -> list[Path
 
 
 def outdated(reports: Sequence[Path]) -> dict[Path, str]:
-    """The exports among `reports` that are older than the report next to them, which was rewritten since; with its name."""
+    """The exports among `reports` that are older than the rewritten report next to them, with its name."""
     names_beside = {}
     names: dict[Path, frozenset[str]] = {}
     there: dict[str, list[str]] = {}
@@ -84,7 +84,6 @@ def outdated(reports: Sequence[Path]) -> dict[Path, str]:
 
 
 def _outdated_here(reports: Sequence[str], _advance: Callable[[int], None]) -> dict[str, str]:
-    """On their host: the outdated ones among reports."""
     return {str(path): name for path, name in outdated([Path(report) for report in reports]).items()}
 
 
@@ -97,7 +96,6 @@ def _reports_there(places: Sequence[HostPath]) -> list[Path]:
 
 
 def _reports_here(item: tuple[str | None, Sequence[str]], _advance: Callable[[int], None]) -> list[str]:
-    """On their host: the reports that inputs name."""
     host, inputs = item
     with naming_host(host):
         return [str(path) for path in find_reports(inputs)]

@@ -59,10 +59,7 @@ _WRITTEN_NS = 60 * 10**9
 
 
 def parse_utc_offset(text: str, option: str = "--gpu-log-utc-offset") -> int:
-    """How far a local time is ahead of UTC, ns, of a text such as `+01:00`, `-0730` or `Z`.
-
-    Raises `UsageError`: the text is not an offset.
-    """
+    """How far a local time such as `+01:00`, `-0730` or `Z` is ahead of UTC, ns. Raises `UsageError`: no offset."""
     if text.strip() in ("Z", "UTC"):
         return 0
     match = _OFFSET.fullmatch(text)
@@ -140,8 +137,6 @@ def _notes(log: GpuLog, how: str) -> list[str]:
 
 
 class _Users:
-    """Who uses which GPU of a run."""
-
     def __init__(self, manifest: Manifest) -> None:
         self._hosts = manifest.hosts
         self._by_uuid: dict[str, list[tuple[RankRecord, Device]]] = {}

@@ -22,12 +22,7 @@ def samplers(manifest: Manifest, record: RankRecord) -> list[RankRecord]:
 
 
 def samples_of_host(own: Any, others: Sequence[RankRecord], opened: Callable[[RankRecord], Any], columns: Sequence[str]) -> Any:
-    """The rank's own samples, and samples of its other GPUs from the reports of other ranks of its host.
-
-    `own`: the rank's tables (`Rank`). `others`: ranks of its host that have samples, in the order in which they are
-    believed; the rank itself is passed over. `opened`: the tables of such a rank. `columns`: the columns wanted, in
-    order. Returns a `pyarrow.Table` as of `gpu_metrics`; `device` is the row in the rank's own `devices`.
-    """
+    """Samples (`gpu_metrics`) of the rank, and of its other GPUs by `others` of its host, in the order of belief."""
     import numpy as np
     import pyarrow as pa
 

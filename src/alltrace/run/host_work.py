@@ -258,7 +258,6 @@ def _with(table: pa.Table, **columns: Int64) -> pa.Table:
 
 
 def _times(table: pa.Table) -> tuple[Int64, Int64]:
-    """Starts and ends; what is open takes no time."""
     start = integers(table.column("start"))
     return start, np.maximum(start, integers(pc.coalesce(table.column("end"), table.column("start"))))
 

@@ -101,7 +101,7 @@ _RANKS_BELOW = 1 << 20
 
 
 class Source(NamedTuple):
-    """The part of a report that belongs to a rank: its row in the list of reports, and the processes (rows of its `processes`)."""
+    """The part of a report that belongs to a rank: the report's row, and processes (rows of its `processes`)."""
 
     report: int
     processes: tuple[int, ...]
@@ -119,7 +119,7 @@ class RankPlan(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The ranks of a run, the numbers that no report is there for, and what a reader must know about how they were found."""
+    """The ranks of a run, the numbers without a report, and what a reader must know about how they were found."""
 
     ranks: tuple[RankPlan, ...]
     missing: tuple[int, ...]

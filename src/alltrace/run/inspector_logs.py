@@ -110,7 +110,6 @@ def import_inspector(
 
 
 def _read(path: str, advance: Callable[[int], None], folder: Path) -> _File:
-    """Read a file, and keep its operations in `folder`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -47,11 +47,7 @@ class LaunchOrder(NamedTuple):
 
 
 def launch_order(piece: Piece, calls: Int64 | None, kernels: Int64 | None, suspect: Mapping[str, Flags]) -> LaunchOrder:
-    """What is wrong with the launches of a report.
-
-    `piece`: its tables. `calls`: the starts of its calls, in the order of the table; None if it has none. `kernels`:
-    those of its kernels, likewise. `suspect`: the rows of tables that have other times than they should.
-    """
+    """What is wrong with the launches of a report; `suspect`: the rows that have other times than they should."""
     if calls is None or len(calls) < _MANY:
         return LaunchOrder()
     own = _ids(piece, "api", suspect)

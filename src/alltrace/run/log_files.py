@@ -39,11 +39,7 @@ class FilesRead(Generic[_Result]):
 def read_files(
     read: Callable[[str, Callable[[int], None]], _Result], paths: Sequence[Path], jobs: int | None = None
 ) -> FilesRead[_Result]:
-    """`read(path, advance)` of each file.
-
-    `read` is a function of a module. `jobs` is the most processes; None for one process for little text, else for the
-    number of processors. An error that is not of one file's content is raised.
-    """
+    """`read(path, advance)`, a function of a module, of each file. Errors not of a file's content are raised."""
     from alltrace.engine.tasks import remote, run_tasks
 
     named = [str(p.absolute() if remote() else p) for p in paths]

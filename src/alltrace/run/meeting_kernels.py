@@ -70,10 +70,7 @@ def keep_unknown_kernels(piece: Piece) -> None:
 
 
 def find_meeting_kernels(run: Path, manifest: Manifest) -> tuple[MeetingKernel, ...]:
-    """The kernels without a rule in which all ranks of a host meet, those of most instances first.
-
-    `manifest`: its facts, with all ranks.
-    """
+    """The kernels without a rule in which all ranks of a host meet, those of most instances first."""
     of_host: dict[str, list[Any]] = defaultdict(list)
     for record in manifest.ranks:
         of_host[record.host].append(record)
@@ -98,10 +95,7 @@ def find_meeting_kernels(run: Path, manifest: Manifest) -> tuple[MeetingKernel, 
 
 
 def with_meeting_kind(kernels: pa.Table, meeting: Sequence[MeetingKernel]) -> pa.Table:
-    """Rows of `kernels` with `kind` `meeting` for those in which ranks meet.
-
-    `kernels`: a `pyarrow.Table` or record batch with `kind`, `name` and `short_name`.
-    """
+    """Rows of `kernels` (with `kind`, `name`, `short_name`), `kind` being `meeting` for those in which ranks meet."""
     ids = pa.array([m.name for m in meeting], pa.int64())
     mine = is_one_of(kernels.column("kind"), (UNCLASSIFIED,))
     mine &= is_true(pc.is_in(_names(kernels), value_set=ids))
@@ -118,10 +112,7 @@ def with_meeting_kind(kernels: pa.Table, meeting: Sequence[MeetingKernel]) -> pa
 
 
 def meeting_notes(meeting: Sequence[MeetingKernel], texts: Callable[[pa.Array], pa.Array]) -> list[str]:
-    """What a reader must know of kernels in which ranks meet, with the rule that would name each.
-
-    `texts`: gives the strings of name ids.
-    """
+    """What a reader must know of kernels in which ranks meet, with the rule that would name each."""
     names = texts(pa.array([m.name for m in meeting[:_MOST_NAMED]], pa.int64())).to_pylist()
     notes = [_text(name or "", m) for name, m in zip(names, meeting, strict=False)]
     if len(meeting) > _MOST_NAMED:

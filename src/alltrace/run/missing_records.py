@@ -129,13 +129,11 @@ class _Named(NamedTuple):
 
     @classmethod
     def of(cls, piece: Piece) -> _Named:
-        """The names of the calls of a rank."""
         column = piece.read("api", ["name"]).column("name")
         ids = pc.unique(column).drop_null()
         return cls(ids.to_pylist(), piece.names.texts(ids).to_pylist(), column)
 
     def rows(self, pattern: re.Pattern[str]) -> Int64:
-        """The rows of calls with a matching name."""
         wanted = [i for i, text in zip(self.ids, self.texts, strict=True) if text and pattern.match(text)]
         if not wanted:
             return np.empty(0, np.int64)
@@ -155,7 +153,6 @@ class _Calls(NamedTuple):
 
     @classmethod
     def of(cls, piece: Piece, named: _Named) -> _Calls | None:
-        """The launches of a rank that succeeded; None if there are none."""
         kernel, graph = named.rows(_LAUNCH), named.rows(_GRAPH)
         if not len(kernel) and not len(graph):
             return None

@@ -97,16 +97,13 @@ class NcclLogs:
 
 @contextmanager
 def log_folder(beside: Path | None = None) -> Iterator[Path]:
-    """A temporary folder for calls, for `read_nccl_logs` and the question; in the folder `beside` if other machines fill it."""
+    """A temporary folder for calls, of `read_nccl_logs` and the question; in `beside` if other machines fill it."""
     with scratch_folder("alltrace-logs-", beside if remote() else None) as folder:
         yield Path(folder)
 
 
 def expand(arguments: Sequence[str]) -> list[Path]:
-    """The files that the arguments name: files, folders (all files in them) and patterns.
-
-    Raises `InputError`: an argument names nothing.
-    """
+    """The files that files, folders (all in them) and patterns name. Raises `InputError`: one names nothing."""
     import glob
 
     files: dict[Path, None] = {}

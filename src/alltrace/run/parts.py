@@ -53,7 +53,7 @@ def read_parts(run: Path) -> dict[str, Part]:
 
 
 def part_of(path: Path, parts: Mapping[str, Part]) -> Part | None:
-    """The part that the report at `path` was imported as, where it has not changed since; it may be one that only its node sees."""
+    """The part that the report at `path` was imported as, if unchanged; perhaps one that only its node sees."""
     part = parts.get(str(path.absolute())) if parts else None
     if part is None or (path.exists() and not is_as_it_was(path, part.content)):
         return None

@@ -131,10 +131,7 @@ class RowTimes(NamedTuple):
 
 
 def set_aside(piece: Piece, scratch: Path, report: str) -> None:
-    """Rewrite the tables of a piece that have suspect rows, and count these in its warnings.
-
-    `scratch` is a folder for temporary files. An `InputError` is raised if the times of the report are not in ns.
-    """
+    """Rewrite a piece's tables with suspect rows, and warn of them. Raises `InputError`: its times are not in ns."""
     tables = {name: times for name in piece.rows if (times := times_of(piece, name)) is not None}
     _check_unit(tables, report)
     waited = _waited_ends(piece, tables)
@@ -606,7 +603,6 @@ def _ends_late(reason: NDArray[np.int8]) -> Flags:
 
 
 def _without(batch: Any, column: str, rows: Flags | None = None) -> Any:
-    """The batch with nulls in a column, in some of its rows or in all."""
     at = batch.schema.get_field_index(column)
     field = batch.schema.field(at)
     nulls = pa.nulls(batch.num_rows, field.type)

@@ -60,10 +60,7 @@ class RankTask(NamedTuple):
 
 
 def import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[RankRecord]:
-    """Read the reports of `task` and commit its ranks; returns their records in the run.
-
-    Raises `InputError`: a report is damaged; nothing of its ranks remains.
-    """
+    """Read the reports of `task` and commit its ranks, or nothing where one is damaged (`InputError`)."""
     run = Path(task.run)
     # workers on several hosts may share a number
     staging = run / RANKS / f".{platform.node()}-{os.getpid()}-{task.ranks[0].rank}"
@@ -86,7 +83,6 @@ def _read_report(
     folder: Path,
     advance: Callable[[int], None],
 ) -> Iterator[tuple[int, Piece]]:
-    """Each rank's piece of one report."""
     scratch = Path(task.scratch[report]) if task.scratch.get(report) else None
     if scratch is not None:
         scratch.mkdir(exist_ok=True)

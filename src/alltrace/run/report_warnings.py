@@ -17,7 +17,7 @@ class Warned(NamedTuple):
 
 
 def warnings_of(manifest: Manifest, ranks: Iterable[RankRecord]) -> list[Warned]:
-    """The warnings that touch some ranks, each once. A warning of a report is counted once, independent of its ranks."""
+    """The warnings that touch some ranks, each once; one of a report counts once, independent of its ranks."""
     return _gathered(manifest, [(rank, report) for rank in ranks for report in rank.reports])
 
 

@@ -50,14 +50,10 @@ class _Looked(Protocol):
     """What a first look at a report found."""
 
     @property
-    def report(self) -> Report | None:
-        """What it is about; None for one that cannot be read."""
-        ...
+    def report(self) -> Report | None: ...
 
     @property
-    def record(self) -> ReportRecord:
-        """Its record in the run."""
-        ...
+    def record(self) -> ReportRecord: ...
 
 
 _Probe = TypeVar("_Probe", bound=_Looked)
@@ -106,10 +102,7 @@ def _overlap(one: Report, other: Report) -> bool:
 
 
 def doubles(reports: Sequence[Report | None], contents: Sequence[tuple[int, str]]) -> dict[int, tuple[int, str]]:
-    """The reports that another one is instead of: by number the number of that one, and how they are the same.
-
-    `reports`: None for one that cannot be read. `contents`: Size and hash of each.
-    """
+    """The reports that another is instead of: by number that one's number, and how they are the same."""
     instead: dict[int, tuple[int, str]] = {}
     order = sorted((n for n, r in enumerate(reports) if r is not None), key=lambda n: _preference(reports[n]))
     keys: tuple[tuple[str, Callable[[int, Report], Hashable | None], Callable[[Report, Report], bool]], ...] = (
@@ -198,10 +191,7 @@ def _of_two_profilers(one: Report, other: Report) -> bool:
 
 
 def check_one_job(reports: Sequence[Report | None]) -> None:
-    """See that the reports can be of one job.
-
-    Raises `UsageError`: they are of several; with the reports of each and a command for it.
-    """
+    """See that reports can be of one job. Raises `UsageError`: of several, with the reports of each, and a command."""
     present = [r for r in reports if r is not None and not r.companion]
     if any(p.rank_hint_source in STATED for r in present for p in r.processes):
         return

@@ -127,10 +127,7 @@ class RowOrder:
 
 
 class TableSorter(DiskSorter):
-    """Puts sorted batches of rows of a table on disk, and returns all rows in order; equal ones stay in input order.
-
-    `path`: as in `DiskSorter`.
-    """
+    """Puts sorted batches of rows of a table on disk, and returns all rows in order; equal ones stay in input order."""
 
     most_runs = 64
 

@@ -54,7 +54,7 @@ def stated_ranks(reports: Sequence[Path], rank_from: str | None) -> tuple[dict[P
 def with_stated_ranks(
     reports: Sequence[Report | None], paths: Sequence[Path], rank_from: str | None
 ) -> tuple[list[Report | None], tuple[str, ...]]:
-    """The reports as if they said of themselves what the user does, and notes; for `rank_from` and errors see `stated_ranks`."""
+    """The reports as if they said of themselves what the user does, and notes; errors as of `stated_ranks`."""
     stated, notes = stated_ranks(paths, rank_from)
     several = [r for r, p in zip(reports, paths, strict=True) if r is not None and p in stated and len(r.processes) > 1]
     for report in several[:_LISTED]:

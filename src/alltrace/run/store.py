@@ -72,7 +72,6 @@ class Run:
         self._read(overlay.over(self._imported))
 
     def _read(self, manifest: Manifest) -> None:
-        """Go by these facts from now on."""
         self._manifest = manifest
         self._names = Names(self.name_files)
         self._forget_times()
@@ -103,7 +102,7 @@ class Run:
         return has_rows(self.files, record, table, self.overlay)
 
     def left_out(self) -> tuple[str, ...]:
-        """The event tables that the import left out on request and no alignment has added since; their rows are unknown."""
+        """The event tables that the import left out on request and no alignment added; their rows are unknown."""
         manifest = self._manifest
         if manifest.tables is None:
             return ()
@@ -128,10 +127,7 @@ class Run:
         return self._manifest
 
     def name_files(self) -> Iterator[Path]:
-        """The files with the names of the whole run, and those of the alignment; each is checked on first use.
-
-        Raises `DamageError`: a file is not as it was written.
-        """
+        """The files with the names of the run and of the alignment. Raises `DamageError`: one is not as written."""
         yield CheckedFiles(self.path, self._manifest.files).path(NAMES)
         if self.overlay is not None and self.overlay.files.has(NAMES):
             yield self.overlay.files.path(NAMES)
@@ -175,10 +171,7 @@ class Run:
         return len({d.identity for r in self.ranks for d in r.devices})
 
     def facts(self) -> dict[str, int]:
-        """Ranks, hosts, devices and span of the run: what every answer says of it.
-
-        The span is the longest of any host by its own clock, so that it is the same with and without an alignment.
-        """
+        """Ranks, hosts, devices and span: the longest of any host by its own clock, so the same with an alignment."""
         manifest = self._imported
         bounds: dict[str, list[int]] = {}
         for r in manifest.ranks:

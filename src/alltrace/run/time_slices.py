@@ -83,10 +83,7 @@ class TimeSlices:
         return max(_LEAST_SHARE, min(1.0, work / calls)) if calls else 1.0
 
     def most_looked_up(self) -> int:
-        """How many rows of the tables by call must be searched at most for the calls of one row group.
-
-        Few where correlation ids ascend as time goes by, which is what profilers count; all where they are in no order.
-        """
+        """The most rows of tables by call to search for one row group's calls; few where correlation ids ascend."""
         calls = self._bounds(_CALLS)
         most = np.zeros(len(calls.low), np.int64)
         for table in self.by_call:
@@ -126,10 +123,7 @@ class TimeSlices:
         return whole.select(list(columns)).unify_dictionaries()
 
     def of_calls(self, table: str, columns: Sequence[str], ids: Int64) -> Any:
-        """The rows of a table that have one of some correlation ids, in the order of the table, and perhaps others.
-
-        `ids`: the ids, ascending.
-        """
+        """The rows of a table with some correlation ids (ascending), in the order of the table, and perhaps others."""
         wanted = tuple(dict.fromkeys((*columns, _ID)))
         parts = [TABLES[table].arrow_schema(wanted).empty_table()]
         used: list[_Key] = []
@@ -192,7 +186,6 @@ class _Span:
         self._called: Any = None
 
     def table(self, table: str, wanted: list[str]) -> Any:
-        """The rows of a table that start in the span; a dictionary is whole."""
         if table in DICTIONARIES or TABLES[table].order is None:
             return self._slices.dictionary(table, wanted)
         if table in self._slices.by_call:
@@ -202,7 +195,6 @@ class _Span:
         return self._slices.events(table, wanted, *self._span)
 
     def _ids(self) -> Int64:
-        """The correlation ids of the calls, ascending."""
         ids = integers(self._calls([_ID]).column(_ID), NO_ID)
         return np.sort(ids) if (ids[1:] < ids[:-1]).any() else ids
 

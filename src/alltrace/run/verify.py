@@ -36,10 +36,7 @@ class Damage(NamedTuple):
 
 
 def verify(run: Path) -> list[Damage]:
-    """Read all files of the run at `run`; returns those that are not as they were written.
-
-    Raises `InputError`: it is not a run directory, or one of another version.
-    """
+    """Read all files of a run; returns those not as written. Raises `InputError`: no run, or another version's."""
     damages = []
     reports: dict[str, str] = {}
     try:

@@ -102,7 +102,6 @@ def _steps(piece: Piece) -> _Counted | None:
 
 
 def _times_named(piece: Piece, table: str, names: Iterable[int]) -> tuple[Int64, Int64]:
-    """The starts and ends of the rows of a table with some names."""
     read = piece.read(table, ["name", "start", "end"])
     its = read.filter(pc.is_in(read.column("name"), value_set=pa.array(list(names), pa.int64())))
     start = integers(its.column("start"))

@@ -46,10 +46,7 @@ class Facts(NamedTuple):
 
 
 def look_at(path: Path) -> Facts:
-    """The facts at the beginning of a trace.
-
-    Raises `InputError`: another version wrote it, or it is damaged.
-    """
+    """The facts at the beginning of a trace. Raises `InputError`: another version wrote it, or it is damaged."""
     with closing(Text(path)) as text:
         scanner = Scanner(text)
         next(scanner.blocks(), None)

@@ -94,7 +94,6 @@ class _Parsed:
         self._keep("collectives", events, operations & (block["args collective"][rows] != NOTHING))
 
     def _keep(self, table: str, slices: _Slices, chosen: Any) -> None:
-        """Write the slices that are rows of a table."""
         if not chosen.any():
             return
         events, place = slices.events.only(chosen), slices.tracks[chosen]
@@ -143,19 +142,16 @@ class _Parsed:
         return pa.array(words, pa.string()).take(pa.array(places.ravel()))
 
     def batches(self, table: str) -> Iterator[Any]:
-        """The rows of a canonical table."""
         for columns in self._spool.read(table):
             yield record_batch(table, columns)
 
     def dictionaries(self) -> dict[str, Any]:
-        """The dictionaries of all rows."""
         names = self._names.table()
         own = pa.table({"id": pa.array(self._facts.names, pa.int64()), "value": pa.array(self._facts.names.values(), pa.string())})
         fresh = own.filter(pc.invert(pc.is_in(own.column("id"), names.column("id"))))
         return {**self._facts.dictionaries, "names": pa.concat_tables([names, fresh])}
 
     def close(self) -> None:
-        """Remove the rows."""
         self._spool.close()
 
 
@@ -199,8 +195,5 @@ class ChromeReader:
 
 
 def open_report(path: Path) -> ChromeReader:
-    """Open a trace that alltrace exported.
-
-    Raises `InputError`: it is damaged, or another version wrote it.
-    """
+    """Open a trace that alltrace exported. Raises `InputError`: it is damaged, or another version wrote it."""
     return ChromeReader(path)

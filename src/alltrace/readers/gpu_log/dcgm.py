@@ -53,10 +53,7 @@ class DmonLines:
         return None if any(c in _SHORT for c in self._columns) else "no clock, power, temperature or event reasons"
 
     def sample(self, line: str) -> Sample | None:
-        """The sample of a line; None for the two lines of a header, which comes again and again.
-
-        Raises `ValueError`: the line has no time, or is not a sample.
-        """
+        """The sample of a line; None for a header, which repeats. Raises `ValueError`: no time, or no sample."""
         header = _HEADER.fullmatch(line)
         if header:
             self._columns = header["columns"].split()
@@ -96,10 +93,7 @@ class ExporterLines:
         return None
 
     def sample(self, line: str) -> Sample | None:
-        """The sample of a line; None for a comment, or another metric.
-
-        Raises `ValueError`: the line has no time, or is not a metric.
-        """
+        """The sample of a line; None for a comment or another metric. Raises `ValueError`: no time, or no metric."""
         if line.startswith("#"):
             return None
         match = _METRIC.fullmatch(line)

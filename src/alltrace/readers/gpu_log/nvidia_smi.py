@@ -46,10 +46,7 @@ class CsvLines:
         return None if any(c in _VALUES for c in self._columns) else "no clock, power, temperature or event reasons"
 
     def sample(self, line: str) -> Sample | None:
-        """The sample of a line; None for a header, of which a log that was continued has several.
-
-        Raises `ValueError`: the line has not the columns of the header, or something else than their values.
-        """
+        """The sample of a line; None for a header. Raises `ValueError`: other columns than it has, or no values."""
         if _TIME in line and _TIME in (header := _header(line)):
             self._columns = header
             return None

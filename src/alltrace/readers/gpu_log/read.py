@@ -58,10 +58,7 @@ class GpuLog:
 
 
 def read_gpu_log(path: str, advance: Callable[[int], None] = lambda _n: None) -> GpuLog:
-    """Read a GPU log.
-
-    Raises `InputError`: the file cannot be read, or is not a GPU log.
-    """
+    """Read a GPU log. Raises `InputError`: the file cannot be read, or is not a GPU log."""
     reading: _Reading | None = None
     number = 0
     with TextLog(Path(path)) as text:

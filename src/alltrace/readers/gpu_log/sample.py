@@ -31,7 +31,7 @@ _BUS = re.compile(r"(?:(?P<domain>[0-9a-f]{1,8}):)?(?P<place>[0-9a-f]{2}:[0-9a-f
 
 
 class Gpu(NamedTuple):
-    """How a log names a GPU: UUID, bus id, the number that `nvidia-smi` and DCGM give it, and its host; None for what it lacks."""
+    """How a log names a GPU: UUID, bus id, number by `nvidia-smi` and DCGM, and host; None for what it lacks."""
 
     uuid: str | None = None
     bus_id: str | None = None
@@ -41,10 +41,7 @@ class Gpu(NamedTuple):
 
 @lru_cache(1024)  # the same words come line after line
 def gpu_of(text: str, gpu: Gpu) -> Gpu:
-    """`gpu` with what a text says of the GPU: a UUID, a bus id or an index.
-
-    Raises `ValueError`: the text is none of these.
-    """
+    """`gpu` with what a text says of it: a UUID, a bus id or an index. Raises `ValueError`: it is none of these."""
     if _UUID.fullmatch(text):
         return gpu._replace(uuid=text)
     bus = _BUS.fullmatch(text)
@@ -66,10 +63,7 @@ class Sample(NamedTuple):
 
 @lru_cache(4096)
 def value_of(name: str, text: str) -> float | None:
-    """A value of `VALUES` in a log's words, such as `1980 MHz`, `699.81` or `0x0000000000000004`; None if there is none.
-
-    Raises `ValueError`: the text is not such a value.
-    """
+    """A value of `VALUES` such as `1980 MHz` or `0x04`; None if there is none. Raises `ValueError`: it is no value."""
     if _NOTHING.fullmatch(text) or not text:
         return None
     match = (_BITS if name == REASONS else _NUMBER).fullmatch(text)
@@ -84,10 +78,7 @@ def value_of(name: str, text: str) -> float | None:
 
 @lru_cache(64)
 def stamp_of(text: str) -> tuple[int, bool]:
-    """A time as ns since 1970, and whether it is a local one without its zone, which counts as if it were UTC.
-
-    Raises `ValueError`: the text is not a time.
-    """
+    """A time as ns since 1970, and whether it is local, then as if it were UTC. Raises `ValueError`: it is no time."""
     match = _STAMP.fullmatch(text) or _EPOCH.fullmatch(text)
     if match is None:
         raise ValueError(f"{text[:40]!r} is not a time")
@@ -100,10 +91,7 @@ def stamp_of(text: str) -> tuple[int, bool]:
 
 
 def since_1970(time_ns: int) -> int:
-    """A time in ns since 1970 that a log can be of.
-
-    Raises `ValueError`: it is before 1970 or after 2200.
-    """
+    """A time in ns since 1970 that a log can be of. Raises `ValueError`: it is before 1970 or after 2200."""
     if not 0 <= time_ns < _LAST_NS:
         raise ValueError("its time is implausible")
     return time_ns

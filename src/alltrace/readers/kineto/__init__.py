@@ -28,7 +28,7 @@ _MARKS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"base
 
 
 def is_report(path: Path) -> bool:
-    """Whether `path` has one of the suffixes and begins like a trace: with its key or, as a bare list, with an event."""
+    """Whether `path` has one of the suffixes and begins like a trace: with its key or, as a list, with an event."""
     head = head_of(path)
     if OWN in head:
         return False

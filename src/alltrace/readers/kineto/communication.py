@@ -70,7 +70,7 @@ class Communication:
         self._on_device = False
 
     def add(self, block: Block, role: dict[str, Any]) -> None:
-        """Take the communication out of a block; `role` has the places of its kernels, calls of the runtime, and operators."""
+        """Take the communication out of a block; `role`: the places of its kernels, runtime calls and operators."""
         kernels = role["kernels"]
         if len(kernels):
             self._on_device = True
@@ -92,10 +92,7 @@ class Communication:
             into.append(np.stack([block[f][rows] for f in fields]))
 
     def batch(self) -> Any:
-        """The rows of `collectives`; None if no call states its operation, so that only names show it.
-
-        Operations of groups on the host count if the trace has no kernel: otherwise they are barriers and the like.
-        """
+        """The rows of `collectives`, or None if no call states its operation; of hosts' groups only without kernels."""
         kernels = _joined(self._kernels, (*_KERNEL_FIELDS, *_ARGUMENTS))
         if kernels is None:
             if self._on_device:
@@ -328,10 +325,7 @@ def _of_library(kernel: str) -> int:
 
 
 def _by_stream(groups: list[_Group | None], streams: list[int], of_library: list[bool]) -> list[_Group | None]:
-    """Groups with those filled in that a kernel of the library does not say, if all others of its stream are of one group.
-
-    Equal groups are one object.
-    """
+    """Groups, filled in where kernels do not say theirs but all others of their stream are of one object."""
     of_stream: dict[int, dict[int, _Group]] = {}
     for group, stream in zip(groups, streams, strict=True):
         if group is not None:

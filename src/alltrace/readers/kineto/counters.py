@@ -26,10 +26,7 @@ _LAUNCH_FIELDS = ("ts", "pid", "tid", "correlation")
 
 
 class Counters:
-    """Collects these events and the calls that launch kernels from the blocks of a trace; `batch` joins them.
-
-    `broken`: events with arguments that are not a JSON object.
-    """
+    """Collects these events and the calls that launch kernels, which `batch` joins; `broken`: unreadable arguments."""
 
     def __init__(self, known: Names, entities: Entities, zero_ns: int) -> None:
         self.broken: int = 0
@@ -40,7 +37,7 @@ class Counters:
         self._launches: list[Any] = []
 
     def add(self, block: Block, counters: Any, calls: Any) -> None:
-        """Take what a block has: `counters` are the indexes of these events, `calls` those of calls of the runtime and driver."""
+        """Take what a block has: the indexes of these events (`counters`) and of runtime and driver calls."""
         if len(counters):
             self._kernels.append(np.stack([block[f][counters] for f in _FIELDS]))
         if len(calls):

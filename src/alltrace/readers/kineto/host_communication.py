@@ -27,10 +27,7 @@ _SHARED_OUT = "ReduceScatter"
 
 
 class HostCommunication:
-    """Collects these ranges; `batch` makes rows of `collectives` from them.
-
-    Sends and receives are left out: their ranges do not say with whom.
-    """
+    """Collects these ranges for `collectives`; not sends and receives, whose ranges do not say with whom."""
 
     def __init__(self, known: Names, operation: Callable[[str], str | None]) -> None:
         self._names = known
@@ -51,12 +48,7 @@ class HostCommunication:
     def batch(
         self, entities: Entities, zero_ns: int, group_of: Callable[[str], Any], type_of: Callable[[str], tuple[str, int] | None]
     ) -> Any:
-        """The rows; None if there are none.
-
-        `entities`: the threads. `zero_ns`: time 0 of the report. `group_of`: the only group of a backend, with
-        `identity` and `size`; None if there are several. `type_of`: the standard name of a type and its bytes; None if
-        it is not known.
-        """
+        """The rows, or None; `group_of`: the only group of a backend, `type_of`: a type's standard name and bytes."""
         if not self._calls:
             return None
         calls = dict(zip(FIELDS, np.concatenate(self._calls, axis=1), strict=True))

@@ -41,7 +41,6 @@ class _Process:
         self.tables = Tables(known, self.entities, facts.zero_ns, facts.first_time_ns, by_external=facts.by_external)
 
     def add(self, block: Block, spool: Spool) -> None:
-        """Write its rows of a block."""
         if self._pids:
             rows = np.flatnonzero(np.isin(block["pid"], self._pids))
             block = Block(block.values[:, rows], block.first)
@@ -66,7 +65,6 @@ class _Process:
                 yield table, record_batch(table, self._owned(dict(zip(batch.schema.names, batch.columns, strict=True))))
 
     def _owned(self, columns: dict[str, Any]) -> dict[str, Any]:
-        """The columns, of this process."""
         return {**columns, "process": np.full(len(columns["process"]), self._number, np.int32)} if self._number else columns
 
 

@@ -83,10 +83,7 @@ def estimated_rows(path: Path) -> int:
 
 
 def open_report(path: Path, known: Sequence[ReportProcess] = ()) -> KinetoReader:
-    """Open a trace: JSON, plain or compressed. `known`: its processes, if it was opened before and is merged.
-
-    Raises `InputError`: it is damaged from its beginning or not such a trace.
-    """
+    """Open a trace; `known`: its processes, if opened before and merged. Raises `InputError`: damaged, or no trace."""
     try:
         return KinetoReader(path, known)
     except OSError as error:

@@ -102,10 +102,7 @@ class SnapshotReader:
 
 
 def open_report(path: Path) -> SnapshotReader:
-    """Open a snapshot.
-
-    Raises `InputError`: it is damaged, holds anything but plain data, is too large, or has no history with times.
-    """
+    """Open a snapshot. Raises `InputError`: damaged, too large, not plain data alone, or no history with times."""
     return SnapshotReader(path)
 
 

@@ -108,10 +108,7 @@ class InspectorReader:
 
 
 def open_report(path: Path) -> InspectorReader:
-    """Open a verbose file of NCCL Inspector.
-
-    Raises `InputError`: it is not such a file, cannot be read, or its operations have no times.
-    """
+    """Open a verbose file of NCCL Inspector. Raises `InputError`: it is none, unreadable, or without times."""
     try:
         return InspectorReader(path)
     except OSError as error:

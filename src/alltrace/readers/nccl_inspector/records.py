@@ -82,10 +82,7 @@ def looks_like(data: bytes) -> bool:
 
 
 def read_inspector(path: str, advance: Callable[[int], None] = lambda _n: None) -> InspectorFile:
-    """Read a file.
-
-    Raises `InputError`: it has no record of NCCL Inspector.
-    """
+    """Read a file. Raises `InputError`: it has no record of NCCL Inspector."""
     file = InspectorFile(path)
     first = True
     with TextLog(Path(path)) as log:

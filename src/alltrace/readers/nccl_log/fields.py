@@ -25,10 +25,7 @@ _MOST_PAIRS = 32
 
 
 class Coll(NamedTuple):
-    """A call: sizes in elements of `datatype`, pointers as signed 64-bit numbers, `ABSENT` for what is not known.
-
-    All but the last two follow each other as in `core.nccl_log.FIELDS`.
-    """
+    """A call, sizes in elements, `ABSENT` where unknown; all but the last two are ordered as `core.nccl_log.FIELDS`."""
 
     operation: int
     op_count: int
@@ -56,11 +53,7 @@ def signed(text: bytes) -> int:
 
 
 def parse_coll(body: bytes, *, cut: bool) -> Coll | None:
-    """The call of a COLL record, or None if a needed field is missing, cut or no number.
-
-    `body`: the record from its operation on. `cut`: whether the record is known to continue after `body`; then its last
-    value is not trusted.
-    """
+    """The call of a COLL record; None if a field is missing, cut or no number. `cut`: do not trust the last value."""
     head = g.COLL.match(body)
     if head is None or head["op"].decode() not in OPERATIONS:
         return None

@@ -35,10 +35,7 @@ class Instance:
 
 
 class Instances:
-    """Keeps the instance of each communicator pointer while a log is read.
-
-    `communicators`: process and pointer of each communicator number; grows while the log is read.
-    """
+    """Keeps the instance of each communicator pointer; `communicators`: process and pointer of each number so far."""
 
     def __init__(self, communicators: Sequence[tuple[int, int]]) -> None:
         self.all: list[Instance] = []

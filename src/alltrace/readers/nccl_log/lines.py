@@ -67,7 +67,7 @@ class CarefulPath:
         self._placeholders = 0
 
     def look_ahead(self, block: bytes) -> None:
-        """Learn hosts and leads from the clean lines of the first block, so that the first glued record is read right too."""
+        """Learn hosts and leads from clean lines of the first block, so that the first glued record is read right."""
         for raw in block.splitlines():
             head = g.HEADER.search(raw)
             if head is None:

@@ -16,7 +16,7 @@ _ALGORITHM_NUMBERS, _PROTOCOL_NUMBERS = ({str(n) for n in range(len(words))} for
 
 
 class Log(Protocol):
-    """The log that a message is of, as far as it has been read: the records, and which communicator each process began last."""
+    """The log that a message is of, as far as it was read, and the communicator each process began last."""
 
     records: Records
 
@@ -38,11 +38,7 @@ class Log(Protocol):
 
 
 def read(log: Log, level: bytes, body: bytes, line: int, process: int, *, cut: bool, text: bytes) -> None:
-    """Read a record that is not a call.
-
-    `log`: the log. `level`: `INFO`, `WARN`, ... `body`: the message. `line`: its line. `process`: the number of the
-    process that wrote it. `cut`: whether the message is known to continue after `body`. `text`: the whole line.
-    """
+    """Read a record that is not a call; `cut`: whether the message is known to continue after `body`."""
     records = log.records
     if level in (b"WARN", b"ABORT"):
         records.counts["warning"] += 1

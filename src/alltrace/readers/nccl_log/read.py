@@ -53,11 +53,7 @@ class LogPart:
 
 
 def read_log(wanted: Wanted, advance: Callable[[int], None] = lambda _n: None) -> LogPart:
-    """Read a log.
-
-    `wanted`: the data to read. `advance`: called with the bytes read. Raises `InputError`: the file cannot be read.
-    Raises `UsageError`: the time format is invalid.
-    """
+    """Read a log. Raises `InputError`: the file cannot be read. Raises `UsageError`: the time format is invalid."""
     reading = _Reading(wanted)
     try:
         return reading.run(advance)

@@ -20,7 +20,7 @@ class Process:
 
 @dataclass(frozen=True)
 class CommunicatorEvent:
-    """A communicator begins or ends: `what` is `Init START`, `Init COMPLETE`, `Destroy COMPLETE`, ..., or `placement`."""
+    """A communicator begins or ends: `what` is `Init START`, `Init COMPLETE`, `Destroy COMPLETE`, `placement`, ..."""
 
     line: int
     communicator: int

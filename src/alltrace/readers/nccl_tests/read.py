@@ -64,7 +64,7 @@ _Item = TypeVar("_Item")
 
 @dataclass
 class Half:
-    """One half of a row: out of place or in place. Times in us, bandwidths in GB/s (1e9); `wrong` is None if not checked."""
+    """Half of a row, out of place or in place: times in us, bandwidths in GB/s (1e9); `wrong` None if not checked."""
 
     time_us: float
     algbw: float
@@ -126,10 +126,7 @@ class TestsFile:
 
 
 def read_tests(path: str, advance: Callable[[int], None] = lambda _n: None) -> TestsFile:
-    """Read a file of nccl-tests.
-
-    Raises `InputError`: the file cannot be read.
-    """
+    """Read a file of nccl-tests. Raises `InputError`: the file cannot be read."""
     with TextLog(Path(path)) as log:
         reading = _Reading(path)
         blocks = log.blocks()

@@ -63,10 +63,7 @@ def line_at(rows: Sequence[LineRow], offset: int) -> LineRow | None:
 
 
 def read_cubin(binary: bytes) -> Cubin:
-    """Read functions and their lines.
-
-    Raises `WireError`: it is not an ELF file, or damaged.
-    """
+    """Read functions and their lines. Raises `WireError`: it is not an ELF file, or damaged."""
     data = memoryview(binary)
     try:
         sections = _sections(data)

@@ -22,10 +22,7 @@ _PER_ADDRESS = ("inst_executed", "thread_inst_executed", "thread_inst_executed_t
 
 
 class Listings:
-    """Makes listings; code that several launches share is read once.
-
-    `disassemble`: returns the instructions of a binary as text; None for none.
-    """
+    """Makes listings; code that launches share is read once. `disassemble`: a binary's instructions; None for none."""
 
     def __init__(self, disassemble: Disassembler | None = None) -> None:
         self._disassemble = disassemble

@@ -214,10 +214,7 @@ def _merged(first_part: Code, second: Code) -> Code:
 
 
 def _printed_by_ncu(path: Path) -> bytes:
-    """The page raw of a compressed report in base units, as `ncu` prints it.
-
-    Raises `InputError`: there is no `ncu`, or it cannot open the report.
-    """
+    """Page raw of a compressed report, as `ncu` prints it. Raises `InputError`: there is no `ncu`, or it fails."""
     named = os.environ.get("ALLTRACE_NCU", "ncu")
     program = shutil.which(str(Path(named) / "ncu") if Path(named).is_dir() else named)
     if program is None:
@@ -249,17 +246,13 @@ def _value_of(part: memoryview) -> Metric | None:
 
 
 class _Instances(Mapping[str, Sequence["Instance"]]):
-    """Values of instances by metric, in the report's order, decoded on demand; metrics without instances are left out.
-
-    `path`: the report, for messages.
-    """
+    """Values of instances by metric, in the report's order, decoded on demand; not of metrics without any."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._parts: dict[str, memoryview] = {}
 
     def add(self, name: str, part: memoryview) -> None:
-        """Add the message of a metric, if it has instances."""
         if any(key == _INSTANCE for key, _, _ in fields(part)):
             self._parts[name] = part
 

@@ -127,7 +127,7 @@ def _messages(item: memoryview) -> Iterator[RuleMessage]:
 
 
 def plain_text(marked: str) -> str:
-    """A message without its marks for links: a link to a page becomes `label (address)`, one within the report its label."""
+    """A message without marks for links: one to a page becomes `label (address)`, one within the report its label."""
 
     def shown(match: re.Match[str]) -> str:
         if match["kind"] == "url":

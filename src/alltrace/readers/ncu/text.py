@@ -126,7 +126,6 @@ class _Draft:
             self.metrics[name] = value
 
     def add_message(self, section: str, rule: str, kind: str, text: str, speedup_of: str, speedup: str) -> None:
-        """Add what a rule said."""
         if rule and text:
             gain = _value(speedup, "%")
             percent = float(gain) if isinstance(gain, (int, float)) else None
@@ -135,11 +134,7 @@ class _Draft:
 
 
 def read_text(path: Path, data: bytes) -> NcuReport:
-    """Read a printed page.
-
-    `path`: the file, for messages. `data`: what is in it. Raises `InputError`: it is not a page of Nsight Compute, has
-    other columns, or no launch.
-    """
+    """Read a printed page. Raises `InputError`: it is no page of Nsight Compute, has other columns, or no launch."""
     if b"\x00" in data[:4096]:
         raise InputError(path, found="it does not start like one", expected=_EXPECTED)
     lines = data.decode("utf-8-sig", "replace").splitlines()

@@ -28,11 +28,7 @@ _VM = 1 << 48  # the first virtual machine of a host, as in a report that lists 
 
 
 class Files:
-    """The accesses to files of an export.
-
-    `source`: the export. `strings`: its strings. `entities`: its processes and threads. `left_out`: by table of the
-    export, how many rows are left out because they have no time; filled as rows are read.
-    """
+    """The accesses to files of an export; `left_out`: rows without a time by its table, filled as rows are read."""
 
     def __init__(self, source: RawSource, strings: Strings, entities: Entities, left_out: dict[str, int]) -> None:
         self._source = source

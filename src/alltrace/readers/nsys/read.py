@@ -177,11 +177,7 @@ def _is_event_table(table: str) -> bool:
 
 
 def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path | None = None) -> NsysReader:
-    """Open a report: an export as SQLite or as a folder of Parquet files, or a `.nsys-rep` if an nsys is installed.
-
-    `path`: the report. `known`: see `alltrace.readers.registry.open_report`. `scratch`: likewise. Raises `InputError`:
-    it is damaged or not such a report.
-    """
+    """Open an export (SQLite, or a folder of Parquet) or, with an nsys, a `.nsys-rep`; see `registry.open_report`."""
     name = path.name.lower()
     if path.is_dir():
         from alltrace.readers.nsys.parquetdir import ParquetFolder

@@ -47,10 +47,7 @@ class RawSource(Protocol):
         ...
 
     def rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """The rows of a small `table` as Python values, with bytes as text; raises what `batches` raises.
-
-        `table`: a key of `tables`. `columns`: the columns wanted, in order.
-        """
+        """The rows of a small `table` as Python values, with bytes as text; raises what `batches` raises."""
         ...
 
     def warnings(self) -> Mapping[str, str]:

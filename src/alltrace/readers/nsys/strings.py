@@ -18,10 +18,7 @@ _DENSE_SLACK = 1 << 20  # ids up to this far above the number of strings are loo
 
 
 class Strings:
-    """Interns the strings that rows refer to, and remembers which they were.
-
-    A string of `StringIds` is stored once, in an Arrow array; there can be millions.
-    """
+    """Interns the strings that rows refer to; those of `StringIds`, perhaps millions, are stored once, in Arrow."""
 
     def __init__(self, source: RawSource) -> None:
         self._source = source

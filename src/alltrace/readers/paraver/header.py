@@ -38,10 +38,7 @@ class Header:
 
 
 def parse_header(line: str) -> Header:
-    """The header of a .prv.
-
-    Raises `ValueError`: it is not a header; the message says what is wrong.
-    """
+    """The header of a .prv. Raises `ValueError`: it is not a header; the message says what is wrong."""
     match = _HEADER.fullmatch(line)
     if match is None:
         raise ValueError("the first line is not a Paraver header")

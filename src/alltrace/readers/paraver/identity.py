@@ -54,10 +54,7 @@ def beside(path: Path, suffix: str) -> Path:
 
 
 def look_at(path: Path) -> Facts:
-    """Read the beginning of a trace and its .row file.
-
-    Raises `InputError`: it is damaged, not written by alltrace, or its .row file is not next to it.
-    """
+    """Read the beginning of a trace and its .row. Raises `InputError`: damaged, not by alltrace, or no .row."""
     first, *comments = head_lines(path)
     if not comments or not comments[0].startswith(ev.ABOUT):
         raise InputError(

@@ -198,10 +198,7 @@ _PRECISION = re.compile(r"[0-9]{1,2}")
 
 
 def read_pcf(path: Path) -> list[EventType]:
-    """The event types of a .pcf file.
-
-    Raises `InputError`: it cannot be read.
-    """
+    """The event types of a .pcf file. Raises `InputError`: it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:

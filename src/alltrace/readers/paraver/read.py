@@ -65,8 +65,5 @@ class ParaverReader:
 
 
 def open_report(path: Path) -> ParaverReader:
-    """Open a trace with the .pcf and .row next to it.
-
-    Raises `InputError`: it is damaged, something else wrote it, or a file of it is missing.
-    """
+    """Open a trace with its .pcf and .row. Raises `InputError`: it is damaged, not by alltrace, or not complete."""
     return ParaverReader(path)

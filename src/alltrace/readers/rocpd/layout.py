@@ -71,7 +71,7 @@ class TableSet(NamedTuple):
 
 
 def table_sets(declared: Mapping[bytes, frozenset[str]]) -> list[TableSet]:
-    """The sets of a database with the declared tables, each by its name with its columns, in the order of their suffixes."""
+    """The sets of a database with the declared tables, by name with columns, in the order of their suffixes."""
     suffixes = sorted(m[1].decode() for name in declared if (m := _DISPATCHES.fullmatch(name)))
     sets = []
     for suffix in suffixes[:_MOST_SETS]:

@@ -39,10 +39,7 @@ _DISPATCH = (*_PLACE, "agent_id", "queue_id", "stream_id", "kernel_id", "group_s
 
 
 class RocpdReader:
-    """A database of rocprofv3, opened; see `alltrace.readers.base.ReportReader`.
-
-    Threads, devices and kernels are few and are read when it is opened; events are read on demand.
-    """
+    """A database of rocprofv3, opened; threads, devices and kernels are few and are read then, events on demand."""
 
     def __init__(self, path: Path, database: Path | None = None) -> None:
         """`database`: what was made of the JSON at `path`; None if `path` is a database."""
@@ -158,10 +155,7 @@ class RocpdReader:
         )
 
     def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
-        """The rows of the wanted canonical tables; see `ReportReader.stream`.
-
-        Raises `InputError`: SQLite finds the database damaged.
-        """
+        """The rows of the wanted tables; see `ReportReader.stream`. Raises `InputError`: the database is damaged."""
         for table in (t for t in EVENT_TABLES if t in tables and t in FILLED):
             columns = [c.name for c in TABLES[table].columns]
             rows: list[dict[str, Any]] = []
@@ -349,10 +343,7 @@ def _groups(items: Any, of: Any) -> int | None:
 
 
 def open_report(path: Path, scratch: Path | None = None) -> RocpdReader:
-    """Open a database or JSON; the database that is made of JSON is in `scratch`, a folder of the caller's, if there is one.
-
-    Raises `InputError`: it cannot be read, is damaged or not what rocprofv3 writes.
-    """
+    """Open a database, or JSON of which one is made in `scratch`. Raises `InputError`: damaged, or not rocprofv3's."""
     try:
         if path.name.lower().endswith(JSON_SUFFIX):
             return _of_json(path, scratch)

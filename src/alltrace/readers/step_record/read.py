@@ -112,10 +112,7 @@ class StepRecordReader:
 
 
 def open_report(path: Path) -> StepRecordReader:
-    """Open a record of steps.
-
-    Raises `InputError`: it cannot be read, or has no step.
-    """
+    """Open a record of steps. Raises `InputError`: it cannot be read, or has no step."""
     try:
         return StepRecordReader(path)
     except OSError as error:

@@ -58,10 +58,7 @@ class Plane:
 
 
 def planes_of(data: memoryview) -> Iterator[Plane]:
-    """The planes of a trace.
-
-    Raises `WireError`: the bytes are not such a trace.
-    """
+    """The planes of a trace. Raises `WireError`: the bytes are not such a trace."""
     for key, _, value in fields(data):
         if key == 1:
             yield _plane(message(value))

@@ -239,10 +239,7 @@ def _int64(value: Any) -> int | None:
 
 
 def open_report(path: Path) -> XplaneReader:
-    """Open a trace.
-
-    Raises `InputError`: it cannot be read, or is damaged.
-    """
+    """Open a trace. Raises `InputError`: it cannot be read, or is damaged."""
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise InputError(path, found="it is larger than 8 GiB", expected=EXPECTED, advice="profile fewer steps")

@@ -171,7 +171,7 @@ def with_labels(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def pool_notes(pools: Sequence[tuple[int, Any]]) -> Iterator[str]:
-    """What a reader must know of pools, from pairs of rank and a row with `stated`, `addressed` and `unmatched_frees`."""
+    """What a reader must know of pools, from pairs of rank and row with `stated`, `addressed`, `unmatched_frees`."""
     for fact, words in (
         ("stated", "the trace does not contain the total allocated memory, so sizes are summed from the start of the capture"),
         ("addressed", "the trace has no addresses, so frees cannot be matched with their blocks"),

@@ -52,7 +52,7 @@ class Throttled:
 
 
 def to_fastest(ratios: Float) -> Float:
-    """Ratios of ranks by the lower quartile of their step, of few ranks the least: one that changes does not change the others."""
+    """Ratios to the lower quartile of their step, of few ranks the least, so that one rank does not change others."""
     there = ~np.isnan(ratios).all(axis=0)
     relative = np.full(ratios.shape, np.nan)
     if there.any():
@@ -62,10 +62,7 @@ def to_fastest(ratios: Float) -> Float:
 
 
 def throttled(values: Float, least: float) -> list[Throttled]:
-    """The ranks that are slower in some steps than in others.
-
-    `values`: Ratios to the fastest in the step, (ranks, steps); NaN if not known. `least`: The least change.
-    """
+    """The ranks that are slower in some steps; `values`: ratios to the fastest (ranks, steps), NaN if unknown."""
     changes = []
     count = max(int((~np.isnan(values)).sum()), 2)
     needed = _SURE + float(np.sqrt(2 * np.log(count)))
@@ -87,10 +84,7 @@ def throttled(values: Float, least: float) -> list[Throttled]:
 
 
 def later_part(values: Float, least: float) -> NDArray[np.bool_] | None:
-    """The steps from a step on in which values are larger than before, or grow; None if they do not change.
-
-    A single step that differs from its neighbors, such as the first one after a warm-up, does not count.
-    """
+    """The steps from one on in which values are larger, or grow, single ones aside; None if they do not change."""
     if len(values) < _FEWEST_STEPS or np.isnan(values).any():
         return None
     needed = _SURE + float(np.sqrt(2 * np.log(len(values))))
@@ -142,10 +136,7 @@ def _growing(values: Float, least: float, needed: float) -> NDArray[np.bool_] | 
 
 
 def _split(values: Float, least: float, needed: float, usual: float, *, by_time: bool) -> NDArray[np.bool_] | None:
-    """Which values are in the slower of two parts, the later one or the larger one; None if there are no two parts.
-
-    `usual`: The usual deviation of a rank.
-    """
+    """Which values are in the slower of two parts, later or larger; None without two. `usual`: a rank's deviation."""
     order = np.arange(len(values)) if by_time else np.argsort(values, kind="stable")
     ordered = values[order]
     low = np.arange(1, len(values) - _AT_THE_END + 1)

@@ -245,10 +245,7 @@ def _convolution_backward(call: Call) -> tuple[int, int]:
 
 
 def _attention(first: int = 0, *, heads_last: bool = False, backward: bool = False) -> Callable[[Call], tuple[int, int]]:
-    """The formula of attention: query, key, value from argument `first` on, as (batch, heads, sequence, elements).
-
-    With `heads_last` they are (batch, sequence, heads, elements).
-    """
+    """Attention: query, key, value from argument `first` on, as (batch, heads, sequence, elements), or heads third."""
 
     def formula(call: Call) -> tuple[int, int]:
         q, k, v = (call.shape(first + n, 4) for n in range(3))

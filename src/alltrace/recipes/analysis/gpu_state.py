@@ -52,11 +52,7 @@ class Comparison:
 
 
 def gpu_state(rank: Rank, spans: Int64) -> GpuState | None:
-    """How the rank's GPU ran within some spans of time.
-
-    `spans`: int64 array (n, 2): start and end of each, ns, in order and without overlap. Returns none if no sample is
-    in the spans.
-    """
+    """How the rank's GPU ran within `spans` (n, 2), in order and apart; None if no sample is in them."""
     log = rank.shared("gpu_log")
     state = None if log is None else state_of_log(log, spans)
     return state or _state_of_metrics(rank, spans)

@@ -129,10 +129,7 @@ def order_of(captured: Sequence[int], replayed: Sequence[int]) -> list[int | Non
 
 
 def _blocks_from(blocks: Sequence[tuple[int, ...]], replayed: Sequence[int], offset: int) -> tuple[bool, list[int | None]] | None:
-    """Whether there is a whole block if they begin at `offset`, and the capture of each replay, None if that is not known.
-
-    None if the replays do not form such blocks.
-    """
+    """Whether blocks from `offset` on have a whole one, and the capture of each replay; None without such blocks."""
     length = len(blocks[0])
     numbers = {block: n for n, block in enumerate(blocks)}
     head = tuple(replayed[:offset])

@@ -84,10 +84,7 @@ class CpuPlaces:
 
 
 def cpu_places(rank: Rank, threads: Int64) -> CpuPlaces | None:
-    """Where launching threads ran: by their scheduling events, else by their CPU samples; None without any.
-
-    `threads`: Rows of its `threads`: those that launch kernels.
-    """
+    """Where launching threads ran: by their scheduling events, else by their CPU samples; None without any."""
     if rank.has("sched"):
         spells = _spells(rank)
         runs = np.flatnonzero(spells.running & np.isin(spells.thread, threads))
@@ -136,11 +133,7 @@ def _nodes(rank: Rank, shares: NDArray[np.float64]) -> CpuPlaces:
 
 
 def host_state(rank: Rank, threads: Int64, spans: Merged) -> HostState | None:
-    """What the CPUs did.
-
-    `threads`: Rows of its `threads`: those that launch kernels. `spans`: The time in question, ns. Returns none if the
-    report has no scheduling events or samples in that time.
-    """
+    """What CPUs did in `spans` for threads that launch kernels; None if the report has no such events or samples."""
     if not len(spans.starts) or not len(threads):
         return None
     scheduled = _scheduled(rank, threads, spans)
@@ -161,7 +154,6 @@ class _Spells(NamedTuple):
     running: NDArray[np.bool_]
 
     def of(self, rows: NDArray[np.bool_]) -> tuple[Int64, Int64, Int64]:
-        """The CPU, begin and end of some of them."""
         return self.cpu[rows], self.begins[rows], self.ends[rows]
 
 
@@ -259,7 +251,7 @@ def _sentence(ranks: Sequence[int], evidence: Mapping[str, float], most: HostSta
 
 
 def compared_places(states: Mapping[int, CpuPlaces | None], ranks: Sequence[int], hosts: Mapping[int, str]) -> Comparison:
-    """Whether launching threads of `ranks` wander between CPUs more than others, or share theirs with another rank of the host."""
+    """Whether launching threads of `ranks` wander between CPUs more than others, or share theirs with another rank."""
     by_rank = {r: s for r, s in states.items() if s is not None}
     own = sorted(r for r in set(ranks) if r in by_rank)
     groups = (own, by_rank.keys() - set(ranks))

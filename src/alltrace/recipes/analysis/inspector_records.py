@@ -68,7 +68,7 @@ class Recorded(NamedTuple):
 
 
 def recorded_of(rank: Rank) -> Any:
-    """The collectives that were recorded of a rank, as a `pyarrow.Table`; without messages, which ranks number by themselves."""
+    """The collectives recorded of a rank; without messages, which ranks number by themselves."""
     table = rank.shared("inspector")
     if table is None:
         return pa.table({name: pa.array([], pa.string() if name in _TEXTS else pa.int64()) for name in _COLUMNS})

@@ -76,11 +76,7 @@ class Cause:
 
 
 def causes(instance: Int64, rank: Int64, last: Int64, before_ns: Int64) -> dict[int, Cause]:
-    """The cause of each rank's lateness.
-
-    `instance`: int64 array of n members, ascending. `rank`: int64 array of n. `last`: int64 array of n: the rank that
-    arrived last at the instance, or -1 if no wait counts. `before_ns`: int64 array (n, 4), as in `Lateness`.
-    """
+    """The cause of each rank's lateness; `last`: the last rank of each member's instance, -1 if no wait counts."""
     if not len(instance):
         return {}
     firsts = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
@@ -113,10 +109,7 @@ def causes(instance: Int64, rank: Int64, last: Int64, before_ns: Int64) -> dict[
 
 
 def host_range(rank: Any, begin: Int64, end: Int64) -> str | None:
-    """The range with most of the host's time while the rank's device was idle, within the given intervals.
-
-    The innermost range that holds at least half of that time; None if no range holds any.
-    """
+    """The innermost range with half of the host's time while the rank's device was idle; None if there is none."""
     ranges = rank.table("ranges", ("start", "end", "name", "depth"))
     if not ranges.num_rows or not len(begin):
         return None

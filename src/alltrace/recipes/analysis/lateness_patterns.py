@@ -52,7 +52,7 @@ def over_steps(ranks: Int64, last: Int64, steps: Int64, waits_ns: Int64) -> dict
 
 
 def causing_together(groups: Iterable[Sequence[int]], caused_ns: Mapping[int, int]) -> set[int]:
-    """The ranks of a group that together cause three quarters of all waits, each a fair part of it; empty without one."""
+    """The ranks of a group that cause three quarters of all waits, each a fair part; empty without such a group."""
     total = sum(caused_ns.values())
     for ranks in groups:
         share = sum(caused_ns.get(r, 0) for r in ranks) / total if total else 0.0
@@ -64,11 +64,7 @@ def causing_together(groups: Iterable[Sequence[int]], caused_ns: Mapping[int, in
 
 
 def slow_together(groups: Iterable[Sequence[int]], excess: Mapping[int, float]) -> set[int]:
-    """The ranks of a group of which each is slow and no other rank is; empty without one.
-
-    `groups`: Groups of ranks, such as those of each host. `excess`: For each rank the share of its work above its
-    peers', as `own_excess` returns it.
-    """
+    """The ranks of a group of which each is slow and no other rank is, by `own_excess`; empty without one."""
     most = max(excess.values(), default=0.0)
     if most < _SLOW_SHARE:
         return set()

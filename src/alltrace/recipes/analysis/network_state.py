@@ -80,11 +80,7 @@ _SWITCH = "switch_wait_ticks_per_ms"
 
 
 def network_state(rank: Rank, spans: Merged, judged: Merged | None = None) -> NetworkState | None:
-    """What the adapters did that the rank's report has samples of.
-
-    `spans`: The time in question, ns. `judged`: The time in which single adapters are described; None for `spans`.
-    Returns none if no sample describes the time in question.
-    """
+    """What the adapters did in `spans`; `judged`: when single adapters are described. None without a sample."""
     if not (rank.has("nic_metrics") or rank.has("switch_metrics")):
         return None
     means = [(of, mean) for of in traffic(rank) if (mean := _mean(of, spans)) is not None]

@@ -51,8 +51,6 @@ class Nodes:
 
 @dataclass(frozen=True)
 class _Operators:
-    """The operators of a rank."""
-
     at: Intervals  # where they are
     name: Int64  # of each the row of its name in `names`
     names: Sequence[str | None]  # the names

@@ -29,7 +29,6 @@ class PartRows:
         self.schema: pa.Schema = pa.unify_schemas(schemas, promote_options="permissive")
 
     def __arrow_c_schema__(self) -> object:
-        """The schema, for Arrow's C data interface."""
         return self.schema.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

@@ -19,11 +19,7 @@ _FEW_NAMES = 1_000
 
 
 def stems_of(rank: Rank, ids: Any) -> tuple[Int64, list[str | None]]:
-    """The stems of ranges' names.
-
-    `ids`: The ids of the names, an array of n whole numbers; an id without a name counts as none. Returns of each (n,
-    int64) the row of its stem in the list; the stems, each once, None for no name.
-    """
+    """The stems of range names: for each id the row of its stem, and the stems, each once, None for no name."""
     kinds, places = distinct(ids)
     names = rank.texts(pa.array(kinds, pa.int64()))
     codes, words = _known_stems(tuple(names.to_pylist())) if len(names) <= _FEW_NAMES else _stems(names)

@@ -45,7 +45,7 @@ def sums_inside(nodes: Intervals, items: Intervals, *values: NDArray[Any]) -> li
 
 
 def innermost_node(nodes: Intervals, items: Intervals) -> Int64:
-    """The row of the innermost node around each item: the containing one that starts last, of equal ones the inner; -1 for none."""
+    """The row of the innermost node around each item, which starts last, of equal ones the inner; -1 for none."""
     if not len(nodes):
         return np.full(len(items), -1, np.int64)
     # of nodes that start together the shortest is the inner one, and of equal ones the later row
@@ -68,12 +68,7 @@ def outermost(group: Int64, start: Int64, end: Int64) -> Bools:
 
 
 def paths(depth: Int64, parent: Int64, labels: Int64, texts: Sequence[str], separator: str) -> tuple[Int64, list[str]]:
-    """The path of labels from the outermost range to each range.
-
-    `depth`: Of each range, 0 for one without a parent. `parent`: Row of its parent, -1 for none. `labels`: Its label, a
-    row of `texts`. Returns the path of each range as an index, and the paths. A range below the 64th level has the path
-    of its parent.
-    """
+    """The path of labels to each range, as an index, and the paths; below the 64th level a range has its parent's."""
     path_of = np.full(len(depth), -1, np.int64)
     joined: list[str] = []
     order = np.argsort(depth, kind="stable")

@@ -29,10 +29,7 @@ class Slower:
 
 
 def slower_steps(own_ns: Float) -> dict[int, Slower]:
-    """The ranks, by their place, that take longer by themselves than others, in the steps that all ranks have, if there are any.
-
-    `own_ns`: What each rank takes in each step without waiting for others, (ranks, steps); NaN if it lacks the step.
-    """
+    """The ranks, by place, that take longer by themselves than others; `own_ns`: (ranks, steps), NaN if unknown."""
     has_time = ~np.isnan(own_ns)
     every = has_time[has_time.any(axis=1)].all(axis=0)
     own_ns = np.where(every | ~every.any(), own_ns, np.nan)

@@ -130,10 +130,7 @@ def whole_numbers(table: Any) -> Any:
 
 
 def no_memory(folder: str, error: Exception) -> AlltraceError:
-    """What to say of a statement for which memory and disk do not suffice.
-
-    `folder`: The temporary folder that it may go to; empty if none could be made.
-    """
+    """What to say where memory and disk do not suffice; `folder`: for temporary files, empty if there is none."""
     lacking = f"memory and the temporary folder {folder} do" if folder else "memory, without a temporary folder, does"
     larger = "a larger disk" if folder else "a writable disk"
     return AlltraceError(

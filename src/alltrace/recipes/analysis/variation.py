@@ -67,10 +67,7 @@ class Variation:
 
 
 def variation(ratios: Float, least: float, *, spread: bool = True) -> Variation:
-    """How ratios vary.
-
-    `ratios`: Values that are proportional to what is compared, (ranks, steps); NaN if not known.
-    """
+    """How `ratios` (ranks, steps) vary, which are proportional to what is compared; NaN if not known."""
     values = _by_step(ratios)
     measured = ~np.isnan(values)
     some = measured.any(axis=1)

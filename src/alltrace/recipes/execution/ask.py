@@ -78,11 +78,7 @@ def checked(
     steps: str | None = None,
     skip_warmup: bool = False,
 ) -> Asked:
-    """The question, after all checks that need no run; the arguments are those of `ask`.
-
-    Raises `UsageError`: the recipe or option does not exist, a required option is missing, or `steps` or a filter
-    is invalid. Raises `InputError`: a file that an option names cannot be read.
-    """
+    """The question after all checks that need no run; arguments as of `ask`. Raises `UsageError` or `InputError`."""
     question = find(recipe) if isinstance(recipe, str) else recipe
     selection = select(steps, skip_warmup=skip_warmup)
     if selection and not question.windowed:
@@ -219,11 +215,7 @@ def wants_alignment(recipe: Question, run: Run, options: Mapping[str, Any]) -> b
 
 
 def resolve_options(recipe: Question, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of `recipe` with defaults filled in.
-
-    Raises `UsageError`: an option is unknown, missing, of the wrong type or not among the choices. Raises
-    `InputError`: a file that an option names cannot be read.
-    """
+    """The options of `recipe`, with defaults. Raises `UsageError`: one is wrong. Raises `InputError`: a file is."""
     options = {o.name: o for o in recipe.options}
     for name in values:
         if name not in options:
@@ -237,7 +229,6 @@ def resolve_options(recipe: Question, values: Mapping[str, Any]) -> dict[str, An
 
 
 def _typed(recipe: Question, option: Option, value: Any) -> Any:
-    """The value of an option, or the content of the file that it names."""
     value = option.checked(value, f"{option.flag} of {recipe.name}")
     if option.reads == "nccl-tests":
         from alltrace.run.nccl_tests_files import read_tests_table
@@ -256,7 +247,6 @@ def _map(
     progress: Callable[[int], None] | None,
     files: PartFiles,
 ) -> list[Part]:
-    """The parts of all ranks, by rank; what is more than little is in `files`."""
     windows = window.ranks if window is not None else {}
     sent = SentRun(run)
     work = partial(_ask_ranks, sent, recipe, options)

@@ -250,10 +250,7 @@ def shared_rank(
     *,
     of_hosts: bool = False,
 ) -> Rank:
-    """The tables of one rank, each read once for all of `questions`.
-
-    `of_hosts`: Whether the work of its host counts as that of a device, if nothing ran on one.
-    """
+    """The tables of one rank, each read once for all questions; `of_hosts`: host work counts if no device worked."""
     reads, stored = _reads_of(questions), run.rank(rank)
     stored = stored.with_host_work() if of_hosts else stored
     if stored_parts is None:
@@ -265,7 +262,6 @@ def shared_rank(
 
 
 def _reads_of(questions: Sequence[tuple[Question, Mapping[str, Any]]]) -> dict[str, list[str]]:
-    """The tables and columns that some questions read."""
     wanted: dict[str, set[str]] = {}
     for recipe, options in questions:
         for table, columns in recipe.reads(options).items():

@@ -177,7 +177,6 @@ def note_on_empty(recipe: Question) -> str:
 
 
 def _has(recipe: Question, run: Run, rank: RankRecord, group: Sequence[str]) -> bool:
-    """Whether a rank has any table of `group`."""
     if recipe.of_hosts and "kernels" in group and run.manifest.works_on_host(rank):
         return True
     return any(run.has(rank, t) or (recipe.host_samples and t == "gpu_metrics" and run.is_sampled(rank)) for t in group)

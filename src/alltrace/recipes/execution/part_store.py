@@ -32,10 +32,7 @@ _WHAT = "what the ranks contributed"
 
 
 class StoredPart(Part):
-    """A part with its table in a file; each access to `table` opens it again, which is quick and copies nothing.
-
-    `path`: The file, which must stay until the last look.
-    """
+    """A part with its table in a file, which must stay: each access opens it again, quickly, and copies nothing."""
 
     def __init__(self, rank: int, path: Path) -> None:
         super().__init__(rank, None)
@@ -64,21 +61,16 @@ class StoredPart(Part):
 
 
 class PartFiles:
-    """Storage for parts that are too large for memory; the files are removed when the block ends.
-
-    `held_bytes`: The most bytes of tables to keep in memory.
-    """
+    """Storage for parts that are too large for memory (`held_bytes`); its files are removed when the block ends."""
 
     def __init__(self, held_bytes: int | None = None) -> None:
         self._left = HELD_BYTES if held_bytes is None else held_bytes
         self._folder: TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Self:
-        """The files."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Remove the files."""
         if self._folder is not None:
             self._folder.cleanup()
 
@@ -112,10 +104,7 @@ class PartFiles:
 
 
 class PartStore(PartFiles):
-    """Parts by question and rank; the files are gone when the block ends.
-
-    `held_bytes`: The most bytes of tables to keep in memory.
-    """
+    """Parts by question and rank, in memory up to `held_bytes`; the files are gone when the block ends."""
 
     def __init__(self, held_bytes: int | None = None) -> None:
         super().__init__(held_bytes)
@@ -124,7 +113,6 @@ class PartStore(PartFiles):
         self._objects: dict[int, Path | dict[int, Any]] = {}  # of each rank those on disk, by question once they were read
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Remove the files."""
         self._found.clear()
         self._objects.clear()
         super().__exit__(kind, error, trace)
@@ -145,7 +133,7 @@ class PartStore(PartFiles):
             self._found.setdefault(question, {})[rank] = stored_part
 
     def has_objects(self, question: int) -> bool:
-        """Whether parts of the question are not tables, which questions share, so that they stay in memory once one is taken."""
+        """Whether parts of the question are not tables: they are shared, and stay in memory once one is taken."""
         parts = self._found.get(question, {}).values()
         in_memory = (p for p in parts if not isinstance(p, StoredPart))
         return any(p is None or (isinstance(p, Part) and not _is_table(p.table)) for p in in_memory)

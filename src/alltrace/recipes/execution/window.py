@@ -46,11 +46,7 @@ class Selection(NamedTuple):
 
 
 def select(steps: str | None = None, *, skip_warmup: bool = False) -> Selection:
-    """The selection that `--steps` and `--skip-warmup` name.
-
-    `steps`: As `alltrace.trace.spans` reads it, such as `10:50` for steps 10 to 49; None for all. `skip_warmup`:
-    Whether warm-up steps are left out. Raises `UsageError`: the text names no steps.
-    """
+    """The selection that `--steps` and `--skip-warmup` name (`trace.spans`). Raises `UsageError`: it names no steps."""
     span = parse_steps(steps) or Span()
     return Selection(span.first, span.end, skip_warmup)
 
@@ -70,7 +66,7 @@ class RankWindow(NamedTuple):
         return (order, "api_start") if table == "collectives" else (order,)
 
     def keeps(self, table: str, rows: pa.Table) -> NDArray[Any]:
-        """Which rows start in a chosen step; if a row has no start on the device, the call's start on the host counts."""
+        """Which rows start in a chosen step, by the call on the host if they have no start on the device."""
         import numpy as np
 
         columns = [rows.column(name) for name in self.reads(table)]
@@ -108,12 +104,7 @@ class Window(NamedTuple):
 
 
 def window_of(selection: Selection, steps: Any, chosen_ranks: Sequence[int]) -> Window:
-    """The chosen steps of the selected ranks.
-
-    `selection`: What was chosen. `steps`: The steps of all ranks on the aligned clock (`alltrace.align.schema.STEPS`).
-    `chosen_ranks`: The selected ranks.
-    Raises `UsageError`: no selected rank has such a step; the message lists the existing steps.
-    """
+    """The chosen steps of the ranks; `steps`: of all, aligned. Raises `UsageError`: no rank has one."""
     import numpy as np
 
     from alltrace.trace.distinct import rows_by

@@ -117,11 +117,7 @@ class _Group(NamedTuple):
 
 
 def answer(files: Sequence[Any], view: str, tests: Any = None) -> Answer:
-    """The answer of a view.
-
-    `files`: The files of all processes (`alltrace.readers.nccl_inspector.records.InspectorFile`). `view`: One of
-    `VIEWS`. `tests`: What nccl-tests measured, as `alltrace.run.nccl_tests_files.read_tests_table` returns it, or None.
-    """
+    """The answer of a view (`VIEWS`) of all processes' files; `tests`: what nccl-tests measured, or None."""
     groups, notes = _grouped(files)
     notes = [*_file_notes(files), *notes]
     if view == "missing":

@@ -74,10 +74,7 @@ class SizeRow:
 
 
 def size_rows(logs: NcclLogs, options: NcclOptions) -> list[SizeRow]:
-    """The calls counted by member, operation, count and datatype.
-
-    Raises `UsageError`: steps are selected and no log has their lines, or no log has any of the selected ranks.
-    """
+    """The calls by member, operation, count and datatype. Raises `UsageError`: no log has the steps, or the ranks."""
     check_ranks(logs, options)
     totals: dict[tuple[int, int, int, int], int] = {}
     for member, op, count, datatype, calls in _grouped(logs, options):

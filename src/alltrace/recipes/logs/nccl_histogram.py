@@ -32,10 +32,7 @@ CHART = Chart("histogram", "from_bytes", ("calls",), "op", title="Calls by size"
 
 
 def parse_edges(text: str | None) -> tuple[int, ...] | None:
-    """`64K,1M,16M` as bytes; K, M, G are powers of 1024. None for None.
-
-    Raises `UsageError`: it is not a rising list of sizes.
-    """
+    """`64K,1M,16M` as bytes (powers of 1024); None for None. Raises `UsageError`: it is not a rising list of sizes."""
     if text is None:
         return None
     edges = []

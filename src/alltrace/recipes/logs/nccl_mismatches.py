@@ -48,7 +48,7 @@ _ROOTED = np.array([op in ("Broadcast", "Reduce", "Gather", "Scatter") for op in
 
 
 def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
-    """The disagreements of each communicator, in order; after an operation that differs only the first of them is reported."""
+    """The disagreements of each communicator, in order; after operations that differ only the first."""
     refuse_a_choice("mismatches", options)
     calls = _collectives(logs)
     groups: dict[str, list[int]] = defaultdict(list)

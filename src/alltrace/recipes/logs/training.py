@@ -67,10 +67,7 @@ CHART = Chart("lines", "step", ("step_time_s",), "run", title="Time of each step
 
 
 def answer(logs: Sequence[Any], view: str, span: Span | None = None) -> Answer:
-    """The answer to a view of logs that `alltrace.readers.training_log.read.read_training` read.
-
-    `view`: One of `VIEWS`. `span`: The steps; None for all.
-    """
+    """The answer to a view (`VIEWS`) of training logs; `span`: the steps, None for all."""
     names = _names(logs)
     chosen = [[s for s in log.steps if span is None or span.holds(s[0])] for log in logs]
     breaks, slow = [], []

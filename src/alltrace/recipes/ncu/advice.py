@@ -112,7 +112,6 @@ def _occupancy_achieved(launch: Launch) -> Finding | None:
 
 
 def _blocks_and_places(launch: Launch) -> tuple[float, float, float] | None:
-    """Blocks, multiprocessors and waves."""
     blocks = launch.number_of("launch__grid_size")
     if blocks is None and launch.grid is not None:
         blocks = float(launch.grid[0] * launch.grid[1] * launch.grid[2])

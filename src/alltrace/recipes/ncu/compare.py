@@ -39,13 +39,7 @@ def answer(
     match: str = "configuration",
     patterns: Sequence[str] | None = None,
 ) -> Answer:
-    """One row per pair of launches and main metric; what has no partner is in the table `unmatched`.
-
-    The first launch of a kernel with a grid and block in one report is the partner of the first such launch in the
-    other report, and so on.
-
-    `match`: One of `MATCHES`.
-    """
+    """A row per pair of launches and metric, n-th with n-th; `unmatched` has the rest. `match`: of `MATCHES`."""
     rows: list[tuple[Any, ...]] = []
     alone: list[Profiled] = []
     for second in others:

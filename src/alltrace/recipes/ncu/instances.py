@@ -25,7 +25,7 @@ _LEAST_ADDRESS = 1 << 32
 
 
 def answer(profiled: Sequence[Profiled], notes: Sequence[str], patterns: Sequence[str] | None = None) -> Answer:
-    """One row per launch, metric and instance, the metrics by name, instances in the report's order; see `raw` for `patterns`."""
+    """A row per launch, metric (by name) and instance, in the report's order; see `raw` for `patterns`."""
     rows: list[tuple[Any, ...]] = []
     for each in profiled:
         for metric in sorted(each.launch.instances):

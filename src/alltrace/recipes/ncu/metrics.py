@@ -93,7 +93,7 @@ def _state(name: str) -> str:
 
 
 def state_of_sample(metric: str) -> tuple[str, bool] | None:
-    """The state that a metric counts samples of, and whether in all cycles, not only those without an issue; None for others."""
+    """The state that a metric counts samples of, and whether in all cycles, not only those without issue."""
     if not metric.startswith(_SAMPLED):
         return None
     state = metric[len(_SAMPLED) :]
@@ -102,7 +102,7 @@ def state_of_sample(metric: str) -> tuple[str, bool] | None:
 
 
 def top_stall(launch: Launch) -> tuple[str, float] | None:
-    """The state that holds the most warps back, and its share of all warps' time in percent; None if it is not known."""
+    """The state that holds most warps back, and its share of all warps' time in percent; None if not known."""
     states = stalls(launch)
     column = 0 if any(c is not None for c, _ in states.values()) else 1
     values = {state: float(v) for state, both in states.items() if (v := both[column]) is not None}

@@ -86,10 +86,7 @@ def fits(limits: Limits, block_size: int, registers: int, shared: int) -> tuple[
 
 
 def answer(profiled: Sequence[Profiled], notes: Sequence[str], chosen: Mapping[str, int] | None = None) -> Answer:
-    """One row per launch and block size, from one warp to 1,024 threads.
-
-    `chosen`: `registers` per thread or `shared_memory` per block that take the place of the launches' own.
-    """
+    """A row per launch and block size, 1 warp to 1,024 threads; `chosen`: registers or shared memory instead."""
     chosen = chosen or {}
     rows: list[tuple[Any, ...]] = []
     computed = []

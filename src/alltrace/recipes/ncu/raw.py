@@ -14,7 +14,7 @@ CHART = None
 
 
 def answer(profiled: Sequence[Profiled], notes: Sequence[str], patterns: Sequence[str] | None = None) -> Answer:
-    """One row per launch and metric, the metrics by name; with `patterns` only those with matching names; * is any text."""
+    """A row per launch and metric, by name; with `patterns`, only names that match one; * is any text."""
     rows = [
         (*identity(each), metric, unit_of(metric), *number_and_text(value))
         for each in profiled

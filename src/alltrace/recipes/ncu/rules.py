@@ -26,7 +26,7 @@ CHART = Chart("bars", "name", ("speedup_percent",), "rule", detail="launch", tit
 
 
 def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
-    """One row per launch and message, of each launch in the order of its sections and rules; rules without a message have none."""
+    """A row per launch and message, in the order of its sections and rules; rules without a message have none."""
     rows: list[tuple[Any, ...]] = []
     for each in profiled:
         duration = main_of(each.launch, "duration_ns")

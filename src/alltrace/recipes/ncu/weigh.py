@@ -46,11 +46,7 @@ CHART = Chart(
 
 
 def answer(profiled: Sequence[Profiled], configurations: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> Answer:
-    """One row per profiled kernel and configuration that the run launched, the largest time first.
-
-    `configurations`: The rows of the recipe `launch-configurations`. Returns the answer; what has no partner is in its
-    tables `unmatched` (of the reports) and `not_profiled` (of the run).
-    """
+    """A row per profiled kernel and configuration, largest time first; `unmatched`, `not_profiled` have the rest."""
     groups: defaultdict[Any, list[Profiled]] = defaultdict(list)
     for each in profiled:
         groups[each.launch.configuration].append(each)

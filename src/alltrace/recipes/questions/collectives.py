@@ -204,7 +204,6 @@ class _Instances:
         self.certain = (each(errors, np.minimum) >= 0) & (self.skew >= each(errors, np.maximum))
 
     def listed(self) -> Any:
-        """One row per instance, by time."""
         order = np.lexsort((self.ordinal, self.communicator, self.first_ns))
         share = [bus_share(op, max(n, 1)) for op, n in zip(self.op, self.group_size, strict=True)]
         total = [total_bytes(op, b, n) for op, b, n in zip(self.op, self.bytes, self.group_size, strict=True)]
@@ -241,7 +240,6 @@ class _Instances:
         return table.cast(pa.schema(fields)).take(pa.array(order))
 
     def notes(self) -> list[str]:
-        """What a reader must know."""
         notes = []
         lacking, count = int((~self.whole).sum()), len(self.whole)
         if self.alone is not None and lacking:
@@ -268,10 +266,7 @@ class _Instances:
 
 
 def _summed(instances: _Instances | Recorded, groups: Any, link: float | None, tests: Any, devices: Members | None = None) -> Any:
-    """One row per communicator, operation and size; `groups` has the name and the ranks of each communicator.
-
-    `devices`: What the ranks are, if they are devices.
-    """
+    """One row per communicator, operation and size; `groups` has their names and ranks, `devices` what ranks are."""
     ops, codes = np.unique(instances.op, return_inverse=True) if len(instances.op) else (instances.op, np.empty(0, np.int64))
     keys, place = np.unique(np.stack([instances.communicator, codes, instances.bytes], axis=1), axis=0, return_inverse=True)
     order = np.argsort(place.reshape(-1), kind="stable")

@@ -165,10 +165,7 @@ def compared(
     threshold_percent: float = THRESHOLD_PERCENT,
     steps: tuple[int, int] | None = None,
 ) -> Any:
-    """The rows of `compare`, from two distributions (columns of `KEYS`, `value`, `count`).
-
-    `steps`: how many steps each run has, if these differ: counts and totals are then compared per step.
-    """
+    """The rows of `compare`, from two distributions; per step, if `steps` of the runs differ."""
     statement = statistics_statement({key: key for key in KEYS}, KEYS, "type_7")
     sides = [{_key(r): r for r in run_statement(statement, {PARTS: parts_table([Part(-1, d)])}).to_pylist()} for d in (a, b)]
     tests = _rank_tests(a, b)
@@ -218,7 +215,6 @@ def _verdicts(row: Mapping[str, Any], alpha: float, threshold_percent: float, st
         return {"verdict": "only_b" if not row["count_a"] else "only_a", "count_verdict": None, "call_verdict": None}
 
     def side(name: str, unit: str = "") -> int:
-        """1 if run B has more by the threshold, -1 if it has less, else 0."""
         before, after = row[f"{name}_a{unit}"], row[f"{name}_b{unit}"]
         if name != "median":
             before, after = before / steps[0], after / steps[1]
@@ -270,11 +266,7 @@ def _rank_tests(a: Any, b: Any) -> dict[tuple[Any, ...], tuple[float, float]]:
 
 
 def rank_test(a: Any, b: Any) -> tuple[float, float] | None:
-    """Mann and Whitney's test of two samples, given the count of each value in them.
-
-    `a`: The count of each value, ascending, in sample A. Returns the probability that a value of B is greater than one
-    of A, ties counted half; and the two-sided p value. None if a sample is empty.
-    """
+    """Mann and Whitney's test of counts by ascending value: P(B > A), ties half, and the two-sided p; None if empty."""
     n, m = int(a.sum()), int(b.sum())
     if not n or not m:
         return None

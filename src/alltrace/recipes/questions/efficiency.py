@@ -211,8 +211,6 @@ def _range_sets(rank: Rank, name: str) -> Iterator[_Set]:
 
 @dataclass
 class _Region:
-    """A region of the run: the time of each device and rank in it."""
-
     step: int | None  # its step, or None
     name: str | None  # the name of its ranges, or None
     span: tuple[int, int]  # its time on the devices, and on the hosts. useful, active: Of each device
@@ -347,10 +345,7 @@ class _Work:
     def region(
         self, step: int | None, name: str | None, device: Mapping[int, NDArray[Any]], host: Mapping[int, NDArray[Any]]
     ) -> _Region:
-        """The times within a region, from each rank's intervals on the device and on the host.
-
-        `device`: For each rank, int64 array (n, 2).
-        """
+        """The times within a region, from each rank's intervals (n, 2) on the device and on the host."""
         region = _Region(step, name, (_time(device), _time(host)), [], [], [], [], [], [])
         region.unrecorded_ns = {r: _within(s, device[r]) for r, s in self._unrecorded.items() if r in device}
         for identity, (useful, moving) in self._devices.items():
@@ -368,10 +363,7 @@ class _Work:
         return region
 
     def steps(self, steps: Any) -> Iterator[_Region]:
-        """The region of each step; how much of a rank's steps its sets cover is worked out for all of them at once.
-
-        `steps`: Steps (`STEPS`) of ranks with parts, aligned.
-        """
+        """The region of each step; how much of a rank's steps its sets cover is worked out for all of them at once."""
         rank = steps.column("rank").to_numpy()
         host = np.stack([steps.column(c).to_numpy() for c in ("start", "end")], axis=1)
         device = np.stack([steps.column(c).fill_null(0).to_numpy() for c in ("device_start", "device_end")], axis=1)

@@ -86,7 +86,6 @@ def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
 
 
 def _operators(rank: Rank, table: pa.Table) -> Any:
-    """The operator of each row."""
     nodes = Program.of(rank).nodes("operator")
     thread, time = integers(table.column("thread"), -1), integers(table.column("time"))
     inner = innermost_node(nodes.at, Intervals(thread, time, time)) if len(nodes.at) else np.full(len(time), -1, np.int64)

@@ -134,7 +134,6 @@ _PART = pa.schema(
 
 
 def _sum(rows: Sequence[Mapping[str, Any]], column: str) -> int | None:
-    """The sum of what is known; None if nothing is."""
     values = [row[column] for row in rows if row[column] is not None]
     return sum(values) if values else None
 

@@ -132,10 +132,7 @@ def _step_of(rank: Rank, table: Any) -> Any:
 
 
 def _transfers(run: RunFacts, ranks: Sequence[int], options: Mapping[str, Any]) -> tuple[Any, list[str]]:
-    """The distribution of transfers of instances of which all members are there; `by` rank counts for the last to arrive.
-
-    MPI's are left out.
-    """
+    """The transfers of whole instances, but MPI's, distributed; `by` rank counts for the last to arrive."""
     members = alignment_of(run).members
     members = members.filter(pc.is_in(members.column("rank"), pa.array(ranks, members.column("rank").type)))
     members = members.filter(pc.not_equal(members.column("evidence").cast(pa.string()), "mpi").fill_null(True))

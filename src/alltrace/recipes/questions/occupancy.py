@@ -66,10 +66,7 @@ def blocks_at_once(major: int | None, minor: int | None) -> int | None:
 
 
 def occupancy(threads: int, registers: int, shared_bytes: int, has: Limits) -> Fit:
-    """How many blocks of a launch run on a multiprocessor at once, and what share of its warps that is.
-
-    `threads`: Threads of a block, 1 at least.
-    """
+    """How many blocks of a launch run on a multiprocessor at once, and the share of its warps that is."""
     warps = -(-threads // _WARP)
     reserved, unit = (1024, 128) if has.major >= 8 else (0, 256)
     shared = -(-(max(shared_bytes, 0) + reserved) // unit) * unit
@@ -124,7 +121,6 @@ def _reads(_options: Options) -> dict[str, tuple[str, ...]]:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """The rows of the statement, with what fits on the device."""
     groups = SQL.over_parts(parts, run, options).to_pylist() if parts else []
     clustered = sum(row["clustered"] for row in groups)
     rows = [_row(row) for row in groups]

@@ -107,11 +107,7 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
 
 
 def query_on_engine(run: Run, text: str) -> Answer:
-    """The answer to `text` as `query` gives it, by a worker where a cluster is in use: it reads the files, and the answer is sent.
-
-    Raises `UsageError`: as `query`, or the answer is larger than `MOST_SENT_BYTES`. Raises `InputError`: a file of
-    the run is missing or damaged.
-    """
+    """As `query`, by a worker of a cluster. Raises `UsageError`: also, the answer exceeds `MOST_SENT_BYTES`."""
     from alltrace.engine.tasks import remote, run_tasks
     from alltrace.run.sent_run import SentRun
 

@@ -85,7 +85,7 @@ def limited_query(run: Run, text: str, limits: Limits, check: Callable[[], None]
 
 
 def memory_bytes() -> int:
-    """The most memory that the process may address. Raises `UsageError`: the environment variable is not a number from 2 on."""
+    """The most memory of the process, from the environment. Raises `UsageError`: it is not a number from 2 on."""
     setting = os.environ.get(MEMORY_VARIABLE, "") or str(MEMORY_GB)
     if not setting.isascii() or not setting.isdigit() or not 2 <= int(setting) <= 1 << 20:
         raise UsageError(f"{MEMORY_VARIABLE} is {setting!r}; expected a whole number of GiB, 2 or more")

@@ -115,8 +115,6 @@ def _merge(parts: Sequence[Part], _run: RunFacts, _options: Options) -> Answer:
 
 @dataclass(frozen=True)
 class _Steps:
-    """The steps of a rank by start, none of which reaches into the next."""
-
     number: Int64
     start: Int64
     end: Int64

@@ -189,7 +189,6 @@ class _Question:
         self._rows = rows_by(rank)
 
     def answer(self) -> tuple[list[dict[str, Any]], list[str]]:
-        """The rows and notes."""
         import numpy as np
 
         from alltrace.recipes.analysis.lateness import causes
@@ -255,7 +254,6 @@ class _Question:
         return rows, [*replay_notes(replay, self._members), *self._notes(), *other]
 
     def by_time(self) -> tuple[list[dict[str, Any]], list[str]]:
-        """For each rank when it is slower, and notes."""
         import numpy as np
 
         numbers, own_ns = self._own_ns()
@@ -367,7 +365,6 @@ class _Question:
         return roots, {r: float(amount[own].sum()) / total for r, own in rows_by(blamed).items() if r != NOBODY}
 
     def _patterns(self, caused: dict[int, int], counted: Int64, replay: Replay, peers: Peers) -> dict[int, str]:
-        """How each rank's lateness behaves."""
         from alltrace.recipes.analysis.lateness_patterns import causing_together, over_steps, own_excess, slow_together, stages
 
         hosts: dict[str, list[int]] = {}

@@ -49,7 +49,6 @@ COLUMNS: col.Columns = (
 
 
 def _answer(replay: Replay, members: Any, run: RunFacts, options: Options) -> Answer:
-    """One row for each change and, if wanted, step."""
     from alltrace.replay.change import changed_weights, replayed
 
     _check(options)
@@ -107,7 +106,6 @@ def _duration(scale: float | None) -> str:
 
 
 def _chosen(peers: Peers, members: Any, run: RunFacts, options: Mapping[str, Any]) -> tuple[str, Change]:
-    """The change that the options describe."""
     from alltrace.replay.change import Change
 
     scale, labels = options["scale"], []

@@ -62,12 +62,7 @@ def unfinished(path: Path) -> InputError:
 
 @contextmanager
 def connection(access: Access, what: str | None = None) -> Iterator[sqlite3.Connection]:
-    """A connection for reading; SQLite's errors inside become InputErrors that name the file.
-
-    Text comes as bytes.
-
-    `access`: how to open it. `what`: what is being read, for messages; None for the file as a whole.
-    """
+    """A connection for reading, text as bytes; errors inside become InputErrors that name the file and `what`."""
     try:
         opened = _connect(access)
         try:

@@ -51,10 +51,7 @@ class Scan:
                 self._fields[column.field, 0] = output
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, until the end or the first that only SQLite can read.
-
-        Raises `InputError`: the table is corrupt.
-        """
+        """The rows, until the end or the first that only SQLite can read. Raises `InputError`: the table is corrupt."""
         tree, header = self._tree, self._tree.header
         leaves, bounds = tree.leaves()
         alone = len(leaves) == 1 and tree.root_kind() != core.INTERIOR
