@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from alltrace.nvidia.cells import IMPORTANT, Cell, Columns, cell_table, empty_table, stack
 from alltrace.nvidia.kernel_names import NVTX_NAME, kernel_words, launch_ranges, name_column
-from alltrace.recipes.analysis.part_rows import with_rank
+from alltrace.recipes.analysis.sql_engine import with_rank
 from alltrace.recipes.base import Answer, Chart, Column, Of, Option, Part, Question, RunFacts
 from alltrace.recipes.row_stream import RowStream, StreamedRank, merged, merged_by_call, merged_spilled, sliced_ranks
 from alltrace.recipes.sql_recipe import Statements, id_table

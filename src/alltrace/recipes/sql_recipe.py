@@ -14,8 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from alltrace.recipes.analysis.part_rows import PartRows, with_rank
-from alltrace.recipes.analysis.sql_engine import run_statement
+from alltrace.recipes.analysis.sql_engine import PartRows, run_statement, with_rank
 from alltrace.recipes.base import Answer, Chart, Needs, Of, Option, Options, Part, Question, Reads, RunFacts, of
 from alltrace.run.rank import Rank
 from alltrace.trace.columns import Columns, schema_of

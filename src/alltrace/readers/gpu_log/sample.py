@@ -63,7 +63,7 @@ class Sample(NamedTuple):
 
 @lru_cache(4096)
 def value_of(name: str, text: str) -> float | None:
-    """A value of `VALUES` such as `1980 MHz` or `0x04`; None if there is none. Raises `ValueError`: it is no value."""
+    """A value of `VALUES` such as `1980 MHz` or `0x04`; None if there is none. Raises `ValueError`: it is something else."""
     if _NOTHING.fullmatch(text) or not text:
         return None
     match = (_BITS if name == REASONS else _NUMBER).fullmatch(text)
@@ -78,7 +78,7 @@ def value_of(name: str, text: str) -> float | None:
 
 @lru_cache(64)
 def stamp_of(text: str) -> tuple[int, bool]:
-    """A time as ns since 1970, and whether it is local, then as if it were UTC. Raises `ValueError`: it is no time."""
+    """A time as ns since 1970, and whether it is local, then as if it were UTC. Raises `ValueError`: it is not a time."""
     match = _STAMP.fullmatch(text) or _EPOCH.fullmatch(text)
     if match is None:
         raise ValueError(f"{text[:40]!r} is not a time")

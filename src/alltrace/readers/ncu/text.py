@@ -134,7 +134,7 @@ class _Draft:
 
 
 def read_text(path: Path, data: bytes) -> NcuReport:
-    """Read a printed page. Raises `InputError`: it is no page of Nsight Compute, has other columns, or no launch."""
+    """Read a printed page. Raises `InputError`: not a page of Nsight Compute, has other columns, or no launch."""
     if b"\x00" in data[:4096]:
         raise InputError(path, found="it does not start like one", expected=_EXPECTED)
     lines = data.decode("utf-8-sig", "replace").splitlines()

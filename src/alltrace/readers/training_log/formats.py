@@ -336,7 +336,7 @@ OWN_METRICS = ("step_time_ms", *dict.fromkeys(metric for metric, _, _ in _KEYS))
 
 
 def own_pattern(text: str) -> Callable[[str], Step | None]:
-    """Reads lines by an expression with groups `step` and of `OWN_METRICS`. Raises `UsageError`: it is no such one."""
+    """Reads lines by an expression with groups `step` and of `OWN_METRICS`. Raises `UsageError`: it is another one."""
     pattern = UserPattern("--pattern", text)
     groups = pattern.names
     odd = sorted(groups - {"step", *OWN_METRICS})

@@ -16,8 +16,7 @@ from alltrace.recipes.analysis.flops import call_of, work_of
 from alltrace.recipes.analysis.graph_captures import replays_of
 from alltrace.recipes.analysis.launched_work import gpu_work
 from alltrace.recipes.analysis.nvtx_projection import close_ends
-from alltrace.recipes.analysis.range_stems import stems_of
-from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, outermost, paths, sums_inside
+from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, outermost, paths, stems_of, sums_inside
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers

@@ -231,7 +231,7 @@ def resolve_options(recipe: Question, values: Mapping[str, Any]) -> dict[str, An
 def _typed(recipe: Question, option: Option, value: Any) -> Any:
     value = option.checked(value, f"{option.flag} of {recipe.name}")
     if option.reads == "nccl-tests":
-        from alltrace.run.nccl_tests_files import read_tests_table
+        from alltrace.run.log_files import read_tests_table
 
         return read_tests_table(str(value))
     return value

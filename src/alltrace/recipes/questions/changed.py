@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.launched_work import KERNEL, gpu_work
 from alltrace.recipes.analysis.launched_work import TABLES as WORK
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, launch_spans, on_one_line
-from alltrace.recipes.analysis.range_stems import stems_of
-from alltrace.recipes.analysis.range_sums import paths
+from alltrace.recipes.analysis.range_sums import paths, stems_of
 from alltrace.recipes.base import Answer, Option, Options, Part, Question, RunFacts
 from alltrace.run.rank import Rank
 from alltrace.run.store import Run

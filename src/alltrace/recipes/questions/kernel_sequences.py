@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.launched_work import KERNEL, TABLES, gpu_work
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Line, launch_spans
-from alltrace.recipes.analysis.range_stems import stems_of
-from alltrace.recipes.analysis.range_sums import Intervals, outermost
+from alltrace.recipes.analysis.range_sums import Intervals, outermost, stems_of
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col

@@ -19,7 +19,7 @@ from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.lookups import texts_of
 from alltrace.recipes.analysis.metric_samples import samplings
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Spans, launch_spans, on_one_line, projection
-from alltrace.recipes.analysis.range_stems import stems_of
+from alltrace.recipes.analysis.range_sums import stems_of
 from alltrace.recipes.analysis.sampled import GPU_READS
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, Reads, RunFacts
 from alltrace.run.collecting import in_pieces

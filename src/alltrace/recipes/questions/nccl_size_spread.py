@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import collect, summarize
 from alltrace.recipes.analysis.expected_times import expected_ns
-from alltrace.recipes.analysis.part_rows import with_rank
+from alltrace.recipes.analysis.sql_engine import with_rank
 from alltrace.recipes.analysis.unsized_operations import notes_on_sizes
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts, alignment_of
 from alltrace.run.rank import Rank

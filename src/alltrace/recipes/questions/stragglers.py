@@ -34,7 +34,7 @@ from alltrace.recipes.analysis.inspector_records import (
     select_columns,
     straggler_rows,
 )
-from alltrace.recipes.analysis.lateness import Cause, Lateness
+from alltrace.recipes.analysis.lateness import ALWAYS, SINCE, SOMETIMES, Cause, Lateness, slower_steps
 from alltrace.recipes.analysis.run_replay import (
     TABLES,
     alignment_tables,
@@ -46,7 +46,6 @@ from alltrace.recipes.analysis.run_replay import (
     replay_of,
     with_graph,
 )
-from alltrace.recipes.analysis.slower_steps import ALWAYS, SINCE, SOMETIMES, slower_steps
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts, alignment_of
 from alltrace.replay.join import Replay
 from alltrace.replay.peers import Peers
@@ -365,7 +364,7 @@ class _Question:
         return roots, {r: float(amount[own].sum()) / total for r, own in rows_by(blamed).items() if r != NOBODY}
 
     def _patterns(self, caused: dict[int, int], counted: Int64, replay: Replay, peers: Peers) -> dict[int, str]:
-        from alltrace.recipes.analysis.lateness_patterns import causing_together, over_steps, own_excess, slow_together, stages
+        from alltrace.recipes.analysis.lateness import causing_together, over_steps, own_excess, slow_together, stages
 
         hosts: dict[str, list[int]] = {}
         for record in self._run.ranks:
