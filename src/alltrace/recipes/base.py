@@ -42,6 +42,7 @@ __all__ = [
     "Part",
     "Question",
     "RunFacts",
+    "View",
     "alignment_of",
 ]
 
@@ -75,6 +76,14 @@ class Chart(NamedTuple):
     log_y: bool = False  # the same of the axis up
     # a column and its value in the rows that are drawn, None for null; None to draw all rows
     where: tuple[str, str | None] | None = None
+
+
+class View(NamedTuple):
+    """A question about logs or reports that are read without a run."""
+
+    columns: Columns
+    answer: Callable[..., Answer]
+    chart: Chart | None = None
 
 
 class AnswerTable(NamedTuple):

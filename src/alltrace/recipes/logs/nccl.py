@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from alltrace.recipes.logs.nccl_steps import FROM_CALL, StepFinder
 from alltrace.run.nccl_logs import NcclLogs
@@ -125,10 +124,3 @@ def payload_bytes(op: str, size: int | None, nranks: int | None) -> int | None:
     if size is None or (op in PER_RANK_SHARE and nranks is None):
         return None
     return size * nranks if op in PER_RANK_SHARE and nranks is not None else size
-
-
-def whole_numbers(values: list[int | None]) -> Any:
-    """Exact integers as an Arrow array: int64, or decimals if they do not fit."""
-    if all(v is None or -(1 << 63) <= v < 1 << 63 for v in values):
-        return pa.array(values, pa.int64())
-    return pa.array(values, pa.decimal128(38, 0))

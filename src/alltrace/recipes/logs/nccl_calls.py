@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.base import Answer, Chart
+from alltrace.recipes.base import Answer, Chart, View
 from alltrace.recipes.logs.nccl import NcclOptions, check_ranks, datatype_bytes, datatype_name, rank_of, reduction_name
 from alltrace.recipes.logs.nccl_steps import FROM_CALL, StepFinder
 from alltrace.run.nccl_logs import NcclLogs
@@ -216,3 +216,6 @@ class _Rows:
 
 def _numbers(values: Any, valid: Any) -> Any:
     return pa.array(np.asarray(values, np.int64), mask=None if valid is None else ~np.asarray(valid, bool))
+
+
+VIEW = View(COLUMNS, answer)

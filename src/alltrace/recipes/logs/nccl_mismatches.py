@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.base import Answer
+from alltrace.recipes.base import Answer, View
 from alltrace.recipes.logs.nccl import NcclOptions, datatype_name, reduction_name, refuse_a_choice
 from alltrace.recipes.logs.nccl_steps import FROM_CALL
 from alltrace.run.nccl_logs import NcclLogs
@@ -190,3 +190,6 @@ def _words(signature: tuple[int, ...]) -> str:
     if OPERATIONS[op] in ("AllReduce", "ReduceScatter", "Reduce"):
         text += f" {reduction_name(redop) if redop < len(REDUCTIONS) else 'user'}"
     return text + (f" root {root}" if _ROOTED[op] else "")
+
+
+VIEW = View(COLUMNS, answer)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
-from alltrace.recipes.base import Answer, Chart
+from alltrace.recipes.base import Answer, Chart, View
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.ceilings import SECTOR
 from alltrace.recipes.ncu.metrics import limiter, main_of, top_stall
-from alltrace.recipes.ncu.stalls import MEANING
 from alltrace.recipes.ncu.tables import IDENTITY, Profiled, identity
+from alltrace.recipes.ncu.views import MEANING
 from alltrace.trace import columns as col
 from alltrace.trace.launches import Launch
 
@@ -219,3 +219,6 @@ def _low_issue(launch: Launch) -> Finding | None:
 _RULES: tuple[Callable[[Launch], Finding | None], ...] = (
     _bound, _occupancy_limit, _occupancy_achieved, _small_grid, _tail_effect, _uncoalesced, _low_issue,
 )  # fmt: skip
+
+
+VIEW = View(COLUMNS, answer, CHART)

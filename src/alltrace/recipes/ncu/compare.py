@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from alltrace.recipes.base import Answer, AnswerTable, Chart
+from alltrace.recipes.base import Answer, AnswerTable, Chart, View
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.metrics import MAIN, main_of
 from alltrace.recipes.ncu.tables import CONFIGURATION, IDENTITY, Profiled, identity, sizes, wanted
@@ -98,3 +98,6 @@ def _values(
     for metric in sorted(a.launch.metrics.keys() | b.launch.metrics.keys()):
         if wanted(metric, patterns):
             yield metric, unit_of(metric), a.launch.number_of(metric), b.launch.number_of(metric)
+
+
+VIEW = View(COLUMNS, answer, CHART)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from alltrace.recipes.base import Answer, Chart
+from alltrace.recipes.base import Answer, Chart, View
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.tables import IDENTITY, Profiled, identity, lacking
 from alltrace.trace import columns as col
@@ -116,3 +116,6 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str], chosen: Mapping[s
 def _product(sizes: tuple[int, int, int]) -> int:
     x, y, z = sizes
     return x * y * z
+
+
+VIEW = View(COLUMNS, answer, CHART)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from alltrace.recipes.base import Answer, Chart
+from alltrace.recipes.base import Answer, Chart, View
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.ceilings import LEVELS, PRECISIONS, Ceiling, ceilings
 from alltrace.recipes.ncu.tables import IDENTITY, Profiled, identity
@@ -109,3 +109,6 @@ def _shown(every: list[Ceiling]) -> list[dict[str, Any]]:
         }
         for c in every
     ]
+
+
+VIEW = View(COLUMNS, answer, CHART)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from alltrace.recipes.base import Answer, AnswerTable, Chart
+from alltrace.recipes.base import Answer, AnswerTable, Chart, View
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.advice import findings
 from alltrace.recipes.ncu.metrics import main_of
@@ -148,3 +148,6 @@ def _place(row: Mapping[str, Any]) -> tuple[Any, Any]:
     """Grid and block of a row of the run; None if not known."""
     grid, block = (tuple(row[f"{what}_{axis}"] for axis in "xyz") for what in ("grid", "block"))
     return None if None in grid else grid, None if None in block else block
+
+
+VIEW = View(COLUMNS, answer, CHART)
