@@ -7,10 +7,32 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Generic, TypeVar
 
-from alltrace.run.nccl_logs import expand
 from alltrace.trace.errors import InputError
 from alltrace.trace.nccl_words import standard_datatype
 from alltrace.trace.number_text import counted
+
+
+def expand(arguments: Sequence[str]) -> list[Path]:
+    """The files that files, folders (all in them) and patterns name. Raises `InputError`: one names nothing."""
+    import glob
+
+    files: dict[Path, None] = {}
+    for text in arguments:
+        path = Path(text)
+        try:
+            folder, there, why = path.is_dir(), path.exists(), "there is no such file"
+        except OSError as error:  # a name that is too long, or below what may not be entered
+            folder, there, why = False, False, f"it cannot be accessed ({error.strerror})"
+        paths = [path] if there else []
+        if folder:
+            paths = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
+        elif not there and any(c in text for c in "*?["):
+            paths = sorted(Path(p) for p in glob.glob(text, recursive=True) if Path(p).is_file())  # noqa: PTH207  patterns may be absolute
+        if not paths:
+            raise InputError(path, found=why, expected="a log, a folder of logs or a pattern")
+        files.update(dict.fromkeys(paths))
+    return list(files)
+
 
 # The output of nccl-tests as a table, for questions that hold a run against it.
 

@@ -25,9 +25,9 @@ from alltrace.run.checksums import FILES, LOGS, LOGS_RECORD, checksums, log_file
 from alltrace.run.gpu_logs import import_gpu_logs
 from alltrace.run.inspector_logs import import_inspector
 from alltrace.run.json_files import read_json, write_json
-from alltrace.run.log_files import read_files, short_host
+from alltrace.run.log_files import expand, read_files, short_host
 from alltrace.run.manifest import LogRecord, Manifest, RankRecord
-from alltrace.run.nccl_logs import NEAR_CPUS, expand, log_folder, read_nccl_logs
+from alltrace.run.nccl_logs import NEAR_CPUS, log_folder, read_nccl_logs
 from alltrace.run.parquet import read_parquet
 from alltrace.trace.errors import InputError, path_text
 from alltrace.trace.nccl_words import DATATYPES, OPERATIONS, POINT_TO_POINT

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from alltrace.api import open_run
-from alltrace.readers.kineto.fields import ROLES
+from alltrace.readers.kineto.categories import ROLES
 from alltrace.readers.registry import open_report
 from alltrace.trace.kernel_families import OTHER, family_in_name
 from alltrace.trace.kernel_rules import COMMUNICATION, built_in_rules

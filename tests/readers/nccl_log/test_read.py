@@ -19,7 +19,8 @@ from alltrace.readers.nccl_log.read import Wanted, read_log
 from alltrace.readers.nccl_log.stamps import Stamp
 from alltrace.recipes.logs import NCCL_VIEWS, NEEDS_CALLS
 from alltrace.recipes.logs.nccl import NcclOptions
-from alltrace.run.nccl_logs import expand, read_nccl_logs
+from alltrace.run.log_files import expand
+from alltrace.run.nccl_logs import read_nccl_logs
 from alltrace.trace.errors import InputError, UsageError
 
 CALL = (

@@ -51,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.recipes.logs import NCCL_VIEWS, NEEDS_CALLS
     from alltrace.recipes.logs.nccl import NcclOptions
     from alltrace.recipes.logs.nccl_sizes import parse_edges
-    from alltrace.run.nccl_logs import expand, log_folder, read_nccl_logs
+    from alltrace.run.log_files import expand
+    from alltrace.run.nccl_logs import log_folder, read_nccl_logs
     from alltrace.run.step_times import read_step_times, training_log_beside
 
     ranks = parse_ranks(args.ranks)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, TABLES, class_notes, device_activity, device_rows
 from alltrace.recipes.analysis.unrecorded import session_ns, unrecorded_of
-from alltrace.recipes.base import Answer, Chart, Clock, Option, Options, Part, Question, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.intervals import NOTHING, classify_ns, clip, union
@@ -65,14 +65,6 @@ CHART = Chart("stacked_bars", "rank", _CLASSES, detail="gpu", title="Where each 
 
 def _columns(options: Options) -> col.Columns:
     return (*_OF_ROLE, *COLUMNS[3:]) if options["by"] == "role" else COLUMNS
-
-
-def _chart(options: Options) -> Chart | None:
-    return _CHART_OF_ROLES if options["by"] == "role" else CHART
-
-
-def _clock(options: Options) -> Clock:
-    return "one" if options["span"] == "run" else "own"
 
 
 def _map(rank: Rank, _options: Options) -> Any:
@@ -176,8 +168,8 @@ QUESTION = Question(
         ),
         Option("by", str, "device", "one row per device, or one per role of ranks, with sums", ("device", "role")),
     ),
-    chart=_chart,
-    clock=_clock,
+    chart=lambda options: _CHART_OF_ROLES if options["by"] == "role" else CHART,
+    clock=lambda options: "one" if options["span"] == "run" else "own",
     of_hosts=True,
     important=("rank", "compute_percent", "exposed_communication_percent", "idle_percent", "gpu", "host", "span_ns"),
 )

@@ -114,10 +114,6 @@ def _reads(options: Options) -> dict[str, tuple[str, ...]]:
     return {} if options.get("source") == "inspector" else dict(READS)
 
 
-def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
-    return () if options.get("source") == "inspector" else NEEDED
-
-
 def _prepared(options: Options, _run: RunFacts) -> Mapping[str, Any]:
     if options["source"] == "inspector" and options["instances"]:
         raise UsageError("--instances is of the trace; ask `alltrace logs inspector --view operations` for each operation")
@@ -356,7 +352,7 @@ QUESTION = Question(
     _merge,
     tables=READS,
     reading=_reads,
-    requires=_requires,
+    requires=lambda options: () if options.get("source") == "inspector" else NEEDED,
     options=(
         Option("instances", bool, False, "list each instance instead"),
         Option("link_gb_per_s", float, None, "bus bandwidth of the link, in decimal GB/s, to show bandwidths as a share of it"),

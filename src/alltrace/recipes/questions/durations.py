@@ -80,14 +80,6 @@ def _reads(options: Options) -> dict[str, tuple[str, ...]]:
     return {t: c for t, c in dict(READS).items() if any(t in _TABLES[w] for w in chosen(options))}
 
 
-def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
-    return (tuple(_reads(options)),)
-
-
-def _computed(options: Options) -> str | None:
-    return "the training steps" if "step" in chosen(options) else None
-
-
 def _rank_tables(rank: Rank, options: Options) -> dict[str, Any]:
     """The tables of the selected kinds, except those that only steps need."""
     tables = {_SOURCES[what].table for what in chosen(options) if what in _SOURCES}
@@ -120,7 +112,7 @@ SQL = Statements(
     reduce=_reduce_statement,
     merge=merged_statement(_STORED),
     rank_tables=_rank_tables,
-    computed=_computed,
+    computed=lambda options: "the training steps" if "step" in chosen(options) else None,
 )
 
 
@@ -205,7 +197,7 @@ QUESTION = Question(
     _merge,
     tables=READS,
     reading=_reads,
-    requires=_requires,
+    requires=lambda options: (tuple(_reads(options)),),
     options=(
         Option("what", str, None, "only these, such as kernel,step; one or more of " + ", ".join(WHAT)),
         Option("merge_numbers", bool, False, "combine ranges whose names differ only in numbers, such as those of layers"),

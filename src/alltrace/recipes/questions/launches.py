@@ -26,7 +26,7 @@ import pyarrow as pa
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.launched_work import GRAPHS, KERNEL, TABLES, gpu_work, with_graphs
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
-from alltrace.recipes.base import Answer, Chart, Clock, Option, Options, Part, Question, Reads, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
 from alltrace.recipes.sql_recipe import Statements, answer_table
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
@@ -140,18 +140,6 @@ def _columns(options: Options) -> col.Columns:
     return COLUMNS[options["by"]]
 
 
-def _chart(options: Options) -> Chart:
-    return _CHARTS[options["by"]]
-
-
-def _clock(options: Options) -> Clock:
-    return "one" if options["by"] == "stream" else "own"
-
-
-def _reading(options: Options) -> Reads:
-    return {**TABLES, "graphs": GRAPHS} if options["by"] == "stream" else TABLES
-
-
 def _map_statement(options: Options) -> str:
     if _stand_alone(options):
         return _OF_EACH_RANK
@@ -179,10 +167,6 @@ def _rank_tables(rank: Rank, options: Options) -> dict[str, Any]:
     return {"launched": pa.table(columns)}
 
 
-def _merge_statement(options: Options) -> str | None:
-    return None if _stand_alone(options) else merged_statement((*_KEYS[options["by"]], "measure"))
-
-
 def _stand_alone(options: Options) -> bool:
     return bool(options["by"] == "rank")
 
@@ -199,7 +183,7 @@ SQL = Statements(
     TABLES,
     map=_map_statement,
     reduce=_reduce_statement,
-    merge=_merge_statement,
+    merge=lambda options: None if _stand_alone(options) else merged_statement((*_KEYS[options["by"]], "measure")),
     stand_alone=_stand_alone,
     rank_tables=_rank_tables,
     computed="which call launched which work",
@@ -212,10 +196,6 @@ def _map(rank: Rank, options: Options) -> Any:
     if options["by"] == "stream":
         return pa.Table.from_pylist(list(_streams(rank, options)))
     return SQL.map_rank(rank, options)
-
-
-def _map_ranks(ranks: Sequence[Rank], options: Options) -> pa.Table | None:
-    return SQL.map_ranks(ranks, options) if options["by"] in ("rank", *_KEYS) else None
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
@@ -320,7 +300,7 @@ QUESTION = Question(
     _map,
     _merge,
     tables=TABLES,
-    reading=_reading,
+    reading=lambda options: {**TABLES, "graphs": GRAPHS} if options["by"] == "stream" else TABLES,
     requires=("kernels", "api"),
     options=(
         Option("by", str, "rank", "what a row is; by device and stream with other columns", tuple(COLUMNS)),
@@ -330,9 +310,9 @@ QUESTION = Question(
         Option("bins", int, 1, "by stream, number of equal time bins per stream, one row each", least=1, most=100_000),
         Option("full", int, 1024, "by stream, number of outstanding pieces at which a queue is full", least=1),
     ),
-    chart=_chart,
-    clock=_clock,
+    chart=lambda options: _CHARTS[options["by"]],
+    clock=lambda options: "one" if options["by"] == "stream" else "own",
     sql=SQL,
-    map_ranks=_map_ranks,
+    map_ranks=lambda ranks, options: SQL.map_ranks(ranks, options) if options["by"] in ("rank", *_KEYS) else None,
     important=("rank", "launches", "delay_median_ns", "call_median_ns", "late", "slow", "short"),
 )

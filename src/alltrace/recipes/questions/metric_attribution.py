@@ -57,10 +57,6 @@ READS: Reads = {
 NEEDED = (("gpu_metrics",), ("kernels",))
 
 
-def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
-    return (*NEEDED, *((("ranges",), ("api",)) if options["by"] == "range" else ()))
-
-
 def _map(rank: Rank, options: Options) -> Any:
     sampled = samplings(rank)
     rows = []
@@ -153,7 +149,7 @@ QUESTION = Question(
     _map,
     _merge,
     tables=READS,
-    requires=_requires,
+    requires=lambda options: (*NEEDED, *((("ranges",), ("api",)) if options["by"] == "range" else ())),
     options=(
         Option("by", str, "kernel", "what the metrics are attributed to", ("kernel", "range")),
         Option("top", int, 20, "maximum number of kernels or ranges per rank, by decreasing time; 0 for all", least=0),

@@ -179,7 +179,7 @@ def _row(summary: Mapping[str, Any], tests: Any) -> dict[str, Any]:
     median = summary["median"]
     row = {
         **{n: summary[n] for n in _KEYS},
-        "what": _short(op, ranks, size),
+        "what": f"{op or '?'}{'' if ranks is None else f' x{ranks}'} {'?' if size is None else _size(size)}",
         "payload_bytes": payload,
         "count": summary["count"],
         **dict(zip(_FIVE, (summary[n] for n in ("min", "q1", "median", "q3", "max")), strict=True)),
@@ -209,10 +209,6 @@ def _beside_tests(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any])
         return None
     title = f"Times of {op} by message size, with nccl-tests"
     return Chart("lines", "payload_bytes", (*_FIVE, "tests_time_ns"), title=title, log_x=True, log_y=True, where=("op", op))
-
-
-def _short(op: str, ranks: int | None, size: int | None) -> str:
-    return f"{op or '?'}{'' if ranks is None else f' x{ranks}'} {'?' if size is None else _size(size)}"
 
 
 def _size(size: int) -> str:

@@ -123,10 +123,6 @@ def _reads(options: Options) -> dict[str, tuple[str, ...]]:
     return {} if options.get("source") == "inspector" else with_graph(dict(TABLES))
 
 
-def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
-    return () if options.get("source") == "inspector" else NEEDED
-
-
 def _map(rank: Rank, options: Options) -> Any:
     """The rank's graph, and what it did before its operations; or what NCCL Inspector recorded."""
     if options["source"] == "inspector":
@@ -439,7 +435,7 @@ QUESTION = Question(
     _merge,
     tables=TABLES,
     reading=_reads,
-    requires=_requires,
+    requires=lambda options: () if options.get("source") == "inspector" else NEEDED,
     options=(SOURCE, Option("by_time", bool, False, "for each rank, whether it is slower always, from a step on, or sometimes")),
     chart=_chart,
     clock="aligned",
