@@ -20,8 +20,7 @@ from alltrace.recipes.base import AnswerTable
 from alltrace.trace.columns import Column, ColumnType, arrow_type
 from alltrace.trace.grouping import group
 
-Columns = Mapping[str, Any]
-"""Arrow or NumPy arrays of one length, by title."""
+Columns = Mapping[str, Any]  # Arrow or NumPy arrays of one length, by title
 
 IMPORTANT = tuple(
     title.strip()

@@ -237,7 +237,7 @@ class FileAccessSum(SqlNsysRecipe):
 
 
 def _reduce_statement(options: Options) -> str:
-    """The statement of the table that the option `table` names: `operations` with the option `by_rank` for each rank."""
+    """The statement of the table that the option `table` names; `operations` perhaps for each rank."""
     if options["table"] != "operations":
         return {**_ACCESS_STATEMENTS, "sizes": _SIZES}[options["table"]]
     by_rank = bool(options.get("by_rank"))

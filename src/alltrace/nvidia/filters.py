@@ -29,8 +29,7 @@ from alltrace.trace.range_selector import RangeName, parse_range
 from alltrace.trace.schema import TABLES
 from alltrace.trace.user_pattern import UserPattern
 
-FARTHEST_NS = 1 << 62
-"""No filter names a time farther away: no event is, and lengths up to there fit into 64 bits."""
+FARTHEST_NS = 1 << 62  # no filter names a time farther away: no event is, and lengths up to there fit into 64 bits
 
 TIMES = (
     *(
@@ -139,7 +138,7 @@ class _Spans(NamedTuple):
 
 
 class _FilteredRows:
-    """The rows of a rank's tables that pass filters; with `host` also of what ran on the host, otherwise of devices alone."""
+    """The rows of a rank's tables that pass filters; with `host` also of the host, otherwise of devices alone."""
 
     def __init__(self, rank: Rank, filters: Filters, *, host: bool) -> None:
         self._inner = rank

@@ -280,7 +280,7 @@ class NcclGpuOverlapTrace(NsysRecipe):
 
 
 def _named(part: Part, run: RunFacts) -> tuple[Int64, dict[str, Int64], list[str]]:
-    """One rank's kernels: the numbers of their names within it, how long each took and both overlaps, ns; and these names."""
+    """A rank's kernels: the numbers of their names, how long each took and both overlaps, ns; and the names."""
     table = part.table.combine_chunks()
     codes, first = group([table.column("name")])
     texts = pc.fill_null(run.texts(table.column("name").combine_chunks().take(pa.array(first))), "")

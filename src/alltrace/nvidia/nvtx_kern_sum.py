@@ -139,7 +139,7 @@ ORDER BY {words["by_rank"]}"NVTX Range" NULLS FIRST, "PID" NULLS FIRST, "TID" NU
 
 
 def _pairs(spans: Spans, calls: Launches, start: Int64, end: Int64, range_of: Int64) -> Iterator[tuple[Int64, Int64]]:
-    """The pairs of a range and a kernel launched in it, in portions that hold all pairs of a range's name and thread."""
+    """Pairs of a range and a kernel launched in it, in portions with all pairs of a range's name and thread."""
     pieces = list(calls_within(spans, start, end))
     order = np.argsort(range_of, kind="stable")
     weight = sum((p.stop - p.first for p in pieces), np.zeros(len(order), np.int64))[order]

@@ -1,4 +1,4 @@
-"""NVTX ranges as nsys prints them: names, levels, children and stacks, column by column; and ranges projected on GPU work."""
+"""NVTX ranges as nsys prints them: names, levels, children, stacks, by column; and projected on GPU work."""
 
 from __future__ import annotations
 

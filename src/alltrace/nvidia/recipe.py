@@ -27,8 +27,7 @@ Results = Mapping[str, tuple[Cell, ...]]
 _ENDINGS = (".gz", ".sqlite", ".nsys-rep", ".qdrep", ".qdstrm", ".json", ".h5", "_pqtdir", "_arwdir")
 FILE = "File"
 FILE_CELL = Cell(FILE, "text", "The rank's report; with the rank where several ranks have reports of one name.")
-FILES = {"files": (FILE_CELL, RANK_CELL)}
-"""The table that says which rank goes by which file."""
+FILES = {"files": (FILE_CELL, RANK_CELL)}  # the table that says which rank goes by which file
 
 
 class NsysRecipe(Question):
@@ -90,7 +89,7 @@ class NsysRecipe(Question):
 
     def answer(self, tables: Mapping[str, Columns | Generator[Columns, None, None]], notes: Sequence[str] = ()) -> Answer:
         """The answer made of columns by title, for each of `results`; a missing table is empty."""
-        # A table with a row for each event of all ranks comes in pieces, and is a stream.
+        # a table with a row for each event of all ranks comes in pieces, and is a stream.
         results = {name: _result(cells, tables.get(name) or {}) for name, cells in self.results.items()}
         (name, main), *others = results.items()
         return Answer(main.table, main.columns, tuple(notes), further=dict(others), name=name, stream=main.stream)

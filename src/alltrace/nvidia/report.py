@@ -1,4 +1,4 @@
-"""What the reports of `nsys stats` share, and two of their shapes: `SqlReport`, two statements, and `Trace`, a row per event."""
+"""What reports of `nsys stats` share, and two of their shapes: `SqlReport`, of statements, and `Trace`, of events."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Sum(SqlReport):
         )
 
     def _reduce_statement(self, options: Options) -> str:
-        """The statistics of each name over all ranks, or by rank, the largest total first; with `quartiles` these too."""
+        """The statistics of each name over all ranks, or by rank, largest total first; with `quartiles` these too."""
         alone, words = by_rank(options), self.words(options)
         labels = {title: f"coalesce({expression.format_map(words)}, '')" for title, expression in self.labels.items()}
         order = [*([RANK] if alone else []), "total DESC", *(f'"{name}"' for name in self.ties)]

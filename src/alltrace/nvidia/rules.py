@@ -128,7 +128,7 @@ def _copy_rule(
     memory: Mapping[str, str],
     kinds: tuple[Cell, ...] = _KINDS,
 ) -> SqlRule:
-    """A rule on copies and fills: conditions on `copies` and on the name of the call, and the columns that hold kinds of memory."""
+    """A rule on copies and fills: conditions on `copies` and the call's name, and the columns of kinds of memory."""
     of_memory = ", ".join(f'CASE {column}{_MEMORY} ELSE {column} END AS "{title}"' for title, column in memory.items())
     return SqlRule(
         name,
@@ -255,7 +255,7 @@ class _Work(NamedTuple):
 
 
 def _gpu_work(rank: Rank) -> Iterator[_Work]:
-    """What ran on each GPU for each process, and the profiler's own overhead within that: kernels, copies, fills, whole graphs."""
+    """What ran on each GPU for each process (kernels, copies, fills, graphs), and the profiler's overhead within."""
     whole = pa.concat_tables([rank.table(name, _WORK_READS[name]) for name in _OPERATIONS]).combine_chunks()
     if not whole.num_rows:
         return

@@ -25,8 +25,7 @@ from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import Merged, by_track, merge
 
 _KERNELS = ("start", "end", "device", "name")
-PER_MS = 1000.0
-"""The profiler writes rates of adapters per millisecond."""
+PER_MS = 1000.0  # the profiler writes rates of adapters per millisecond
 
 
 def _statistics_cells(what: str) -> tuple[Cell, ...]:

@@ -19,8 +19,7 @@ from alltrace.core.pickles import plain_data
 _LONGEST_NUMBER_BITS = 512
 _KEYS = (str, int, float, type(None))
 _MARK = object()
-FILLING = b"\0 \r\n\t"
-"""What may fill the end of a file."""
+FILLING = b"\0 \r\n\t"  # what may fill the end of a file
 
 
 class PickleRefusedError(ValueError):
@@ -81,7 +80,7 @@ class _Machine:
         return value
 
     def finished(self) -> Any:
-        """What was read until now: open dicts and lists with what belongs to them. An open element of a list is left out."""
+        """What was read until now: open dicts and lists with their content, but open elements of lists."""
         open_value: list[Any] = []  # the innermost container that is not closed, once it is known
         while _MARK in self.stack:
             items = self.since_mark() + open_value

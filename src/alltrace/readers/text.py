@@ -1,4 +1,4 @@
-"""Text logs as blocks of whole lines: plain, gzip or zstd, of any size, in constant memory; binary garbage is just bytes."""
+"""Text logs as blocks of whole lines: plain, gzip or zstd, of any size, in constant memory; garbage is just bytes."""
 
 from __future__ import annotations
 

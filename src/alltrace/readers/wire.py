@@ -1,4 +1,4 @@
-"""The wire format of protocol buffers, as far as reports need it (https://protobuf.dev/programming-guides/encoding/)."""
+"""The wire format of protocol buffers, as reports need it (https://protobuf.dev/programming-guides/encoding/)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All recipes by name: a literal list, and those that other packages add by the entry-point group `alltrace.recipes`."""
+"""All recipes by name: a literal list, and those of other packages (entry-point group `alltrace.recipes`)."""
 
 from __future__ import annotations
 

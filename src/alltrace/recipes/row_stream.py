@@ -23,8 +23,7 @@ from alltrace.trace.arrays import Int64
 
 _Reads = Mapping[str, Sequence[str]]
 
-SPAN_ROWS = 1 << 19
-"""About how many rows of all ranks are in memory at once."""
+SPAN_ROWS = 1 << 19  # about how many rows of all ranks are in memory at once
 
 _FIRST_ROWS = 1 << 15  # of the first span, so that the first rows come soon
 _BATCH_ROWS = 1 << 16

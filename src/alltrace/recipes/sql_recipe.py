@@ -23,7 +23,7 @@ from alltrace.trace.errors import AlltraceError, UsageError
 PARTS = "parts"
 _NAMES = re.compile(r"\b(names|text_of)\b")
 _ROWS_AT_ONCE = 1 << 20
-"""A statement gets the parts of several ranks together up to this many rows; more come in portions, if that is exact."""
+"""A statement gets parts of several ranks together up to this many rows; more in portions, if that is exact."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a word means: a kind of finding, a recipe, a column of an answer, a table, a column of a table, a piece of evidence."""
+"""What a word means: a kind of finding, a recipe, a column of an answer, a table or its column, a piece of evidence."""
 
 from __future__ import annotations
 

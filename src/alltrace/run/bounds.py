@@ -22,14 +22,12 @@ from alltrace.trace.arrays import extremes, integers
 from alltrace.trace.errors import InputError
 from alltrace.trace.schema import Table
 
-MOST_TIME_NS = 1 << 60
-"""36 years: no event is farther from the zero of its report."""
+MOST_TIME_NS = 1 << 60  # 36 years: no event is farther from the zero of its report
 
 MOST_SUM = 1 << 59
 """18 years, or half an exabyte: no table of a rank has more durations or sizes, so that sums over ranks fit too."""
 
-_LONGEST_NS = 1 << 55
-"""A year: no event lasts longer."""
+_LONGEST_NS = 1 << 55  # a year: no event lasts longer
 
 _LARGEST_BYTES = 1 << 50
 
@@ -37,8 +35,7 @@ _MANY = 100_000
 
 _INTERVALS = (("start", "end"), ("api_start", "api_end"))
 
-MOST_VALUE = 1e100
-"""No value of a metric is as large, so that sums of squares are finite."""
+MOST_VALUE = 1e100  # no value of a metric is as large, so that sums of squares are finite
 
 
 _OPEN = ("ranges", "collectives")

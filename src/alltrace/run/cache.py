@@ -197,7 +197,7 @@ def _download(system: Any, remote: str, place: Path, *, whole_folder: bool) -> N
 def _key(
     hashes: _Hashes, reports: Sequence[Path], rules: KernelRules | None, stated: Mapping[Path, StatedRank], notes: Sequence[str]
 ) -> tuple[str, dict[str, Content]]:
-    """The name of the run made from `reports`: names and contents count, because names can identify ranks; and the contents."""
+    """The name of the run made from `reports`, by names (which can tell ranks) and contents; and the contents."""
     from alltrace import __version__
 
     digest = blake2b(digest_size=16)
@@ -269,7 +269,7 @@ def _named(report: Path) -> str:
 
 
 def _looked_at(item: tuple[str, Stamps | None], _advance: Callable[[int], None]) -> tuple[Stamps | None, str | None]:
-    """The stamps of a report and, where they are not those that are known, its content hash; None for what cannot be read."""
+    """A report's stamps and, where they are not the known ones, its content hash; None for what cannot be read."""
     text, known = item
     path = host_path(text).path
     try:

@@ -19,8 +19,7 @@ from alltrace.trace.errors import DamageError, InputError
 
 LOGS = "logs"
 LOGS_RECORD = "logs.json"
-FILES = "files"
-"""In a record: the checksum of each file by its path relative to the record's folder."""
+FILES = "files"  # in a record: the checksum of each file by its path relative to the record's folder
 
 _CHECKSUM_BYTES = 16
 _CHANGED = "it is damaged: its checksum does not match"

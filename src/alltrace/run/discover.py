@@ -184,7 +184,7 @@ def _best(twins: list[Path]) -> Path:
 
 
 def _looks_whole(path: Path) -> bool:
-    """Whether an SQLite file has its magic and as many bytes as its header counts pages; a killed export has neither."""
+    """Whether an SQLite file has its magic and as many bytes as its header's pages; a killed export has not."""
     try:
         with path.open("rb") as file:
             head = file.read(100)

@@ -45,17 +45,13 @@ FILE = "gpu_log.parquet"
 
 _OFFSET = re.compile(r"\s*(?P<sign>[+-])(?P<hours>[0-9]{2}):?(?P<minutes>[0-9]{2})\s*", re.ASCII)
 _QUARTER_NS = 900 * 10**9
-_QUARTERS = range(-12 * 4, 14 * 4 + 1)
-"""Zones go from UTC-12 to UTC+14, in quarters of an hour."""
+_QUARTERS = range(-12 * 4, 14 * 4 + 1)  # zones go from UTC-12 to UTC+14, in quarters of an hour
 
-_AT_ONCE = 16
-"""How many logs are read in parallel and kept in memory."""
+_AT_ONCE = 16  # how many logs are read in parallel and kept in memory
 
-_AROUND_NS = 10**10
-"""Samples from this time before a rank's first event to this time after its last one are kept."""
+_AROUND_NS = 10**10  # samples from this time before a rank's first event to this time after its last one are kept
 
-_WRITTEN_NS = 60 * 10**9
-"""The longest time between the last sample in a file and the last write to it."""
+_WRITTEN_NS = 60 * 10**9  # the longest time between the last sample in a file and the last write to it
 
 
 def parse_utc_offset(text: str, option: str = "--gpu-log-utc-offset") -> int:
@@ -197,7 +193,7 @@ def _host_of(log: GpuLog, gpu: Gpu, hosts: Sequence[str]) -> str | None:
 
 
 def _by_index(here: Sequence[tuple[RankRecord, Device]], indices: set[int | None]) -> dict[tuple[str, str], int]:
-    """The number that `nvidia-smi` gives each GPU of a host: by bus id, if the run uses as many as the log has; otherwise none."""
+    """The number that `nvidia-smi` gives each GPU of a host: by bus id, if the run uses all of the log; else none."""
     by_bus = {_bus_id(d.bus_id): d.identity for _, d in here if d.bus_id is not None}
     gpus = {d.identity for _, d in here}
     if len(by_bus) != len(gpus) or indices != set(range(len(gpus))):
@@ -248,7 +244,7 @@ def _span_utc_ns(rank: RankRecord) -> tuple[int, int] | None:
 
 
 def _rows(log: GpuLog, rank: RankRecord, device: Device, gpu: int, ahead_ns: int) -> Any:
-    """The samples of one GPU as rows of `GPU_LOG` in the time of the rank's files; None if the rank's report has no UTC time."""
+    """The samples of one GPU as rows of `GPU_LOG` in the time of the rank's files; None without UTC."""
     import numpy as np
     import pyarrow as pa
 

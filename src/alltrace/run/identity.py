@@ -23,8 +23,7 @@ from alltrace.readers.base import Report, ReportProcess
 from alltrace.trace.side_file_words import ROLE
 
 BY_OPTION, BY_FILE = "--rank-from", "ranks.csv"
-STATED = (BY_OPTION, BY_FILE)
-"""How a number was found that a user stated."""
+STATED = (BY_OPTION, BY_FILE)  # how a number was found that a user stated
 
 _RANK_VARIABLES = (
     "RANK",
@@ -68,9 +67,9 @@ _HOST_IN_NAME = r"(?i)^(?P<host>[A-Za-z0-9.-]*[A-Za-z][A-Za-z0-9.-]*?)[-_.](?:ra
 _CAPTURE_SUFFIX = re.compile(
     r"\.(\d+)$|-(?:EXTEND|DECODE)(?:\.trace)?$|[-_.](?:iter|iteration|step|cycle|window)[-_.]?\d+$", re.IGNORECASE
 )
-"""What distinguishes reports of one process: nsys' number of a capture range, PyTorch's time, SGLang's stage, a step's number."""
+"""What distinguishes reports of one process: nsys' number of a range, PyTorch's time, SGLang's stage, a step."""
 _STEP_FOLDER = re.compile(r"(?:iter|iteration|step|cycle|window)[-_.]?\d+", re.IGNORECASE)
-"""A folder of the reports of one window, as in iteration_10/rank0_trace.json (TorchTitan, torchtitan/tools/profiling.py)."""
+"""A folder of one window's reports, as in iteration_10/rank0_trace.json (TorchTitan, torchtitan/tools/profiling.py)."""
 _RESTART = re.compile(r"(-restart\d+)+(?=_)")
 """The wrapper's suffix to the name of a job with a restarted process: all processes of one name are one rank."""
 _PARALLEL = re.compile(r"(?<![A-Za-z])(?P<axis>tp|dp|pp|ep|cp)[-_=]?(?:rank)?[-_=]?(?P<rank>\d{1,6})(?!\d)", re.IGNORECASE)
@@ -97,7 +96,7 @@ _NUMBERS_A_REPORT = 16
 _LONGEST = 20
 _DIGITS = 1000
 _RANKS_BELOW = 1 << 20
-"""A larger number is a date or damage, not a rank; no job has a million, and missing ranks are counted up to the largest."""
+"""A larger number is a date or damage, not a rank; missing ranks are counted up to the largest."""
 
 
 class Source(NamedTuple):
@@ -128,7 +127,7 @@ class Plan(NamedTuple):
 
 @dataclass
 class _Candidate:
-    """One process (or the whole of a report without one) that may be a rank, over all reports of it, in their time order."""
+    """A process (or all of a report without one) that may be a rank, over its reports, in their time order."""
 
     host: str
     stem: str
@@ -331,7 +330,7 @@ def _hosts_in_names(reports: Sequence[Report]) -> dict[str, str]:
 
 
 def _leads(report: Report) -> list[ReportProcess]:
-    """The processes of a report that are separate ranks: those with an MPI rank, else a stated one, else those on a GPU."""
+    """A report's processes that are separate ranks: those with an MPI rank, else a stated one, else on a GPU."""
     with_rank = [p for p in report.processes if p.mpi_rank is not None]
     if with_rank:
         return with_rank

@@ -53,7 +53,7 @@ _NS = ("start", "end", "called")
 
 
 class _File(NamedTuple):
-    """A file with operations that were read: its process, its rank in the largest communicator, and where its operations are."""
+    """A file that was read: its process, its rank in the largest communicator, and where its operations are."""
 
     path: str
     host: str

@@ -12,12 +12,10 @@ import pyarrow.compute as pc
 from alltrace.run.collecting import Growing
 from alltrace.trace.arrays import Int64, integers
 
-CALLS = ("start", "end", "process", "thread", "correlation")
-"""The columns of `api` that `match_launches` reads."""
+CALLS = ("start", "end", "process", "thread", "correlation")  # the columns of `api` that `match_launches` reads
 
 _INT64_MAX = np.iinfo(np.int64).max
-_PLACES = 16
-"""How many places in a table of all keys cost as much as the search for one operation."""
+_PLACES = 16  # how many places in a table of all keys cost as much as the search for one operation
 
 
 @dataclass(frozen=True)

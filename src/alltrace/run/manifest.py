@@ -26,8 +26,7 @@ NAMES = "names.parquet"
 
 Made = TypeVar("Made")
 
-_WITHOUT_CHECKSUMS = range(1, 2)
-"""Format versions without checksums."""
+_WITHOUT_CHECKSUMS = range(1, 2)  # format versions without checksums
 
 
 class ReportRecord(NamedTuple):

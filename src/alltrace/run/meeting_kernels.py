@@ -28,18 +28,14 @@ from alltrace.trace.arrays import Int64, coded, integers, is_one_of, is_true
 from alltrace.trace.kernel_rules import MEETING, UNCLASSIFIED
 
 UNKNOWN_KERNELS = "unknown_kernels.parquet"
-"""In the folder of a rank that has kernels without a rule: `name`, `number` of all, `starts` and `ends` of the first ones."""
+"""In the folder of a rank with kernels without a rule: `name`, `number`, `starts` and `ends` of the first."""
 
-COMPARED = 256
-"""At most this number of kernels of a name are compared, the first ones of each rank."""
-_MOST_NAMES = 1_000
-"""Of names, those with the longest total time are compared."""
+COMPARED = 256  # at most this number of kernels of a name are compared, the first ones of each rank
+_MOST_NAMES = 1_000  # of names, those with the longest total time are compared
 
-_APART_NS = 20_000
-"""Ranks that begin a kernel less far apart than this show nothing."""
+_APART_NS = 20_000  # ranks that begin a kernel less far apart than this show nothing
 _TOGETHER_NS = 10_000
-_TOGETHER_SHARE = 0.25
-"""They end together within 10 us, or within this share of how far apart they began."""
+_TOGETHER_SHARE = 0.25  # they end together within 10 us, or within this share of how far apart they began
 _LEAST = 5
 _MOST_OF = 0.8
 _LONGEST = 80
@@ -130,7 +126,7 @@ def _text(name: str, meeting: MeetingKernel) -> str:
 
 
 def _read_kernels(path: Path, to_host: Callable[[Int64], Int64]) -> dict[int, tuple[int, Int64, Int64]]:
-    """What a rank's file holds by name: the number of all kernels, and starts and ends of the first on the host's clock."""
+    """A rank's file by name: the number of all kernels, and starts and ends of the first on the host's clock."""
     rows: Iterable[Mapping[str, Any]] = read_parquet(path, ["name", "number", "starts", "ends"]).to_pylist()
     return {
         row["name"]: (row["number"], *(to_host(np.array(row[c], np.int64)) for c in ("starts", "ends")))

@@ -54,14 +54,11 @@ _FEW_BLOCKS = 3
 _FEW_SHARE = 0.001
 """Losses in more places than this, of more than this share of all launches, are spread: of any stream, at any time."""
 
-_BITS = 40
-"""Where the process begins in a process and correlation id as one number."""
+_BITS = 40  # where the process begins in a process and correlation id as one number
 
-_PLACES = 16
-"""How many places in a table of ids cost as much as the search for one."""
+_PLACES = 16  # how many places in a table of ids cost as much as the search for one
 
-_LATE_NS = 10_000_000
-"""What is launched this long after the last device work can still be queued as the capture ends."""
+_LATE_NS = 10_000_000  # what is launched this long after the last device work can still be queued as the capture ends
 
 
 class Missing(NamedTuple):
@@ -279,7 +276,7 @@ def _inside(thread: Int64, start: Int64, end: Int64) -> Flags:
 
 
 def _captured(value: Mapping[str, Int64], rows: Int64, begins: Int64, ends: Int64) -> Flags:
-    """Which calls are between the begin and the end of a stream's capture into a graph, on any thread of their process."""
+    """Which calls are within a stream's capture into a graph, on any thread of their process."""
     captured = np.zeros(len(rows), np.bool_)
     for begin in begins.tolist():
         process, since = value["process"][begin], value["start"][begin]
@@ -378,7 +375,7 @@ def _first_free(work: _Work, pieces: NDArray[np.intp]) -> int:
 
 
 def _last_begun(work: _Work, pieces: NDArray[np.intp], end_ns: int) -> int:
-    """The latest start of the first work of a stream, among what was launched after; the end of the capture without any."""
+    """The latest start of the first work of a stream, of what was launched after; without any, the capture's end."""
     if not len(pieces):
         return end_ns
     starts = np.full(int(work.stream.max()) + 1, 1 << 62)

@@ -215,7 +215,7 @@ def _notes(parts: list[LogPart], account: Counter[str], uses_trace: bool) -> lis
 
 
 def _tell_containers_apart(members: list[Member]) -> None:
-    """Find processes of several logs with one host's name and one process id: they are different ranks of one communicator."""
+    """Find processes of several logs with one host and process id: they are different ranks of one communicator."""
     ends: dict[tuple[str, int, str], dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
     for m in members:
         if m.comm_id is not None and m.rank is not None:

@@ -1,4 +1,4 @@
-"""Files of plain objects, for data that is derived from a run on demand: dataclasses of numbers, texts and NumPy arrays.
+"""Files of plain objects, for data derived from a run on demand: dataclasses of numbers, texts and arrays.
 
 An object is a tree in JSON, in the metadata of an Arrow file with the arrays as rows. Reading makes objects of the
 classes that the reader names and no others, and nothing in a file is executed.
@@ -19,8 +19,7 @@ from alltrace.run.checked_arrow import read_signed, write_table
 
 _TREE = b"alltrace.object"
 _SCHEMA = pa.schema([("dtype", pa.string()), ("shape", pa.list_(pa.int64())), ("values", pa.large_binary())])
-_KINDS = "biuf"
-"""The kinds of NumPy's types that are kept: truth values and numbers."""
+_KINDS = "biuf"  # the kinds of NumPy's types that are kept: truth values and numbers
 
 
 def write_object(path: Path, value: Any, signature: str) -> None:

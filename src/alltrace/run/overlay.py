@@ -66,8 +66,7 @@ STEPS = Table(
 SHARED_TABLES: dict[str, Table] = {table.name: table for table in (MEMBERS, STEPS, GPU_LOG, INSPECTOR, NEAR_CPUS)}
 """The tables with all ranks in one file: those of an alignment, and what a job's logs state of ranks."""
 
-ALIGNED_TABLES = ("collectives", MEMBERS.name, STEPS.name)
-"""All tables that come from the alignment."""
+ALIGNED_TABLES = ("collectives", MEMBERS.name, STEPS.name)  # all tables that come from the alignment
 
 _VERSION = 5
 

@@ -20,8 +20,7 @@ ORDER_KEY = b"alltrace.row_groups"
 
 _ROWS_WORTH_THREADS = 100_000
 _WORTH_ZSTD_BYTES = 1 << 16
-_WRITE_WHOLE_BYTES = 1 << 22
-"""A table of up to this size is encoded in memory and written at once, for the same reason."""
+_WRITE_WHOLE_BYTES = 1 << 22  # a table of up to this size is encoded in memory and written at once, for the same reason
 _READ_WHOLE_BYTES = 1 << 18
 """A file of up to this size is read at once: a rank of a large run has many small files, and a call for each column of each
 takes as long as to decode it."""
@@ -163,7 +162,7 @@ def read_row_groups(path: Path, columns: Sequence[str], dictionaries: Sequence[s
 
 
 def _together(metadata: Any, rows: int) -> Iterator[list[int]]:
-    """The row groups of a file in the order of the table's rows, as many at a time as have `rows` rows, one at least."""
+    """A file's row groups in the order of the table's rows, as many at a time as have `rows` rows, one at least."""
     groups: list[int] = []
     count = 0
     for group in row_group_order(metadata):

@@ -17,8 +17,7 @@ from alltrace.run.manifest import ReportRecord, plain, record_from_json
 from alltrace.run.report_hash import Content, is_as_it_was
 from alltrace.trace.errors import AlltraceError
 
-PARTS = ".parts"
-"""The folder, in a run directory, with a file for each report that was imported as a part."""
+PARTS = ".parts"  # the folder, in a run directory, with a file for each report that was imported as a part
 
 
 class Part(NamedTuple):

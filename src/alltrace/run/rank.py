@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _Made = TypeVar("_Made")
 _PIECE_ROWS = 1 << 19
 _MOST_HELD_ROWS = 1 << 20
-"""A table of more rows is read piece by piece each time: it would take more memory than all else that a question needs."""
+"""A table of more rows is read in pieces each time: it would take more memory than all else of a question."""
 
 HOST_TABLES = ("kernels", "collectives")
 """The tables of which a rank without device work has other rows, if those of its host are wanted."""
@@ -321,7 +321,7 @@ class Rank:
         return union((spans, merge(starts, ends)))
 
     def gpu_samples(self, columns: Sequence[str]) -> pa.Table:
-        """Samples of the rank's GPUs, in any report of its host, in no order; `device` is the row in its own `devices`."""
+        """Samples of the rank's GPUs, in any report of its host, in no order; `device`: the row in its `devices`."""
         if self._source is None:
             from alltrace.run.host_samples import samplers, samples_of_host
 
@@ -439,7 +439,7 @@ class Rank:
         return _bounds_of(self._file(table)[1].row_group(group), column)
 
     def constant(self, table: str, group: int, column: str) -> int | None:
-        """The value of a column of whole numbers in every row of one of `pieces`; None if they differ or are unknown."""
+        """The value of a whole-number column in every row of one of `pieces`; None if they differ or are unknown."""
         low, high = self.bounds(table, group, column)
         return low if low == high else None
 

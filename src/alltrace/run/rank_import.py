@@ -171,7 +171,7 @@ class _Router:
                 yield n, pc.filter(batch, pa.array(mask))
 
     def dictionary(self, table: Any, piece: int) -> Any:
-        """The rows of a dictionary that belong to a piece: rows of its processes; rows without a process belong to all."""
+        """The rows of a dictionary that are a piece's: those of its processes; those without one are all pieces'."""
         if "process" not in table.column_names:
             return table
         import pyarrow as pa

@@ -122,7 +122,7 @@ def _join_dictionaries(folders: Sequence[Path]) -> tuple[list[dict[str, Any]], d
 
 
 def _known_as(name: str, row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> tuple[Any, ...] | None:
-    """The identity of the only row that can match one without an identity, such as from a memory snapshot; else None."""
+    """The identity of the only row that can match one without, such as from a memory snapshot; else None."""
     if name == "processes" and row["pid"] is None:
         alike = list(rows[:1])
     elif name == "devices" and row["uuid"] is None and row["bus_id"] is None:

@@ -1,4 +1,4 @@
-"""What reports warn of: what opening them found, what reading them did, and what is wrong with the rows of single ranks."""
+"""What reports warn of: by opening them, by reading them, and what is wrong with rows of single ranks."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def _may_be_one(one: Report, other: Report) -> bool:
 
 
 def _trace(report: Report) -> Hashable | None:
-    """The same for traces of one process that begin with the same event, however they are packed, formatted or called."""
+    """The same for traces of one process that begin with one event, however they are packed, formatted or called."""
     if report.format != "kineto" or report.start_ns is None or report.companion:
         return None
     return report.host, report.utc_ns, report.start_ns, tuple(p.pid for p in report.processes)
@@ -242,7 +242,7 @@ def _by_time(reports: Sequence[Report]) -> _Groups:
 
 
 def _by_processes(reports: Sequence[Report]) -> _Groups:
-    """Jobs of which each has a process for each rank, where it is certain that they are several and which process is of which."""
+    """Jobs with a process for each rank, where it is certain that they are several and which process is of which."""
     sizes = {r.world_size for r in reports}
     size = sizes.pop() if len(sizes) == 1 else None
     of_rank: dict[int, dict[tuple[str | None, int], list[Report]]] = defaultdict(lambda: defaultdict(list))

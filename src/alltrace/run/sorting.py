@@ -104,7 +104,7 @@ class RowOrder:
         return arrays
 
     def _codes(self, rows: pa.RecordBatch) -> tuple[NDArray[Any] | None, int]:
-        """Small integers in the order of the tracks, nulls last, and their limit; rows without a time sort last in a track."""
+        """Small integers in the order of tracks, nulls last, and their limit; those without a time are a track's last."""
         codes: NDArray[Any] | None = None
         limit = 1
         parts = [_column_codes(rows.column(name)) for name in self.tracks]
@@ -254,7 +254,7 @@ def _longest_first(rows: pa.RecordBatch) -> NDArray[np.int64]:
 
 
 def _column_codes(column: pa.Array) -> tuple[NDArray[Any], int]:
-    """Codes of one column in the order of its values, nulls last, and how many there can be; in int64, or its own type."""
+    """A column's codes in the order of its values, nulls last, and how many there can be; in int64 or its type."""
     low, high = extremes(column)
     if low is None or high is None:
         return np.zeros(len(column), np.int64), 1

@@ -41,8 +41,7 @@ _SQL_TYPES = {
 
 
 _DURATION = Column("duration", "int64", "ns", 'what "end" - start is')
-VIEWS = (*(t for t in TABLES if t != "names"), *SHARED_TABLES)
-"""The tables that are views over the files of a run."""
+VIEWS = (*(t for t in TABLES if t != "names"), *SHARED_TABLES)  # the tables that are views over the files of a run
 
 
 class Run(Protocol):

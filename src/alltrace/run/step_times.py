@@ -1,4 +1,4 @@
-"""When the steps of a job ended, by the times in its training log: for NCCL's logs that have no step's line themselves."""
+"""When a job's steps ended, by the times in its training log: for NCCL's logs without steps' lines."""
 
 from __future__ import annotations
 

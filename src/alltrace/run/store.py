@@ -64,7 +64,7 @@ class Run:
         self.members: Members | None = None
         """Which device of which process each rank is; None if ranks are processes (`alltrace.align.devices`)."""
         self.devices_run: tuple[Run | None] | None = None
-        """The same run with a rank for each device, once it was asked for; None in it if each process works with one."""
+        """The same run with a rank for each device, once asked for; None in it if each process works with one."""
 
     def adopt(self, overlay: Overlay) -> None:
         """Read the run by this alignment from now on."""

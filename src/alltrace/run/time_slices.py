@@ -22,8 +22,7 @@ _SAMPLE_ROWS = 4096
 _LEAST_SHARE = 0.25
 _CALLS = "api"
 _ID = "correlation"
-NO_ID = -1
-"""Marks a null correlation id."""
+NO_ID = -1  # marks a null correlation id
 
 _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 

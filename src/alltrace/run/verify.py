@@ -13,17 +13,14 @@ from alltrace.run.manifest import MANIFEST, RANK_RECORD, RANKS, read_manifest
 from alltrace.run.overlay import ALIGN, FACTS
 from alltrace.trace.errors import DamageError
 
-TILES = "tiles"
-"""The folder of the page's levels of detail."""
+TILES = "tiles"  # the folder of the page's levels of detail
 
 OPERATIONS, PART_RECORD = "operations", "part.json"
 """The folder of what an alignment takes from each rank, a folder in it for each, and the record in that."""
 
-DEVICES = "devices"
-"""The folder of the run with a rank for each device of processes that have several."""
+DEVICES = "devices"  # the folder of the run with a rank for each device of processes that have several
 
-FINDINGS = "findings"
-"""The folder of what was found in the run."""
+FINDINGS = "findings"  # the folder of what was found in the run
 
 
 class Damage(NamedTuple):

@@ -30,8 +30,7 @@ from alltrace.trace.slice_arguments import FEW, MANY, OPERATION, OPERATION_MANY,
 # Who a trace that alltrace exported is about: its ranks with their dictionaries, and what each of their tracks is of.
 
 EXPECTED = "a trace that this version of alltrace exported"
-FILLED = (*FEW, "collectives")
-"""The canonical tables that a trace can fill."""
+FILLED = (*FEW, "collectives")  # the canonical tables that a trace can fill
 
 STARTEND = len(FILLED)
 _LACKS = (

@@ -208,8 +208,7 @@ def _header(line: str) -> list[str]:
     return [c.partition("[")[0].strip().lower() for c in line.split(",")]
 
 
-_MOST_BAD = 0.5
-"""A file with more lines than these that are not understood is not a log."""
+_MOST_BAD = 0.5  # a file with more lines than these that are not understood is not a log
 
 
 class _Lines(Protocol):

@@ -28,8 +28,7 @@ from alltrace.trace.nccl_words import DATATYPES, standard_datatype
 FIELDS = ("ts", "dur", "pid", "tid", "name", "dims", "types")
 _CALL = re.compile(r"(gloo|mpi|ucc):(\w+)", re.IGNORECASE)
 _MESSAGES = ("Send", "Recv")
-_SHARED_OUT = "ReduceScatter"
-"""Its input is the whole vector, of which a rank keeps a share."""
+_SHARED_OUT = "ReduceScatter"  # its input is the whole vector, of which a rank keeps a share
 
 
 class HostCommunication:
@@ -113,7 +112,7 @@ _OPS = {
     "broadcast": "Broadcast", "broadcastoop": "Broadcast", "reduce": "Reduce", "reduceoop": "Reduce", "gather": "Gather",
     "scatter": "Scatter", "barrier": "Barrier", "send": "Send", "recv": "Recv", "recvanysource": "Recv",
 }  # fmt: skip
-"""`Collective name`, its letters in lower case, to the operation; `wait`, `init` and similar names are not operations."""
+"""`Collective name`, in lower case, to the operation; `wait`, `init` and similar names are none."""
 
 _SIZES = {**dict(DATATYPES), "int16": 2, "complex64": 8, "complex128": 16}
 _OTHER_TYPES = {"short": "int16", "complexfloat": "complex64", "complexdouble": "complex128"}
@@ -381,7 +380,7 @@ def _joined(parts: list[Any], fields: tuple[str, ...]) -> dict[str, Any] | None:
 
 
 def _lookup(wanted: Any, keys: Any) -> Any:
-    """The row of `keys` that holds each of the wanted numbers, the first of several; -1 if none does, or it is `NOTHING`."""
+    """The first row of `keys` that holds each of the wanted numbers; -1 if none does, or it is `NOTHING`."""
     order = np.argsort(keys, kind="stable")
     at = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
     rows = order[at]

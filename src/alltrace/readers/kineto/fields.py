@@ -1,4 +1,4 @@
-"""Which members of an event are read, under which names profilers wrote them over the years, and where the scanner puts them."""
+"""Which members of an event are read, their names over the years, and where the scanner puts them."""
 
 from __future__ import annotations
 

@@ -26,10 +26,9 @@ TABLES = ("kernels", "copies", "api", "syncs", "ranges", "frames", "collectives"
 """The canonical tables that a trace can fill."""
 
 OF_CAPTURE = ("api", "ranges", "frames")
-"""What is read of a trace of the capture of CUDA graphs: which call launched what; its own work does not belong to the run."""
+"""What is read of a trace of the capture of CUDA graphs: which call launched what; its own work is not the run's."""
 
-_CAPTURES = "capture_traces"
-"""The folder where inference servers put traces of captures, next to those of the run."""
+_CAPTURES = "capture_traces"  # the folder where inference servers put traces of captures, next to those of the run
 _HEAD_BYTES = 2 << 20
 _LONG_HEAD_BYTES = 32 << 20
 _TAIL_BYTES = 1 << 20
@@ -43,7 +42,7 @@ _LABELS_SHOWN = 4
 _PROCESS_BEHIND = re.compile(r"[-_ ]*(\d{1,18})$")
 _RANK = "rank "
 _RANKED = re.compile(r"\brank[-_ ]?(\d{1,7})|(?<![A-Za-z])(?:TP|DP|PP|EP)-?\d{1,7}", re.IGNORECASE)
-"""What a merged trace puts before the ids of processes, or calls processes: `[TP00-DP00-PP00-EP00] 1000`, `rank 3 (node1)`."""
+"""What a merged trace puts before processes' ids, or calls them: `[TP00-DP00-PP00-EP00] 1000`, `rank 3 (node1)`."""
 _MERGED = ("pid", "merged_pid", "merged_rank")
 _HANDLER_NAME = re.compile(r"^(?P<host>.+)_(?P<pid>\d+)\.(?:\d+\.)?pt\.trace\.json", re.IGNORECASE)
 

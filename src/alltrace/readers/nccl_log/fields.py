@@ -12,7 +12,7 @@ from alltrace.trace.nccl_words import OPERATIONS
 CUT = 1
 REJOINED = 2
 FROM_CALL = 4
-"""Flags of a call: the record was cut after its needed fields; it was joined from two pieces; it is from a CALL line."""
+"""Flags of a call: the record was cut after its needed fields; joined from two pieces; from a CALL line."""
 
 _OPCOUNT = re.compile(rb"([0-9a-f]{1,16})\s")
 _POINTER = re.compile(rb"0x[0-9a-f]{1,16}|\(nil\)")

@@ -239,7 +239,7 @@ class _Reading:
         )
 
     def close(self) -> None:
-        """Release the careful path, which refers to this reading: the two, some 6 MB, would stay until Python collects garbage."""
+        """Release the careful path, which refers to this reading: 6 MB would stay until garbage is collected."""
         del self._careful
 
     def _block(self, block: bytes) -> None:

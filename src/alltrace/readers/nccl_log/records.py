@@ -1,4 +1,4 @@
-"""The content of a log's records: processes, communicators' events, topology, tuning, steps, and the account of every record."""
+"""A log's records: processes, communicators' events, topology, tuning, steps, and the account of each record."""
 
 from __future__ import annotations
 

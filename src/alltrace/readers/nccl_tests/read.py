@@ -147,7 +147,7 @@ def read_tests(path: str, advance: Callable[[int], None] = lambda _n: None) -> T
 
 
 def _joined_to_their_rows(runs: list[TestRun]) -> list[TestRun]:
-    """The runs that have rows or an end. Where processes that each run alone write at once, several heads come before the rows."""
+    """Runs with rows or an end. Where processes that run alone write at once, several heads come before rows."""
     with_rows: list[TestRun] = []
     heads: list[tuple[int, int, str, int, str]] = []
     for run in runs:

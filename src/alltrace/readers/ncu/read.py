@@ -159,8 +159,7 @@ _EXPECTED_BY_NCU = "a report that an installed Nsight Compute can open"
 _SECONDS = 600
 _ADVICE = "install Nsight Compute 2025.4 or later, or set its path in ALLTRACE_NCU; or save the report as .ncu-rep"
 
-MAGIC = b"NVR\x00"
-"""How a report begins."""
+MAGIC = b"NVR\x00"  # how a report begins
 _AGAIN = "copy it again, or profile again"
 _MOST_BYTES = 4 << 30
 
@@ -300,7 +299,7 @@ def _launch(part: memoryview, block: _Block, number: int, instances: _Instances 
 
 
 def _metric(part: memoryview, strings: list[str]) -> tuple[str, Metric | None]:
-    """Name and value of a metric; values of its instances, which follow and can be a hundred thousand, are passed over."""
+    """Name and value of a metric; the values of its instances, perhaps a hundred thousand, are passed over."""
     name = ""
     own: Metric | None = None
     for key, _, value in fields(part):

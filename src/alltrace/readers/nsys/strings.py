@@ -69,7 +69,7 @@ class Strings:
         return np.where(self._sorted[at] == ids, self._order[at], missing)
 
     def _within(self, ids: Any) -> Any:
-        """The ids, with the last place of `_dense` for those that it has not; as unsigned numbers negative ones are too large."""
+        """The ids, with the last place of `_dense` for those it lacks; negative ones are too large, unsigned."""
         return np.minimum(ids.view(np.uint64), np.uint64(len(self._dense) - 1)).view(np.int64)
 
     def from_ids(self, ids: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Who a Paraver trace is about: tasks as ranks, threads as host threads and streams, from its beginning and its .row file."""
+"""Who a Paraver trace is about: tasks are ranks, threads host threads and streams, by its beginning and .row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens a database or JSON of rocprofv3 as canonical tables: kernels, copies, calls of HIP and HSA, ROCTx, memory, counters."""
+"""Opens a database or JSON of rocprofv3 as canonical tables: kernels, copies, HIP, HSA, ROCTx, memory, counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens a trace of XProf as canonical tables: work on GPUs, calls, and what the program and XLA annotated on the host."""
+"""Opens a trace of XProf as canonical tables: work on GPUs, calls, and annotations of program and XLA."""
 
 from __future__ import annotations
 
@@ -132,8 +132,7 @@ FILLED = ("kernels", "copies", "api", "ranges", "frames")
 _MOST_BYTES = 8 << 30
 _DEVICE = re.compile(r"/device:GPU:(\d{1,6})")
 _HOST = "/host:CPU"
-_ABSOLUTE_NS = 10**17
-"""Later times are of the epoch; others count from the start of the profile."""
+_ABSOLUTE_NS = 10**17  # later times are of the epoch; others count from the start of the profile
 _SIZES = re.compile(r"\b(grid|block):(\d{1,9}),(\d{1,9}),(\d{1,9})")
 _NUMBER = {
     "registers": re.compile(r"\bregs:(\d{1,9})"),

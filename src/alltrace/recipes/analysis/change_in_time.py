@@ -13,30 +13,24 @@ from numpy.typing import NDArray
 
 Float = NDArray[np.float64]
 
-_FEWEST_STEPS = 5
-"""From this number of steps on, a change is distinguished from chance."""
+_FEWEST_STEPS = 5  # from this number of steps on, a change is distinguished from chance
 
-_FEWEST_TO_GROW = 8
-"""From this number of steps on, steady growth is."""
+_FEWEST_TO_GROW = 8  # from this number of steps on, steady growth is
 
-_AT_THE_END = 2
-"""A device that is slower from a step on is so in this many steps at least."""
+_AT_THE_END = 2  # a device that is slower from a step on is so in this many steps at least
 
 _SURE = 4.0
 """The parts of a rank's steps differ if their means are this many of their standard errors apart, and what the largest of all
 splits of all ranks reaches by chance."""
 
-_MOSTLY = 0.8
-"""This share of the steps of each part is on its side of the middle between the parts."""
+_MOSTLY = 0.8  # this share of the steps of each part is on its side of the middle between the parts
 
 _ALREADY_SLOW = 0.5
 """A rank whose better steps are slower than the peers by this share of the change or more is slow all the time, too."""
 
-_BEGUN = 4.0
-"""A value is above what it was by this many deviations."""
+_BEGUN = 4.0  # a value is above what it was by this many deviations
 
-_ALONE = 6.0
-"""A single step is not like its neighbors from this number of deviations on."""
+_ALONE = 6.0  # a single step is not like its neighbors from this number of deviations on
 
 _NORMAL = 1.4826
 
@@ -103,7 +97,7 @@ def later_part(values: Float, least: float) -> NDArray[np.bool_] | None:
 
 
 def _without_single_steps(values: Float) -> Float:
-    """The values, of which those far from both neighbors are the median with these, and of the first with the next two."""
+    """The values; those far from both neighbors are the median with these, and of the first with the next two."""
     beside = np.concatenate((values[2:3], values, values[-3:-2]))
     middle = np.median(np.column_stack((beside[:-2], beside[1:-1], beside[2:])), axis=1)
     # second differences have six times the variance of the values, and none of steady growth

@@ -105,7 +105,7 @@ def quartile(n: Any, quarters: int, quantile: Quantile, kth: Callable[[Any], Any
 def _counted(
     codes: NDArray[np.int64], values: NDArray[np.int64], groups: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
-    """Group, value and number of the distinct pairs, sorted by both; None if counting would take longer than sorting."""
+    """Group, value and number of the distinct pairs, sorted by both; None if counting takes longer than sorting."""
     if not len(values):
         return None
     low, high = int(values.min()), int(values.max())
@@ -123,7 +123,7 @@ def _counted(
 def _added(
     codes: NDArray[np.int64], values: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
-    """The distinct pairs of group and value, sorted by both, and their counts added up; None if sorting takes no longer."""
+    """The distinct pairs of group and value, sorted by both, with summed counts; None if sorting takes no longer."""
     low, high = int(values.min()), int(values.max())
     width, groups = high - low + 1, int(codes.max()) + 1
     if width * groups > 4 * len(values) + _SMALL:
@@ -236,7 +236,7 @@ def _deviations(
     at: NDArray[np.int64],
     rows: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    """Sample standard deviation of each segment, from whole distances to the rounded mean: no digits are lost to cancellation."""
+    """Sample standard deviation of each segment, from whole distances to the rounded mean, so that no digits cancel."""
     if not len(at):
         return np.empty(0, np.float64)
     if total.type == pa.int64():

@@ -6,8 +6,7 @@ from math import exp, log
 from statistics import median
 from typing import Any
 
-_FAR = 2.0
-"""The bandwidth at the largest measured size is used up to this many times that size."""
+_FAR = 2.0  # the bandwidth at the largest measured size is used up to this many times that size
 
 
 def expected_ns(tests: Any, op: str, ranks: int, size: int) -> float | None:

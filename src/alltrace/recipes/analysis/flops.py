@@ -302,4 +302,4 @@ _FORMULAS: dict[str, Callable[[Call], tuple[int, int]]] = {
     "flash_attn::_flash_attn_forward": _attention(heads_last=True),
     "flash_attn::_flash_attn_backward": _attention(1, heads_last=True, backward=True),
 }
-"""Operator to its formula: operations, and elements moved at least. An einsum, and others composed of these, count through them."""
+"""Operator to its formula: operations, and elements moved at least. Einsums and others count through these."""

@@ -156,7 +156,7 @@ def _blocks_from(blocks: Sequence[tuple[int, ...]], replayed: Sequence[int], off
 
 
 def _captures(work: GpuWork, role: Int64, launched: NDArray[np.bool_]) -> list[Int64]:
-    """The calls that launched a kernel in each capture, in order: calls of all threads of the process that ran no work."""
+    """The calls that launched a kernel in each capture, in order: those of all threads of the process without work."""
     start, end, thread, process = (integers(work.calls.column(c), -1) for c in _PLACE)
     launches = []
     for begin in np.flatnonzero(role == _BEGIN).tolist():

@@ -29,11 +29,10 @@ COLLECT = (
 """What to do if no report has them."""
 
 _LEAST_SAMPLES = 5
-_MOSTLY = 0.3
-"""A function is named if it is at the top in this share of the samples, and there are a few of them."""
+_MOSTLY = 0.3  # a function is named if it is at the top in this share of the samples, and there are a few of them
 
 _BUSY, _IDLE = 0.8, 0.2
-"""A thread that has a CPU for the first share of the time is busy; one that has it for less than the second waits or cannot run."""
+"""A thread with a CPU for the first share of the time is busy, one with less than the second waits or cannot run."""
 
 _SETTLED = 0.25
 """A thread is at home on a CPU that has this share of its time: one that is bound to none is at home on none. As large a share on
@@ -42,14 +41,11 @@ another NUMA node is stated."""
 _OFTEN, _MORE_OFTEN = 1.0, 3.0
 """A thread wanders if it comes to another CPU as often a second, and so many times as often as others' threads do."""
 
-_SHARED = 0.5
-"""Two ranks share their CPUs if they have this share of their time on the same ones."""
+_SHARED = 0.5  # two ranks share their CPUs if they have this share of their time on the same ones
 
-_ON_SOCKET = 0.5
-"""A thread is on a socket that has this share of its time."""
+_ON_SOCKET = 0.5  # a thread is on a socket that has this share of its time
 
-_TAKEN = 0.2
-"""Others took the CPU if they had it for this share of the time in which the thread had none."""
+_TAKEN = 0.2  # others took the CPU if they had it for this share of the time in which the thread had none
 
 
 @dataclass(frozen=True)
@@ -158,7 +154,7 @@ class _Spells(NamedTuple):
 
 
 def _spells(rank: Rank) -> _Spells:
-    """The spells between the scheduling events of each thread; the first one begins, and the last one ends, with the recording."""
+    """The spells between scheduling events of each thread, the first and the last as long as the recording."""
     table = rank.table("sched", READS["sched"])
     time, thread, cpu = (integers(table.column(c), -1) for c in ("time", "thread", "cpu"))
     running = np.asarray(pc.fill_null(table.column("scheduled_in"), False).to_numpy(), np.bool_)
@@ -179,7 +175,7 @@ def _spells(rank: Rank) -> _Spells:
 
 
 def _scheduled(rank: Rank, threads: Int64, spans: Merged) -> tuple[float, float | None, float] | None:
-    """The shares and the mean that `HostState` begins with; None if no event describes a launching thread in that time."""
+    """The shares and the mean that `HostState` begins with; None without events of launching threads then."""
     if not rank.has("sched"):
         return None
     spells = _spells(rank)
@@ -296,7 +292,7 @@ def _stated(by_rank: Mapping[int, CpuPlaces], ranks: Sequence[int]) -> str:
 
 
 def _on_another_node(rank: int, by_rank: Mapping[int, CpuPlaces], hosts: Mapping[int, str]) -> tuple[float, str]:
-    """The share of a rank's time on another NUMA node than its GPU, or than others' threads, and the same in words; 0 for none."""
+    """A rank's share of time on another NUMA node than its GPU, or than others' threads, and in words; 0 for none."""
     place = by_rank[rank]
     if place.away_share is not None:
         if place.away_share < _SETTLED:

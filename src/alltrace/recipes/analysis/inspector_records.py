@@ -32,8 +32,7 @@ SOURCE = Option(
     ("trace", "inspector"),
 )
 _COLUMNS = ("communicator", "group_size", "op", "sequence", "bytes", "duration_ns", "timing_source")
-_CERTAIN_NS = 3_000
-"""Times are whole microseconds: a wait of this length is more than rounding."""
+_CERTAIN_NS = 3_000  # times are whole microseconds: a wait of this length is more than rounding
 
 
 class Recorded(NamedTuple):

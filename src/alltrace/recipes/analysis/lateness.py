@@ -1,4 +1,4 @@
-"""Why a rank is late: what it did from its arrival at a communicator's operation to that at the next, against its peers."""
+"""Why a rank is late: what it did from one operation of a communicator to the next, against its peers."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ _RECURRING = 0.7
 _TRANSIENT_STEPS = 3
 _ENOUGH_STEPS = 8
 _OF_ONE_GROUP = 0.75
-_SLOW_SHARE = 0.03
-"""Ranks are slow as a group when the worst takes this share of its work beyond its peers."""
+_SLOW_SHARE = 0.03  # ranks are slow as a group when the worst takes this share of its work beyond its peers
 
 _MESSAGES = ("Send", "Recv", "SendRecv")
 
@@ -152,8 +151,7 @@ Float = NDArray[np.float64]
 
 ALWAYS, SINCE, SOMETIMES = "always", "from a step on", "sometimes"
 
-_LEAST = 0.01
-"""A rank is slower if it takes this share of a step longer."""
+_LEAST = 0.01  # a rank is slower if it takes this share of a step longer
 
 
 @dataclass(frozen=True)

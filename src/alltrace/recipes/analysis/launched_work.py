@@ -25,8 +25,7 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 """What `gpu_work` reads."""
 
-GRAPHS = ("start", "end", "device", "stream", "correlation", "process")
-"""What `with_graphs` reads of `graphs` besides."""
+GRAPHS = ("start", "end", "device", "stream", "correlation", "process")  # what `with_graphs` reads of `graphs` besides
 
 
 @dataclass(frozen=True)

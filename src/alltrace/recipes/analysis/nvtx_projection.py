@@ -36,8 +36,7 @@ from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 
 _INT64_MAX = np.iinfo(np.int64).max
-_RANGE = 50
-"""Searching the calls of one further range costs as much as reading this many calls."""
+_RANGE = 50  # searching the calls of one further range costs as much as reading this many calls
 
 _WORK = {"start": 0, "end": 0, "process": -1, "correlation": -1}
 SPAN_COLUMNS = ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row")
@@ -353,7 +352,7 @@ def project(rank: Rank) -> Projection:
 
 
 class _Work(NamedTuple):
-    """The ranges of a rank as `Spans`, and of each the attributes of `Projection`; `last` is the least number if it has none."""
+    """A rank's ranges as `Spans`, each with the attributes of `Projection`; `last` is the least number without any."""
 
     spans: Spans
     first: Int64

@@ -145,7 +145,7 @@ def _few_tiles(tiles: int, units: int, of_what: str, length: int) -> Reason:
 
 
 def _tiles(m: int, n: int, kernel: str) -> int:
-    """The tiles of a result, by the size that the kernel's name states, else the common one; the larger of both ways to lay it."""
+    """The tiles of a result, of the size in the kernel's name or the common one; the larger of both ways to lay it."""
     sizes = [(int(a), int(b)) for a, b in _TILE_IN_NAME.findall(kernel) if 16 <= int(a) <= 512 and 16 <= int(b) <= 512]
     height, width = sizes[0] if sizes else _TILE
     parts = next((int(a or b) for a, b in _PARTS_IN_NAME.findall(kernel)), 1)

@@ -1,4 +1,4 @@
-"""Sums over items inside ranges, and paths from the outermost range to each; ranges as arrays of thread, start and end."""
+"""Sums over items in ranges, and paths from the outermost range to each; ranges are arrays of thread, start, end."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from alltrace.trace.name_stems import stems
 
 # Names of ranges as recipes add them up: without the counters in them (`alltrace.trace.name_stems`).
 
-_FEW_NAMES = 1_000
-"""The most names of a table that are remembered."""
+_FEW_NAMES = 1_000  # the most names of a table that are remembered
 
 
 def stems_of(rank: Rank, ids: Any) -> tuple[Int64, list[str | None]]:

@@ -18,7 +18,7 @@ between neighbours, as pandas and NumPy do. The median is the same in both."""
 _FURTHER = "JOIN (SELECT {group}, {aggregates} FROM placed GROUP BY {group}) USING ({group})\n"
 
 _WIDEST = 1 << 50
-"""Squared distances from the mean are summed exactly up to this distance (13 days in ns), and in floating point beyond it."""
+"""Squared distances from the mean are summed exactly up to this one (13 days in ns), beyond in floating point."""
 
 _STATISTICS = """
 WITH named AS (SELECT {keys}, {labels} FROM (SELECT DISTINCT {keys} FROM {source} AS parts)),

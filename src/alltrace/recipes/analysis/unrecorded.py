@@ -11,7 +11,7 @@ from alltrace.trace.errors import InputError
 from alltrace.trace.intervals import Merged, clip, difference, merge
 
 _MOST = 0.01
-"""A replay that counts up to this share of a rank's time as idle, though it may not have been, is answered with a note."""
+"""A replay that counts up to this share of a rank's time as idle that may not have been has a note."""
 
 
 def session_ns(manifest: Manifest, rank: RankRecord) -> int | None:

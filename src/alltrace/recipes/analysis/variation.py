@@ -22,26 +22,20 @@ from numpy.typing import NDArray
 
 Float = NDArray[np.float64]
 
-_NORMAL = 1.4826
-"""A normal distribution's deviation by its median absolute deviation."""
+_NORMAL = 1.4826  # a normal distribution's deviation by its median absolute deviation
 
-_MEDIAN_ERROR = 1.2533
-"""The ratio of the standard errors of the median and of the mean of normal values, sqrt(pi / 2)."""
+_MEDIAN_ERROR = 1.2533  # the ratio of the standard errors of the median and of the mean of normal values, sqrt(pi / 2)
 
-_MOSTLY = 0.7
-"""A persistent rank has more than half of its excess in this share of the steps."""
+_MOSTLY = 0.7  # a persistent rank has more than half of its excess in this share of the steps
 
 _MANY = 8
-"""With this many ranks, a few that differ from step to step do not affect the usual value or the deviation within ranks."""
+"""With this many ranks, a few that differ between steps do not affect the usual value or the deviation."""
 
-_FAR = 5.0
-"""Ashman's D from which two parts are apart."""
+_FAR = 5.0  # ashman's D from which two parts are apart
 
-_MOST_SLOW = 0.5
-"""Slow steps are at most this share of all."""
+_MOST_SLOW = 0.5  # slow steps are at most this share of all
 
-_OWNED = 0.75
-"""Slow steps belong to the ranks that have this share of them, if these are few."""
+_OWNED = 0.75  # slow steps belong to the ranks that have this share of them, if these are few
 
 _FEW = 0.25
 _LEAST_STEPS = 3
@@ -114,7 +108,7 @@ def _bound(ranks: int) -> float:
 
 
 def _noise(deviations: Float, measured: NDArray[np.bool_]) -> float:
-    """The pooled deviation within ranks; a rank's median takes one degree of freedom, and so does the mean of few ranks."""
+    """The pooled deviation within ranks; a rank's median, or the mean of few, takes one degree of freedom."""
     counts = measured.sum(axis=1)
     if counts.max(initial=0) < 2:
         return float("nan")

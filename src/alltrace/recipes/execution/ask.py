@@ -33,7 +33,7 @@ _Item: TypeAlias = tuple[int, RankWindow | None, RankParts | None]
 """What a task is sent of a rank: its number, the rows that count, and the parts that are kept."""
 
 _ROWS_AT_ONCE = 1 << 18
-"""Rows of the ranks that are asked together: less memory than a large rank takes, and enough tasks for many processes."""
+"""Rows of ranks asked together: less memory than a large rank takes, and tasks enough for many processes."""
 
 
 class Asked(NamedTuple):

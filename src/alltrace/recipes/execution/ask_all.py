@@ -40,7 +40,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A question that at least one rank can answer; `prepared` are its options as the recipe prepared them for the run."""
+    """A question that at least one rank can answer; `prepared` are its options, prepared for the run."""
 
     number: int
     recipe: Question

@@ -1,4 +1,4 @@
-"""What an answer must say of the data it is made from: what was not imported is an error, what the reports lack is a note.
+"""What an answer must say of its data: what was not imported is an error, what the reports lack is a note.
 
 A run made by `alltrace import --only TABLES` lacks tables that its reports may have: a recipe that reads one is
 refused. A table that the reports lack is different: ranks without the recipe's tables are left out, and the answer has

@@ -15,8 +15,7 @@ from alltrace.recipes.base import Answer, AnswerTable, Question, of
 from alltrace.run.members import Members
 from alltrace.run.store import Run
 
-SENTENCES = ("advice", "loss_note")
-"""Columns of answers with sentences about ranks."""
+SENTENCES = ("advice", "loss_note")  # columns of answers with sentences about ranks
 
 
 def judged(run: Run, recipe: Question, options: Mapping[str, Any]) -> Run:

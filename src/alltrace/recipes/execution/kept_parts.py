@@ -1,4 +1,4 @@
-"""What a rank contributes to questions, stored with the run in `RUN/findings`: computed again only if the rank itself changed.
+"""What a rank contributes to questions, stored in `RUN/findings`: computed again only if the rank changed.
 
 Parts are made in the time of the rank's files and put on the run's clock when they are used, since every added or
 removed rank can change all clocks by a nanosecond. A part is stored with its inputs: the rank as imported, its steps
@@ -46,7 +46,7 @@ class RankParts(NamedTuple):
     names: frozenset[str]  # the names of the parts that are there
 
     def get(self, rank: Rank, name: str, classes: Sequence[type], make: Callable[[Rank], _Part]) -> _Part:
-        """The part in the time of the rank's files: the one that is kept, or made of the rank; it has only `classes`."""
+        """The part in the time of the rank's files: the kept one, or made of the rank; it has only `classes`."""
         from alltrace.run.object_files import read_object, write_object
 
         place = Place(self.folder / name / f"rank={self.rank}-{self.made_from}{_ENDING}", self.made_from)
@@ -96,7 +96,7 @@ def rank_parts(run: Run, ranks: Sequence[RankRecord]) -> dict[int, RankParts]:
 
 
 def _shared_digests(run: Run) -> list[dict[int, str]]:
-    """For each rank what it has of the alignment: which of its operations are matched, and its steps in the time of its files."""
+    """For each rank what it has of the alignment: matched operations, and steps in the time of its files."""
     from alltrace.run.parquet import read_parquet
     from alltrace.trace.distinct import rows_by
 

@@ -20,11 +20,9 @@ from alltrace.recipes.part import Part
 from alltrace.trace.errors import InputError
 from alltrace.trace.scratch import scratch_folder, writing_scratch
 
-HELD_BYTES = 32 << 20
-"""How much of the tables of all ranks is kept in memory."""
+HELD_BYTES = 32 << 20  # how much of the tables of all ranks is kept in memory
 
-LARGE_BYTES = 1 << 16
-"""A smaller table is always kept in memory."""
+LARGE_BYTES = 1 << 16  # a smaller table is always kept in memory
 
 _LARGE_OBJECTS = 1 << 20
 _ALIGNED = 64
@@ -186,7 +184,7 @@ class PartStore(PartFiles):
 
 
 def _read_objects(path: Path) -> dict[int, Any]:
-    """The objects of a file that this process wrote; arrays stay in the mapped file, and go to memory when written to."""
+    """The objects of a file of this process; arrays stay in the mapped file, and go to memory when written to."""
     with path.open("rb") as file:
         sizes = pickle.load(file)  # noqa: S301  this process wrote it, to its own folder
         at = file.tell()

@@ -21,7 +21,7 @@ from alltrace.trace.spans import Span, parse_steps
 DEVICE_TABLES = frozenset(
     {"kernels", "copies", "graphs", "collectives", "gpu_metrics", "nic_metrics", "switch_metrics", "generic_metrics"}
 )
-"""Tables with rows that count by the extent of a step's work on the device; all others count by its extent on the host."""
+"""Tables whose rows count by the extent of a step's work on the device; others by its extent on the host."""
 
 _SHARED_READS = {"members": ("row",), "steps": ("step",), "gpu_log": ("time",), "inspector": ("start",)}
 NONE = -(1 << 63)

@@ -14,5 +14,4 @@ NCCL_VIEWS: dict[str, str] = {
 }
 """View name to its `View(columns, answer(logs, options))`."""
 
-NEEDS_CALLS = frozenset({"calls", "mismatches"})
-"""Views that need each call, not only how often each size came."""
+NEEDS_CALLS = frozenset({"calls", "mismatches"})  # views that need each call, not only how often each size came

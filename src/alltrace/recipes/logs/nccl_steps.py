@@ -134,8 +134,7 @@ def resolution_ns(times: Int64) -> int:
 Marks = dict[int | None, tuple[Int64, Int64]]
 """Lines at which steps end, and the steps, by rank of a prefix or by process; None means all."""
 
-FROM_CALL = 4
-"""The bit of `flags` of a call that a CALL record describes."""
+FROM_CALL = 4  # the bit of `flags` of a call that a CALL record describes
 _NONE = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 _COLLECTIVE = np.array([name not in POINT_TO_POINT for name in OPERATIONS], bool)
 

@@ -15,7 +15,6 @@ VIEWS: dict[str, str] = {
     "advice": "alltrace.recipes.ncu.advice:VIEW",
 }
 """View name to its `View(columns, answer(profiled, notes, ...), chart)`."""
-LINES = ("source", "ptx", "sass")
-"""What a row of the view `source` can be."""
+LINES = ("source", "ptx", "sass")  # what a row of the view `source` can be
 MATCHES = ("configuration", "name", "function", "order")
-"""What makes two launches partners: name, grid and block; the name; the function without its arguments; or their number."""
+"""What makes launches partners: name, grid and block; the name; the function without arguments; or their number."""

@@ -1,4 +1,4 @@
-"""The main metrics of a launch, under the names that Nsight Compute gave them over the years. What a report lacks is None."""
+"""The main metrics of a launch, under the names they had over the years. What a report lacks is None."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ _STALL = "smsp__average_warps_issue_stalled_", "_per_issue_active.ratio"
 _OLD_STALL = "smsp__average_warp_latency_issue_stalled_", ".ratio"
 _SAMPLED, _NOT_ISSUED = "smsp__pcsamp_warps_issue_stalled_", "_not_issued"
 _MOST = 2**62
-WORKING = "selected"
-"""The state of a warp that issues: no stall."""
+WORKING = "selected"  # the state of a warp that issues: no stall
 
 
 def main_of(launch: Launch, name: str) -> float | int | None:

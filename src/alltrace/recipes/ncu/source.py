@@ -90,7 +90,7 @@ _Key = tuple[str, str | None, int | None, str | None]
 
 
 def _groups(listing: Listing, lines: str) -> dict[_Key, list[Instruction]]:
-    """Instructions by the row that they belong to, in the order of rows; those without a line are in a row without a line."""
+    """Instructions by their row, in the order of rows; those without a line are in a row without a line."""
     groups: dict[_Key, list[Instruction]] = {}
     for each in listing.instructions:
         place = each.ptx if lines == "ptx" else each.source

@@ -156,8 +156,7 @@ def _metrics(profiled: Sequence[Profiled], notes: Sequence[str], patterns: Seque
     return Answer(tables.table(_METRICS, rows), _METRICS, tuple(notes))
 
 
-_LEAST_ADDRESS = 1 << 32
-"""Addresses of code are above this; numbers of instances are small."""
+_LEAST_ADDRESS = 1 << 32  # addresses of code are above this; numbers of instances are small
 
 
 def _instances(profiled: Sequence[Profiled], notes: Sequence[str], patterns: Sequence[str] | None = None) -> Answer:

@@ -66,7 +66,7 @@ def _map(rank: Rank, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """A row per rank and bin: bins of powers of two are whole parts of larger ones, so the ranks' times add up exactly."""
+    """A row per rank and bin: bins of powers of two are parts of larger ones, so times add up exactly."""
     by_rank = [(p.rank, row) for p in parts for row in p.table.to_pylist()]
     notes = class_notes([row for _, row in by_rank])
     first = min((row["start_ns"] for _, row in by_rank), default=0)

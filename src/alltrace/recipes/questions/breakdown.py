@@ -24,8 +24,7 @@ from alltrace.trace.number_text import number_ranges
 
 _CLASSES = ("compute_ns", "exposed_communication_ns", "unclassified_ns", "exposed_copy_ns", "idle_ns")
 
-_LONG_SESSION = 2
-"""A session that is longer than this many times the work that it recorded is said."""
+_LONG_SESSION = 2  # a session that is longer than this many times the work that it recorded is said
 
 _OF_ROLE = (
     col.text("role", "role"),

@@ -94,7 +94,7 @@ def per_step(step: Mapping[str, Any], runs: Sequence[Run], **about: Any) -> list
 
 
 def _times_of(run: Run, step_ns: float, **about: Any) -> dict[str, float]:
-    """The time by class in a step of a device, ns, of steps that take `step_ns` on average; empty if it cannot be known."""
+    """The time by class in a step of a device, ns, of steps of `step_ns` on average; empty if it is unknown."""
     from alltrace.recipes.execution.ask import ask
 
     try:

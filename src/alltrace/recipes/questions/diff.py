@@ -140,7 +140,7 @@ def compare(
 
 
 def _spelled_as(a: Any, b: Any) -> tuple[Any, int]:
-    """`b` with kernels called as in `a` if only the spelling differs, and how many; several of one spelling keep their names."""
+    """`b` with kernels called as in `a` if only the spelling differs, and how many; ambiguous ones keep their names."""
     names = [set(pc.unique(side.filter(pc.equal(side["what"], "kernel"))["name"]).drop_null().to_pylist()) for side in (a, b)]
     spelled: list[dict[str, list[str]]] = []
     for own, other in (names, reversed(names)):
@@ -285,7 +285,7 @@ def rank_test(a: Any, b: Any) -> tuple[float, float] | None:
 
 
 def _adjusted(p_values: Mapping[tuple[Any, ...], float]) -> dict[tuple[Any, ...], float]:
-    """P values corrected for how many there are: Benjamini and Hochberg, "Controlling the False Discovery Rate" (1995)."""
+    """P values corrected for their number: Benjamini and Hochberg, "Controlling the False Discovery Rate" (1995)."""
     ranked = sorted(p_values, key=lambda k: p_values[k], reverse=True)
     least = 1.0
     corrected = {}

@@ -25,8 +25,7 @@ from alltrace.trace.errors import UsageError
 from alltrace.trace.name_stems import NUMBERED, stem_sql
 
 WHAT = ("kernel", "copy", "range", "call", "collective", "step")
-KEYS = ("what", "name", "bytes", "group_size")
-"""What a thing is: two runs' things of equal keys are the same thing."""
+KEYS = ("what", "name", "bytes", "group_size")  # what a thing is: two runs' things of equal keys are the same thing
 
 _STORED = ("what", "id", "word", "bytes", "group_size")
 """The columns of the ranks' parts that identify things: names as ids, or as words."""

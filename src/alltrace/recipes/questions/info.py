@@ -144,7 +144,7 @@ def _logs(manifest: Manifest) -> list[str]:
 
 
 def _warnings(manifest: Any) -> list[str]:
-    """What the reports' readers warned of, each sentence once, with how many reports it is true of; and what was left out."""
+    """What readers warned of, each sentence once, with how many reports it is true of; and what was left out."""
     by_text: dict[str, list[str]] = defaultdict(list)
     for number, report in enumerate(manifest.reports):
         for warning in warnings_of_report(manifest, number):

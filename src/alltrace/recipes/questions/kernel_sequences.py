@@ -103,7 +103,7 @@ def _as_text(parts: Sequence[Part], rows: Any, lengths: Sequence[int], run: RunF
 
 
 class _Found:
-    """For each call the kernels that it launched, as a piece of one list, and a code that equal sequences have in common."""
+    """For each call the kernels it launched, as a piece of one list, and a code that equal sequences share."""
 
     def __init__(self, first: Any, stop: Any, code: Any, gpu_ns: Any, names: Any) -> None:
         self.first, self.stop, self.code, self.gpu_ns, self.names = first, stop, code, gpu_ns, names

@@ -62,7 +62,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
 
 
 def _rates(start: Any, end: Any, size: Any, bins: int) -> Iterator[dict[str, Any]]:
-    """What copies of one direction moved in each part of their time; copies that took no time count where they start."""
+    """What copies of one direction moved in each part of their time; those that took no time count at their start."""
     low, high = int(start.min()), int(end.max())
     if high <= low:
         whole = float(size.sum())

@@ -114,7 +114,7 @@ def _by_name(rank: Rank, name: Any, device: Any, start: Any, end: Any) -> list[t
 
 
 def _ranges(rank: Rank, top: int) -> list[tuple[str, int, Merged]]:
-    """When the work launched inside the ranges of each name ran on each device; of the `top` names with the longest extents."""
+    """When work launched in ranges of each name ran on each device; of the `top` names with the longest extents."""
     table = launch_spans(rank)
     work = pa.concat_tables([rank.table(t, _WORK) for t in ("kernels", "copies")])
     start, end, process, device, correlation = (integers(work.column(c), -1) for c in _WORK)

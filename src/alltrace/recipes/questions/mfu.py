@@ -113,7 +113,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
 
 
 def _times(steps: Any) -> list[dict[str, Any]]:
-    """The time of each step, the exact median over ranks: from its start to the next step's, or to its end if it is the last."""
+    """The time of each step, the exact median over ranks: from its start to the next step's, or to the end."""
     starts = {(r["rank"], r["step"]): r["start"] for r in steps.to_pylist()}
     by_step: dict[int, tuple[list[int], set[str]]] = {}
     for row in steps.to_pylist():

@@ -102,7 +102,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
 
 
 def _operations(rank: Rank) -> Any:
-    """The rank's operations, names as text; in a run without an alignment they are detected again. MPI operations are left out."""
+    """The rank's operations, names as text, but MPI's; without an alignment they are detected again."""
     if rank.has("collectives"):
         table = rank.table("collectives", _COLUMNS)
         for name in ("op", "datatype"):
@@ -198,7 +198,7 @@ def _row(summary: Mapping[str, Any], tests: Any) -> dict[str, Any]:
 
 
 def _beside_tests(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Chart | None:
-    """Lines of the spread and of nccl-tests over sizes, for the operation with the most time that has results of nccl-tests."""
+    """Lines of the spread and of nccl-tests over sizes, for the operation with most time that nccl-tests measured."""
     if options["by"] != "all":
         return None
     tested = [r for r in rows if r.get("tests_time_ns") is not None]

@@ -22,14 +22,13 @@ from alltrace.trace.errors import InputError, UsageError, printable
 from alltrace.trace.scratch import scratch_folder
 
 MOST_SENT_BYTES = 256 << 20
-"""Of a larger answer a worker of a cluster gives none: it is in the memory of several processes at once while it is sent."""
+"""A worker of a cluster gives no larger answer: it is in the memory of several processes while it is sent."""
 
 _GAP = r"(\s|--[^\n]*\n|/\*.*?\*/)*"
 _EXPLAIN = re.compile(rf"{_GAP}explain({_GAP}(analyze|\([^)]*\)))*", re.IGNORECASE | re.DOTALL)
 
 _BARE_END = re.compile(r"""(?<!["\w])end(?!["\w])""", re.IGNORECASE)
-_PRAGMA = re.compile(rf"{_GAP}pragma\b", re.IGNORECASE | re.DOTALL)
-"""What older versions of DuckDB take for a SELECT."""
+_PRAGMA = re.compile(rf"{_GAP}pragma\b", re.IGNORECASE | re.DOTALL)  # what older versions of DuckDB take for a SELECT
 
 
 @dataclass(frozen=True)

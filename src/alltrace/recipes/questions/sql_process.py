@@ -28,8 +28,7 @@ from alltrace.trace.errors import AlltraceError, InputError, UsageError
 MEMORY_VARIABLE = "ALLTRACE_SQL_MEMORY_GB"
 """The environment variable of the most memory that the process may address, in GiB."""
 
-MEMORY_GB = 3
-"""Its default; with 1 GiB DuckDB does not start."""
+MEMORY_GB = 3  # its default; with 1 GiB DuckDB does not start
 
 MOST_ANSWER_BYTES = 256 << 20
 _GRACE_SECONDS = 1.0

@@ -326,7 +326,7 @@ class _Question:
         return exposed_ns
 
     def _roots(self, counted: Int64, replay: Replay, peers: Peers) -> tuple[dict[int, int], dict[int, float]]:
-        """For each rank, the rank responsible for most of what it caused, and its own share of responsibility for all waits."""
+        """For each rank who is responsible for most of what it caused, and its own share of all waits."""
         import numpy as np
 
         from alltrace.replay.root_causes import NOBODY, root_causes

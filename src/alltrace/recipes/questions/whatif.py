@@ -199,7 +199,7 @@ def _all(
 
 
 def _slowdowns(replay: Replay, peers: Peers, run: RunFacts) -> list[dict[str, Any]]:
-    """The slowdown against a run in which everything takes as long as its peers: of the whole, by class, and by rank."""
+    """The slowdown against a run in which all takes as long as its peers: of the whole, by class, and by rank."""
     import numpy as np
 
     from alltrace.replay.change import Change, changed_weights

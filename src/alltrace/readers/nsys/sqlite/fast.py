@@ -136,7 +136,7 @@ class Scan:
             if stopped and info[0] != core.SURPRISE:
                 raise self._tree.corrupt(f"row {rowid[low + done]} {PROBLEMS[int(info[0])]}")
             if done and not columns.room_for(text_size[:, :done].sum(axis=1)):
-                # A batch with nothing in it has room: a chunk and its long rows are fewer bytes than Arrow can count
+                # a batch with nothing in it has room: a chunk and its long rows are fewer bytes than Arrow can count
                 yield from self._flush()
                 continue
             columns.take_text(buffer, text_at, text_size, done)
