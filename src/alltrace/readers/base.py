@@ -124,3 +124,14 @@ class ReportReader(Protocol):
     def close(self) -> None:
         """Release the report."""
         ...
+
+
+class HeldReader:
+    """A reader with all rows in memory; see `ReportReader`."""
+
+    def warnings(self) -> tuple[ReportWarning, ...]:
+        """None; see `ReportReader.warnings`."""
+        return ()
+
+    def close(self) -> None:
+        """Nothing is left open."""

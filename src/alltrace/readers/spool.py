@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from alltrace.readers.base import ReportWarning
+from alltrace.trace.schema import EVENT_TABLES
 from alltrace.trace.scratch import scratch_folder, writing_scratch
 
 
@@ -53,6 +56,84 @@ class Spool:
     def close(self) -> None:
         """Remove everything."""
         self._folder.cleanup()
+
+
+class Pass:
+    """The one pass over a report, with its rows on disk."""
+
+    def __init__(self) -> None:
+        self._spool = Spool()
+
+    @contextmanager
+    def _filled(self) -> Iterator[None]:
+        try:
+            yield
+            self._spool.finish()
+        except BaseException:
+            self._spool.close()
+            raise
+
+    def batches(self, table: str) -> Iterator[Any]:
+        """The rows of a canonical table."""
+        for columns in self._spool.read(table):
+            yield record_batch(table, columns)
+
+    def dictionaries(self) -> dict[str, Any]:
+        """The dictionaries of all rows."""
+        raise NotImplementedError
+
+    def warnings(self) -> tuple[ReportWarning, ...]:
+        """What was left out of the tables."""
+        return ()
+
+    def close(self) -> None:
+        """Remove the rows."""
+        self._spool.close()
+
+
+class SpooledReader:
+    """A report that is read in one pass when its first rows are wanted; see `alltrace.readers.base.ReportReader`."""
+
+    plain, packing, event_bytes = ".json", 15, 250  # what files end with, how far others are packed, bytes of an event
+
+    def __init__(self, path: Path, tables: Collection[str]) -> None:
+        self._path, self._tables = path, tables
+        self._parsed: Pass | None = None
+
+    def _read(self) -> Pass:
+        raise NotImplementedError
+
+    def _pass(self) -> Pass:
+        if self._parsed is None:
+            self._parsed = self._read()
+        return self._parsed
+
+    def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
+        """The rows of the wanted canonical tables; see `ReportReader.stream`."""
+        for table in (t for t in EVENT_TABLES if t in tables and t in self._tables):
+            for batch in self._pass().batches(table):
+                yield table, batch
+
+    def dictionaries(self) -> dict[str, Any]:
+        """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
+        return self._pass().dictionaries()
+
+    def warnings(self) -> tuple[ReportWarning, ...]:
+        """What the pass over the whole trace found; see `ReportReader.warnings`."""
+        return self._pass().warnings()
+
+    def rows_estimate(self, tables: Collection[str]) -> int:
+        """About how many rows `stream` will give, by the size of the file."""
+        if not any(t in self._tables for t in tables):
+            return 0
+        packing = 1 if self._path.name.lower().endswith(self.plain) else self.packing
+        return self._path.stat().st_size * packing // self.event_bytes
+
+    def close(self) -> None:
+        """Release the report, and remove what was made to read it."""
+        if self._parsed is not None:
+            self._parsed.close()
+            self._parsed = None
 
 
 def strict(table: str, columns: dict[str, Any]) -> dict[str, Any]:

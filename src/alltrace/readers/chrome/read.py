@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable
 from contextlib import closing
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,14 +16,13 @@ from alltrace.readers.base import Report, ReportProcess, ReportWarning
 from alltrace.readers.kineto.events import Block, Scanner
 from alltrace.readers.kineto.fields import EVENT, Fields
 from alltrace.readers.kineto.names import Names
-from alltrace.readers.kineto.read import estimated_rows
 from alltrace.readers.kineto.tables import Picked, masked, narrow, whole
 from alltrace.readers.kineto.text import Text
-from alltrace.readers.spool import Spool, record_batch, strict
+from alltrace.readers.spool import Pass, SpooledReader, strict
 from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import InputError
 from alltrace.trace.names import name_id
-from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
+from alltrace.trace.schema import DICTIONARIES, TABLES
 from alltrace.trace.slice_arguments import FEW, MANY, OPERATION, OPERATION_MANY, VIEWER_VERSION
 
 # Who a trace that alltrace exported is about: its ranks with their dictionaries, and what each of their tracks is of.
@@ -168,24 +166,19 @@ class _Slices(NamedTuple):
     tracks: Any  # the place of each one's track
 
 
-class _Parsed:
+class _Parsed(Pass):
     """A trace with its rows read, table by table."""
 
     def __init__(self, path: Path, facts: Facts) -> None:
+        super().__init__()
         self._facts = facts
-        self._spool = Spool()
-        try:
-            with closing(Text(path)) as text:
-                scanner = Scanner(text, fields=_FIELDS)
-                self._names = Names(scanner.scan.texts)
-                for block in scanner.blocks():
-                    self._read(block)
-            self.cut = not scanner.scan.whole
-            self.broken = max(0, scanner.scan.broken - self.cut)
-            self._spool.finish()
-        except BaseException:
-            self._spool.close()
-            raise
+        with self._filled(), closing(Text(path)) as text:
+            scanner = Scanner(text, fields=_FIELDS)
+            self._names = Names(scanner.scan.texts)
+            for block in scanner.blocks():
+                self._read(block)
+        self._cut = not scanner.scan.whole
+        self._broken = max(0, scanner.scan.broken - self._cut)
 
     def _read(self, block: Block) -> None:
         facts = self._facts
@@ -251,9 +244,10 @@ class _Parsed:
         words = [None if code == NOTHING else word(self._names.text(code)) for code in kinds.tolist()]
         return pa.array(words, pa.string()).take(pa.array(places.ravel()))
 
-    def batches(self, table: str) -> Iterator[Any]:
-        for columns in self._spool.read(table):
-            yield record_batch(table, columns)
+    def warnings(self) -> tuple[ReportWarning, ...]:
+        cut = [ReportWarning("the trace is cut short: the complete part was read, the rest is missing", FILLED)]
+        broken = [ReportWarning("events left out because they are not valid JSON", FILLED, self._broken)]
+        return (*cut[: self._cut], *broken[: self._broken])
 
     def dictionaries(self) -> dict[str, Any]:
         names = self._names.table()
@@ -261,47 +255,17 @@ class _Parsed:
         fresh = own.filter(pc.invert(pc.is_in(own.column("id"), names.column("id"))))
         return {**self._facts.dictionaries, "names": pa.concat_tables([names, fresh])}
 
-    def close(self) -> None:
-        self._spool.close()
 
-
-class ChromeReader:
+class ChromeReader(SpooledReader):
     """A trace that alltrace exported, opened; see `alltrace.readers.base.ReportReader`."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        super().__init__(path, FILLED)
         self._facts = look_at(path)
         self.report: Report = self._facts.report
 
-    @cached_property
-    def _parsed(self) -> _Parsed:
+    def _read(self) -> _Parsed:
         return _Parsed(self._path, self._facts)
-
-    def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
-        """The rows of the wanted canonical tables; see `ReportReader.stream`."""
-        for table in (t for t in EVENT_TABLES if t in tables and t in FILLED):
-            for batch in self._parsed.batches(table):
-                yield table, batch
-
-    def dictionaries(self) -> dict[str, Any]:
-        """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
-        return self._parsed.dictionaries()
-
-    def warnings(self) -> tuple[ReportWarning, ...]:
-        """What the pass over the whole trace found; see `ReportReader.warnings`."""
-        cut = [ReportWarning("the trace is cut short: the complete part was read, the rest is missing", FILLED)]
-        broken = [ReportWarning("events left out because they are not valid JSON", FILLED, self._parsed.broken)]
-        return (*cut[: self._parsed.cut], *broken[: self._parsed.broken])
-
-    def rows_estimate(self, tables: Collection[str]) -> int:
-        """About how many rows `stream` will give, by the size of the file."""
-        return estimated_rows(self._path) if any(t in FILLED for t in tables) else 0
-
-    def close(self) -> None:
-        """Release the trace, and remove what was made to read it."""
-        if "_parsed" in self.__dict__:
-            self._parsed.close()
-            del self._parsed
 
 
 def open_report(path: Path) -> ChromeReader:

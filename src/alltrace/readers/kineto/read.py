@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
@@ -34,9 +34,8 @@ from alltrace.readers.kineto.identity import (
 from alltrace.readers.kineto.names import Names
 from alltrace.readers.kineto.tables import Tables, whole
 from alltrace.readers.kineto.text import Text
-from alltrace.readers.spool import Spool, record_batch
+from alltrace.readers.spool import Pass, Spool, SpooledReader, record_batch
 from alltrace.trace.errors import InputError, printable
-from alltrace.trace.schema import EVENT_TABLES
 
 # The one pass over a trace: every event into its table, on disk.
 
@@ -174,12 +173,12 @@ class _Process:
         return {**columns, "process": np.full(len(columns["process"]), self._number, np.int32)} if self._number else columns
 
 
-class Parsed:
+class Parsed(Pass):
     """A trace with its rows read, table by table."""
 
     def __init__(self, path: Path, facts: Facts, processes: Sequence[Process]) -> None:
-        self._spool = Spool()
-        try:
+        super().__init__()
+        with self._filled():
             with closing(Text(path)) as text:
                 scanner = Scanner(text)
                 self._names = Names(scanner.scan.texts)
@@ -209,18 +208,10 @@ class Parsed:
                 for table, batch in one.whole():
                     self._whole[table].append(batch)
                 self._broken += one.counters.broken
-            self._spool.finish()
-        except BaseException:
-            self._spool.close()
-            raise
 
     def batches(self, table: str) -> Iterator[Any]:
         """The rows of a canonical table."""
-        if table in self._whole:
-            yield from self._whole[table]
-            return
-        for columns in self._spool.read(table):
-            yield record_batch(table, columns)
+        yield from self._whole.get(table) or super().batches(table)
 
     def dictionaries(self) -> dict[str, Any]:
         """The dictionaries of all rows."""
@@ -230,41 +221,32 @@ class Parsed:
 
     def warnings(self) -> tuple[ReportWarning, ...]:
         """What was left out of the tables."""
-        found = []
+        warnings = []
         if self._goes_on:
             text = "the file goes on after the end of its JSON: what follows is not read; make a file of each trace"
-            found.append(ReportWarning(text, TABLES))
+            warnings.append(ReportWarning(text, TABLES))
         left_out = {
             "events left out because they are not valid JSON (an escape or a quote may be at fault)": self._broken,
             **self._left_out,
         }
-        found += [ReportWarning(text, TABLES, count) for text, count in left_out.items() if count]
+        warnings += [ReportWarning(text, TABLES, count) for text, count in left_out.items() if count]
         for category, (work, left) in heapq.nlargest(_MOST_CATEGORIES, self._unknown.items(), key=lambda item: sum(item[1])):
             of = f"events of the unknown category `{printable(category)[:80]}`" if category else "events without a category"
             if work:
-                found.append(ReportWarning(f"{of}, read as kernels because they have a device and a stream", TABLES, work))
+                warnings.append(ReportWarning(f"{of}, read as kernels because they have a device and a stream", TABLES, work))
             if left:
-                found.append(ReportWarning(f"{of}, left out because they have no device and no stream", TABLES, left))
-        return tuple(found)
-
-    def close(self) -> None:
-        """Remove the rows."""
-        self._spool.close()
+                warnings.append(ReportWarning(f"{of}, left out because they have no device and no stream", TABLES, left))
+        return tuple(warnings)
 
 
-_BYTES_OF_AN_EVENT = 250
-_PACKED = 15
-
-
-class KinetoReader:
+class KinetoReader(SpooledReader):
     """A trace of the PyTorch profiler, opened; see `alltrace.readers.base.ReportReader`."""
 
     def __init__(self, path: Path, known: Sequence[ReportProcess] = ()) -> None:
-        self._path = path
+        super().__init__(path, OF_CAPTURE if is_of_capture(path) else TABLES)
         self._facts = look_at_head(path)
         if len(known) > 1:
             self._facts = look_at_all(path, self._facts)
-        self._parsed: Parsed | None = None
 
     @cached_property
     def report(self) -> Report:
@@ -274,40 +256,8 @@ class KinetoReader:
             self._facts = facts
         return report_of(self._path, facts)
 
-    def _pass(self) -> Parsed:
-        if self._parsed is None:
-            self._parsed = Parsed(self._path, self._facts, processes_of(self._path, self._facts))
-        return self._parsed
-
-    def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
-        """The rows of the wanted canonical tables; see `ReportReader.stream`."""
-        filled = OF_CAPTURE if is_of_capture(self._path) else TABLES
-        for table in (t for t in EVENT_TABLES if t in tables and t in filled):
-            for batch in self._pass().batches(table):
-                yield table, batch
-
-    def dictionaries(self) -> dict[str, Any]:
-        """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
-        return self._pass().dictionaries()
-
-    def warnings(self) -> tuple[ReportWarning, ...]:
-        """What the pass over the whole trace found; see `ReportReader.warnings`."""
-        return self._pass().warnings()
-
-    def rows_estimate(self, tables: Collection[str]) -> int:
-        """About how many rows `stream` will give, by the size of the file."""
-        return estimated_rows(self._path) if any(t in TABLES for t in tables) else 0
-
-    def close(self) -> None:
-        """Release the trace, and remove what was made to read it."""
-        if self._parsed is not None:
-            self._parsed.close()
-            self._parsed = None
-
-
-def estimated_rows(path: Path) -> int:
-    """About how many events a trace has, by the size of its file."""
-    return path.stat().st_size * (1 if path.name.lower().endswith(".json") else _PACKED) // _BYTES_OF_AN_EVENT
+    def _read(self) -> Parsed:
+        return Parsed(self._path, self._facts, processes_of(self._path, self._facts))
 
 
 def open_report(path: Path, known: Sequence[ReportProcess] = ()) -> KinetoReader:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from alltrace.readers.base import Report, ReportProcess, ReportWarning
+from alltrace.readers.base import HeldReader, Report, ReportProcess
 from alltrace.readers.dictionaries import NameIds, dictionary_tables
 from alltrace.readers.plain_pickle import PickleRefusedError, decode
 from alltrace.readers.spool import record_batch
@@ -36,7 +36,7 @@ _HELD = ("active_allocated", "active_awaiting_free", "active_pending_free")
 _BYTES_OF_AN_EVENT = 100
 
 
-class SnapshotReader:
+class SnapshotReader(HeldReader):
     """A snapshot, opened; see `alltrace.readers.base.ReportReader`."""
 
     def __init__(self, path: Path) -> None:
@@ -89,16 +89,9 @@ class SnapshotReader:
         devices = [{"device": row, "ordinal": n, "gpu": n} for row, n in enumerate(self._devices)]
         return dictionary_tables({"processes": [{"process": 0}], "devices": devices}, self._names)
 
-    def warnings(self) -> tuple[ReportWarning, ...]:
-        """None; see `ReportReader.warnings`."""
-        return ()
-
     def rows_estimate(self, tables: Collection[str]) -> int:
         """How many rows `stream` will give."""
         return sum(len(rows["time"]) for rows in self._rows) if _TABLE in tables else 0
-
-    def close(self) -> None:
-        """Nothing is left open."""
 
 
 def open_report(path: Path) -> SnapshotReader:

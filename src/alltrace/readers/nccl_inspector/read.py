@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from alltrace.readers.base import Report, ReportProcess, ReportWarning
+from alltrace.readers.base import HeldReader, Report, ReportProcess, ReportWarning
 from alltrace.readers.dictionaries import NameIds, dictionary_tables
 from alltrace.readers.nccl_inspector.records import EXPECTED, read_inspector
 from alltrace.readers.spool import record_batch
@@ -23,7 +23,7 @@ _SECOND_NS = 10**9
 _ROWS = 1 << 16
 
 
-class InspectorReader:
+class InspectorReader(HeldReader):
     """A file of NCCL Inspector, opened; see `alltrace.readers.base.ReportReader`."""
 
     def __init__(self, path: Path) -> None:
@@ -95,16 +95,9 @@ class InspectorReader:
         process = self.report.processes[0]
         return dictionary_tables({"processes": [{"process": 0, "pid": process.pid}], "devices": [{"device": 0}]}, self._names)
 
-    def warnings(self) -> tuple[ReportWarning, ...]:
-        """None; see `ReportReader.warnings`."""
-        return ()
-
     def rows_estimate(self, tables: Collection[str]) -> int:
         """How many rows `stream` will give."""
         return len(self._timed) if _TABLE in tables else 0
-
-    def close(self) -> None:
-        """Nothing is left open."""
 
 
 def open_report(path: Path) -> InspectorReader:

@@ -7,7 +7,7 @@ stream, it does not state which call launched which.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,16 @@ from numpy.typing import NDArray
 
 from alltrace.core import paraver as core
 from alltrace.core.paraver import CHANGES, PUNCTUAL
-from alltrace.readers.base import Report, ReportWarning
+from alltrace.readers.base import Report
 from alltrace.readers.dictionaries import NameIds, dictionary_tables
 from alltrace.readers.paraver import labels as ev
 from alltrace.readers.paraver.identity import TABLES, Facts, beside, look_at, report_of
 from alltrace.readers.paraver.labels import EventType
 from alltrace.readers.paraver.parsing import Lines, read_lines
-from alltrace.readers.spool import Spool, record_batch, strict
+from alltrace.readers.spool import Pass, SpooledReader, strict
 from alltrace.trace import schema
 from alltrace.trace.arrays import Int64
 from alltrace.trace.mpi_sizes import message_of_buffers
-from alltrace.trace.schema import EVENT_TABLES
 
 # The one pass over a Paraver trace of ours: every interval into its table, on disk.
 
@@ -48,7 +47,7 @@ _MOST = {"int32": 2**31 - 1, "int64": 2**63 - 1}
 _COPIES = {label: kind for kind, (_, label) in ev.COPIES.items()}
 
 
-class Parsed:
+class Parsed(Pass):
     """A trace with its rows read, table by table."""
 
     def __init__(self, path: Path, facts: Facts) -> None:
@@ -61,13 +60,9 @@ class Parsed:
         tasks = np.array([t.task for t in facts.threads], np.int64)
         self._tasks = tasks
         self._first = np.searchsorted(tasks, np.arange(len(facts.ranks) + 1)).astype(np.int64)
-        self._spool = Spool()
-        try:
+        super().__init__()
+        with self._filled():
             self._read(path)
-            self._spool.finish()
-        except BaseException:
-            self._spool.close()
-            raise
 
     def _read(self, path: Path) -> None:
         tables = self._known
@@ -176,11 +171,6 @@ class Parsed:
             return ["start-wait" if slot.word == "p2p" and "Wait" in t else slot.word or "other" for t in texts]
         return [slot.word or "other"] * len(texts) if slot.table == "openacc" else None
 
-    def batches(self, table: str) -> Iterator[Any]:
-        """The rows of a canonical table."""
-        for columns in self._spool.read(table):
-            yield record_batch(table, columns)
-
     def dictionaries(self) -> dict[str, Any]:
         """The dictionaries of all rows."""
         facts = self._facts
@@ -205,10 +195,6 @@ class Parsed:
         host = next((h for h in sorted(set(self._facts.hosts), key=len, reverse=True) if label.startswith(f"{h}.")), None)
         name = label if host is None else label[len(host) + 1 :]
         return None if name.startswith("ordinal ") or name == "no GPU" else name
-
-    def close(self) -> None:
-        """Remove the rows."""
-        self._spool.close()
 
 
 def _places(count: int, first: int = 0) -> Int64:
@@ -271,50 +257,18 @@ def _slots_of(events: Iterable[EventType]) -> _Slots:
     )
 
 
-_BYTES_OF_AN_EVENT = 130
-_PACKED = 6
-
-
-class ParaverReader:
+class ParaverReader(SpooledReader):
     """A Paraver trace of ours, opened; see `alltrace.readers.base.ReportReader`."""
 
+    plain, packing, event_bytes = ".prv", 6, 130
+
     def __init__(self, path: Path) -> None:
-        self._path = path
+        super().__init__(path, TABLES)
         self._facts = look_at(path)
         self.report: Report = report_of(path, self._facts)
-        self._parsed: Parsed | None = None
 
-    def _pass(self) -> Parsed:
-        if self._parsed is None:
-            self._parsed = Parsed(self._path, self._facts)
-        return self._parsed
-
-    def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
-        """The rows of the wanted canonical tables; see `ReportReader.stream`."""
-        for table in (t for t in EVENT_TABLES if t in tables and t in TABLES):
-            for batch in self._pass().batches(table):
-                yield table, batch
-
-    def dictionaries(self) -> dict[str, Any]:
-        """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
-        return self._pass().dictionaries()
-
-    def rows_estimate(self, tables: Collection[str]) -> int:
-        """About how many rows `stream` will give, by the size of the file."""
-        if not any(t in TABLES for t in tables):
-            return 0
-        packed = self._path.name.lower().endswith(".gz")
-        return self._path.stat().st_size * (_PACKED if packed else 1) // _BYTES_OF_AN_EVENT
-
-    def warnings(self) -> tuple[ReportWarning, ...]:
-        """Nothing: see `ReportReader.warnings`."""
-        return ()
-
-    def close(self) -> None:
-        """Release the trace, and remove what was made to read it."""
-        if self._parsed is not None:
-            self._parsed.close()
-            self._parsed = None
+    def _read(self) -> Parsed:
+        return Parsed(self._path, self._facts)
 
 
 def open_report(path: Path) -> ParaverReader:

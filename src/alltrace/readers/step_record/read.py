@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from alltrace.readers.base import Report, ReportProcess, ReportWarning
+from alltrace.readers.base import HeldReader, Report, ReportProcess, ReportWarning
 from alltrace.readers.spool import record_batch
 from alltrace.trace.errors import InputError
 from alltrace.trace.names import name_id
@@ -27,7 +27,7 @@ _EXPECTED = "a record of steps that `alltrace.instrument.step_report` wrote"
 CPU_WAIT = "cpu wait"
 
 
-class StepRecordReader:
+class StepRecordReader(HeldReader):
     """A record of steps, opened; see `alltrace.readers.base.ReportReader`."""
 
     def __init__(self, path: Path) -> None:
@@ -99,16 +99,9 @@ class StepRecordReader:
         }
         return {name: pa.Table.from_pylist(its, schema=TABLES[name].arrow_schema()) for name, its in rows.items()}
 
-    def warnings(self) -> tuple[ReportWarning, ...]:
-        """None; see `ReportReader.warnings`."""
-        return ()
-
     def rows_estimate(self, tables: Collection[str]) -> int:
         """How many rows `stream` will give."""
         return sum(len(rank.steps) * (len(rank.phases) + 1) for rank in self._ranks) if _TABLE in tables else 0
-
-    def close(self) -> None:
-        """Nothing is left open."""
 
 
 def open_report(path: Path) -> StepRecordReader:
