@@ -419,7 +419,7 @@ def _waited_ends(piece: Piece, tables: Mapping[str, RowTimes]) -> dict[str, Int6
 
 def _waits(piece: Piece, tables: Mapping[str, RowTimes]) -> list[tuple[tuple[int, ...], Int64, Int64]]:
     """The waits for each stream, context and only device: whose, their starts, and the first end from each on."""
-    found: list[tuple[tuple[int, ...], Int64, Int64]] = []
+    waits: list[tuple[tuple[int, ...], Int64, Int64]] = []
     whole: list[tuple[Any, Int64, Int64]] = []
     if "syncs" in tables:
         read = piece.read("syncs", ["kind", "process", "context", "stream"])
@@ -437,8 +437,8 @@ def _waits(piece: Piece, tables: Mapping[str, RowTimes]) -> list[tuple[tuple[int
         for key in np.unique(keys, axis=1).T.tolist() if len(start) else ():
             own = np.flatnonzero((keys == np.array(key)[:, None]).all(axis=0) & (end > start))
             own = own[np.argsort(start[own], kind="stable")]
-            found.append((tuple(key), start[own], np.minimum.accumulate(end[own][::-1])[::-1]))
-    return found
+            waits.append((tuple(key), start[own], np.minimum.accumulate(end[own][::-1])[::-1]))
+    return waits
 
 
 def _may_overrun(times: RowTimes, *, others: bool) -> bool:

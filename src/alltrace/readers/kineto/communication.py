@@ -46,8 +46,8 @@ class HostCommunication:
             self._calls.append(np.stack([block[f][chosen] for f in FIELDS]))
 
     def _is_call(self, name: str) -> int:
-        found = _CALL.fullmatch(name)
-        operation = self._operation(found[2]) if found else None
+        match = _CALL.fullmatch(name)
+        operation = self._operation(match[2]) if match else None
         return int(operation is not None and operation not in _MESSAGES)
 
     def batch(
@@ -75,9 +75,9 @@ class HostCommunication:
         return record_batch("collectives", columns)
 
     def _about(self, name: int, dims: int, types: int, group_of: Any, type_of: Any) -> dict[str, Any]:
-        found = _CALL.fullmatch(self._names.text(name))
-        operation = self._operation(found[2]) if found else None
-        group = group_of(found[1].lower()) if found else None
+        match = _CALL.fullmatch(self._names.text(name))
+        operation = self._operation(match[2]) if match else None
+        group = group_of(match[1].lower()) if match else None
         shapes, kinds = (_list(self._names.text(code) if code != NOTHING else "") for code in (dims, types))
         known = type_of(kinds[0]) if kinds and isinstance(kinds[0], str) else None
         shape = shapes[0] if shapes and isinstance(shapes[0], list) else None
@@ -96,10 +96,10 @@ class HostCommunication:
 
 def _list(text: str) -> list[Any]:
     try:
-        found = json.loads(text) if text else []
+        members = json.loads(text) if text else []
     except (ValueError, RecursionError):
         return []
-    return found if isinstance(found, list) else []
+    return members if isinstance(members, list) else []
 
 
 CALL = "record_param_comms"
@@ -206,13 +206,13 @@ class Communication:
         none = np.full(len(kernels["ts"]), -1, np.int64)
         if calls is None:
             return none
-        found = _lookup(kernels["external"], calls["external"])
+        rows = _lookup(kernels["external"], calls["external"])
         if launches is None:
-            return found
+            return rows
         through = np.where(launch >= 0, launches["external"][np.maximum(launch, 0)], NOTHING)
-        found = np.where(found >= 0, found, _lookup(through, calls["external"]))
+        rows = np.where(rows >= 0, rows, _lookup(through, calls["external"]))
         inside = _enclosing(launches, launch, calls)
-        return np.where(found >= 0, found, inside)
+        return np.where(rows >= 0, rows, inside)
 
     def _with_messages(self, kernels: Any, calls: Any, call: Any, launches: Any, launch: Any) -> tuple[Any, Any]:
         """The kernels, one that does several sends and receives once for each of them, and the call of each.
@@ -311,8 +311,8 @@ class Communication:
         called = _operation(self._names.text(collective)) if collective != NOTHING else None
         if called is not None:
             return called
-        found = _KERNEL_OP.search(self._names.text(kernel)) if kernel != NOTHING else None
-        return found[1] if found else None
+        match = _KERNEL_OP.search(self._names.text(kernel)) if kernel != NOTHING else None
+        return match[1] if match else None
 
     def _type(self, code: int) -> tuple[str, int] | None:
         """The name of a type as everywhere, and its bytes; None if it is not known."""
@@ -333,11 +333,11 @@ class Communication:
 
     def _only_group(self, backend: str) -> _Group | None:
         """The group of a backend, if the program has only one."""
-        found = [g for g in self._groups() if backend in str(g.get("backend_config"))]
-        size = found[0].get("pg_size") if len(found) == 1 else None
+        groups = [g for g in self._groups() if backend in str(g.get("backend_config"))]
+        size = groups[0].get("pg_size") if len(groups) == 1 else None
         if not isinstance(size, int):
             return None
-        return self._identified(str(found[0].get("pg_name")), "", _ranks(found[0].get("ranks")), size)
+        return self._identified(str(groups[0].get("pg_name")), "", _ranks(groups[0].get("ranks")), size)
 
     @staticmethod
     def _identified(called: str, listed: str, ranks: tuple[int, ...], size: int) -> _Group | None:
@@ -389,7 +389,7 @@ def _lookup(wanted: Any, keys: Any) -> Any:
 
 def _enclosing(launches: Any, launch: Any, calls: Any) -> Any:
     """The call on the launching thread that the launch lies inside; -1 if there is none."""
-    found = np.full(len(launch), -1, np.int64)
+    rows = np.full(len(launch), -1, np.int64)
     at = np.maximum(launch, 0)
     for thread in np.unique(calls["tid"]).tolist():
         mine = np.flatnonzero(calls["tid"] == thread)
@@ -398,8 +398,8 @@ def _enclosing(launches: Any, launch: Any, calls: Any) -> Any:
         last = np.searchsorted(calls["ts"][mine], moments, side="right") - 1
         row = mine[np.maximum(last, 0)]
         inside = (last >= 0) & (moments < calls["ts"][row] + calls["dur"][row]) & (launches["tid"][at] == thread) & (launch >= 0)
-        found = np.where(inside, row, found)
-    return found
+        rows = np.where(inside, row, rows)
+    return rows
 
 
 def _of_library(kernel: str) -> int:
@@ -413,7 +413,7 @@ def _by_stream(groups: list[_Group | None], streams: list[int], of_library: list
     for group, stream in zip(groups, streams, strict=True):
         if group is not None:
             of_stream.setdefault(stream, {})[id(group)] = group
-    only = {stream: next(iter(found.values())) for stream, found in of_stream.items() if len(found) == 1}
+    only = {stream: next(iter(own.values())) for stream, own in of_stream.items() if len(own) == 1}
     return [group or (only.get(stream) if own else None) for group, stream, own in zip(groups, streams, of_library, strict=True)]
 
 

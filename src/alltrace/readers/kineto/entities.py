@@ -86,8 +86,8 @@ class Entities:
             label = self._thread_names.get((self._pid, tid))
             threads.append({"thread": row, "process": self._process, "tid": tid, "name": known.add(label) if label else None})
         devices = [_device(row, ordinal, self._properties.get(ordinal, {}), known) for ordinal, row in self._devices.items()]
-        made = {"processes": [process], "threads": threads, "devices": devices}
-        return {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in made.items()}
+        tables = {"processes": [process], "threads": threads, "devices": devices}
+        return {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in tables.items()}
 
 
 def _metadata(name: str) -> int:
@@ -128,12 +128,12 @@ def _device(row: int, ordinal: int, about: dict[str, Any], known: Names) -> dict
 
 def _text(about: dict[str, Any], key: str) -> str:
     """A text of the metadata, without halves of surrogate pairs, which JSON can write and no other text can hold."""
-    found = about.get(key)
-    return found.encode("utf-8", "replace").decode("utf-8") if isinstance(found, str) else ""
+    value = about.get(key)
+    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else ""
 
 
 def _number(about: dict[str, Any], *keys: str) -> int | None:
-    found = next((about[k] for k in keys if k in about), None)
-    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+    value = next((about[k] for k in keys if k in about), None)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         return None
-    return found if found < (2**63 if keys == ("totalGlobalMem",) else 2**31) else None
+    return value if value < (2**63 if keys == ("totalGlobalMem",) else 2**31) else None

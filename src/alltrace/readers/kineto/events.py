@@ -134,9 +134,9 @@ class Scanner:
         while True:
             stop = core.skip_value(self._data, self._at, len(self._data))
             if stop >= 0:
-                found = self._data[self._at : stop].tobytes()
+                text = self._data[self._at : stop].tobytes()
                 self._at = stop
-                return found
+                return text
             if stop == -2 or len(self._data) - self._at > _MOST_OF_METADATA or not self._more():
                 return None
 
@@ -167,9 +167,9 @@ class Scanner:
     def _resume(self) -> bool:
         """Go to the next event after one that is broken; false if there is none."""
         while True:
-            found = core.next_event(self._data, self._at, len(self._data))
-            if found >= 0:
-                self._at = found
+            at = core.next_event(self._data, self._at, len(self._data))
+            if at >= 0:
+                self._at = at
                 return True
             self._at = max(self._at, len(self._data) - 4096)
             if not self._more():
@@ -186,10 +186,10 @@ def decoded(text: bytes) -> str:
     if b"\\" not in text:
         return text_of_bytes(text)
     try:
-        found = str(json.loads('"' + text.decode("utf-8", "surrogateescape") + '"', strict=False))
+        decoded = str(json.loads('"' + text.decode("utf-8", "surrogateescape") + '"', strict=False))
     except ValueError:
         return text_of_bytes(text)
-    return found.encode("utf-8", "backslashreplace").decode()  # what is not UTF-8, or half of a surrogate pair, is shown escaped
+    return decoded.encode("utf-8", "backslashreplace").decode()  # what is not UTF-8, or half of a surrogate pair, is shown escaped
 
 
 def _parsed(text: bytes) -> Any:

@@ -95,12 +95,12 @@ class Facts:
 
     def number(self, *names: str) -> int | None:
         """The whole number in the metadata under the names, one inside the other; None if there is none."""
-        found: Any = self.metadata
+        value: Any = self.metadata
         for name in names:
-            found = found.get(name) if isinstance(found, dict) else None
-        if isinstance(found, str) and found.isascii() and found.isdigit() and len(found) < 20:
-            return int(found)
-        return found if isinstance(found, int) and not isinstance(found, bool) else None
+            value = value.get(name) if isinstance(value, dict) else None
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
+            return int(value)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 class Process(NamedTuple):
@@ -140,12 +140,12 @@ def look_at_head(path: Path, most: int | None = _HEAD_BYTES) -> Facts:
         done = reader.scan.whole and not text.cut
     facts.whole = done
     if not reader.scan.found and not reader.scan.metadata and not facts.events:
-        found = "it is empty" if path.stat().st_size == 0 else "it does not start with a list of events"
-        raise InputError(path, found=found, expected=EXPECTED)
+        problem = "it is empty" if path.stat().st_size == 0 else "it does not start with a list of events"
+        raise InputError(path, found=problem, expected=EXPECTED)
     kineto = {"deviceProperties", "distributedInfo", "baseTimeNanoseconds", "trace_id"} & facts.metadata.keys()
     if not kineto and not any(role != categories.OTHER for role in facts.roles):
-        found = "it is another tool's trace: it has no events of the PyTorch profiler"
-        raise InputError(path, found=found if facts.events else "it has no event", expected=EXPECTED)
+        problem = "it is another tool's trace: it has no events of the PyTorch profiler"
+        raise InputError(path, found=problem if facts.events else "it has no event", expected=EXPECTED)
     return facts
 
 

@@ -95,10 +95,10 @@ class Names:
 
     def table(self) -> Any:
         """The dictionary `names` of the strings that were used."""
-        found = dict(self._extra)
+        texts = dict(self._extra)
         for code in np.flatnonzero(self._used).tolist():
-            found.setdefault(int(self._ids[code]), self.text(code))
-        return pa.table({"id": pa.array(found.keys(), pa.int64()), "value": pa.array(found.values(), pa.string())})
+            texts.setdefault(int(self._ids[code]), self.text(code))
+        return pa.table({"id": pa.array(texts.keys(), pa.int64()), "value": pa.array(texts.values(), pa.string())})
 
 
 def short_name(name: str) -> str:
@@ -150,11 +150,11 @@ def copy_kind(name: str) -> int:
     """The place in `COPY_KINDS` of a copy called like `Memcpy HtoD (Pinned -> Device)`."""
     short = _DIRECTION.search(name)
     if short:
-        found = f"{short[1]}to{short[2]}"
+        kind = f"{short[1]}to{short[2]}"
     else:
         long = _LONG_DIRECTION.search(name)
-        found = f"{long[1][0]}to{long[2][0]}" if long else "memset" if "memset" in name.lower() else "unknown"
-    return COPY_KINDS.index(found) if found in COPY_KINDS else COPY_KINDS.index("unknown")
+        kind = f"{long[1][0]}to{long[2][0]}" if long else "memset" if "memset" in name.lower() else "unknown"
+    return COPY_KINDS.index(kind) if kind in COPY_KINDS else COPY_KINDS.index("unknown")
 
 
 def from_memory(name: str) -> int:

@@ -104,15 +104,15 @@ class Counters:
     def _values(self, code: int) -> list[tuple[str, float]]:
         """The metrics that are numbers, in their order in the trace."""
         try:
-            found = json.loads(self._names.text(code), strict=False) if code != NOTHING else None
+            values = json.loads(self._names.text(code), strict=False) if code != NOTHING else None
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+            values = None
+        if not isinstance(values, dict):
             self.broken += 1
             return []
         return [
             (name.encode("utf-8", "replace").decode(), float(value))
-            for name, value in found.items()
+            for name, value in values.items()
             if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
         ]
 
@@ -123,9 +123,9 @@ def launches_kernel(call: str) -> int:
 
 
 def _sorted(fields: tuple[str, ...], parts: list[Any]) -> dict[str, Any]:
-    found = np.concatenate(parts, axis=1)
-    order = np.argsort(found[0], kind="stable")
-    return dict(zip(fields, found[:, order], strict=True))
+    rows = np.concatenate(parts, axis=1)
+    order = np.argsort(rows[0], kind="stable")
+    return dict(zip(fields, rows[:, order], strict=True))
 
 
 _MOST_CATEGORIES = 5
@@ -215,8 +215,8 @@ class Parsed(Pass):
 
     def dictionaries(self) -> dict[str, Any]:
         """The dictionaries of all rows."""
-        made = [one.entities.tables(self._names) for one in self._processes]
-        joined = {name: pa.concat_tables([tables[name] for tables in made]) for name in made[0]}
+        tables_of = [one.entities.tables(self._names) for one in self._processes]
+        joined = {name: pa.concat_tables([tables[name] for tables in tables_of]) for name in tables_of[0]}
         return {**joined, "names": self._names.table()}
 
     def warnings(self) -> tuple[ReportWarning, ...]:

@@ -276,10 +276,10 @@ def compared_places(states: Mapping[int, CpuPlaces | None], ranks: Sequence[int]
             f"Ranks {number_ranges(sorted(most))} both launch from {cpus}: bind each to its own cores of the NUMA node of its "
             f"GPU{_stated(by_rank, sorted(most))}."
         )
-    share, said = max((_on_another_node(rank, by_rank, hosts) for rank in own), default=(0.0, ""))
+    share, words = max((_on_another_node(rank, by_rank, hosts) for rank in own), default=(0.0, ""))
     if share:
         evidence["other_node_share"] = share
-        parts.append(said)
+        parts.append(words)
     return Comparison(" ".join(parts), evidence, bool(parts))
 
 
