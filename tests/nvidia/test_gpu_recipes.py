@@ -95,10 +95,7 @@ def test_each_kernel_against_a_count_of_its_moments(seed, tmp_path):
 
 
 def test_names_are_weighted_by_duration_over_ranks(tmp_path):
-    ranks = {
-        0: {"kernels": [collective(0, 100), kernel(0, 50)]},
-        1: {"kernels": [collective(0, 300)]},
-    }
+    ranks = {0: {"kernels": [collective(0, 100), kernel(0, 50)]}, 1: {"kernels": [collective(0, 300)]}}
     answer = ask(make_run(tmp_path / "run", ranks), "nccl_gpu_overlap_trace", {"divisor": 3})
     rows = [(r["Count"], r["Communication Overlap"], r["Compute Overlap"]) for r in answer.table.to_pylist()]
     assert rows == [(2, 0.0, 12.5), (1, 100.0, 0.0)]

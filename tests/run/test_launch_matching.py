@@ -63,10 +63,7 @@ def test_all_pairs_are_found_whole_and_in_pieces_ids_close_together_and_far_apar
             assert found.one_call_each() == (len({o for _, o in expected}) == len(expected))
 
 
-@given(
-    st.lists(st.integers(0, 12), max_size=20),
-    st.lists(st.integers(-2, 12), max_size=20),
-)
+@given(st.lists(st.integers(0, 12), max_size=20), st.lists(st.integers(-2, 12), max_size=20))
 def test_looking_up_by_place_is_searching(calls: list[int], ops: list[int]) -> None:
     api, of = calls_of([(0, c) for c in calls], 1), np.zeros(len(ops), np.int64)
     found = []

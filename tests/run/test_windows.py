@@ -174,12 +174,7 @@ def test_a_rank_that_lacks_a_window_of_the_others_is_judged_by_its_own(tmp_path,
 @pytest.mark.parametrize("question", ["breakdown", "idle"])
 @pytest.mark.parametrize(
     ("content", "windows"),
-    [
-        (in_one(THREE), 3),
-        (in_one(FURTHER), 3),
-        (in_one(ONE_BY_ONE), 3),
-        (without_steps(in_one(THREE, *SWITCHED)), 3),
-    ],
+    [(in_one(THREE), 3), (in_one(FURTHER), 3), (in_one(ONE_BY_ONE), 3), (without_steps(in_one(THREE, *SWITCHED)), 3)],
     ids=["steps again", "steps left out", "steps one by one", "calls of the program"],
 )
 def test_windows_in_one_report(tmp_path, one, question, content, windows):

@@ -84,9 +84,7 @@ class NvtxKernSum(SqlReport):
         domain = pc.if_else(pc.is_valid(ranges.column("name")), ranges.column("domain"), pa.scalar(None, pa.int64()))
         ranges = ranges.set_column(ranges.column_names.index("domain"), "domain", domain)
         calls = match_launches(
-            in_pieces(rank, "api", CALLS),
-            integers(kernels.column("process"), -1),
-            integers(kernels.column("correlation"), -1),
+            in_pieces(rank, "api", CALLS), integers(kernels.column("process"), -1), integers(kernels.column("correlation"), -1)
         )
         spans, start, end = on_one_line(ranges, calls.thread, calls.start, calls.end)
         range_of, first = group([ranges.column(c) for c in _OWNER])
@@ -113,13 +111,7 @@ class NvtxKernSum(SqlReport):
     def _reduce_statement(self, options: Options) -> str:
         """The statistics by range, thread and kernel; what has no range or thread comes first."""
         words = self.words(options)
-        labels = {
-            "NVTX Range": RANGE_NAME,
-            "Style": STYLE_NAME,
-            "PID": "pid",
-            "TID": "tid",
-            "Kernel Name": "text_of(kernel)",
-        }
+        labels = {"NVTX Range": RANGE_NAME, "Style": STYLE_NAME, "PID": "pid", "TID": "tid", "Kernel Name": "text_of(kernel)"}
         once = ", ".join(f"if(generate_subscripts(value, 1) = 1, {name}, 0) AS {name}" for name in _INSTANCES)
         statistics = statistics_statement(
             labels,

@@ -122,14 +122,10 @@ class ReportSum(NsysRecipe):
 
 
 cuda_api_sum = ReportSum(
-    report_sums.cuda_api_sum,
-    "The time that CUDA calls took on the CPU, by function, over all ranks and on each.",
-    device=False,
+    report_sums.cuda_api_sum, "The time that CUDA calls took on the CPU, by function, over all ranks and on each.", device=False
 )
 cuda_gpu_kern_sum = ReportSum(
-    report_sums.cuda_gpu_kern_sum,
-    "The time that kernels ran on GPUs, by name, over all ranks and on each.",
-    own=(BASE, MANGLED),
+    report_sums.cuda_gpu_kern_sum, "The time that kernels ran on GPUs, by name, over all ranks and on each.", own=(BASE, MANGLED)
 )
 cuda_gpu_mem_size_sum = ReportSum(
     report_sums.cuda_gpu_mem_size_sum, "The bytes of copies and fills on GPUs, by direction, over all ranks and on each."

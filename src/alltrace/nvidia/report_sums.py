@@ -235,11 +235,7 @@ FROM ranges JOIN (
   FROM (SELECT rank, greatest(start, "end") AS time FROM ranges UNION ALL SELECT rank, time FROM marks) GROUP BY rank
 ) USING (rank)
 WHERE {where}""",
-        labels={
-            **of_style,
-            "Range": RANGE_NAME,
-            "unnamed": "if(text_of(name) IS NULL, '', 'named')",
-        },
+        labels={**of_style, "Range": RANGE_NAME, "unnamed": "if(text_of(name) IS NULL, '', 'named')"},
     )
 
 

@@ -151,10 +151,7 @@ cuda_gpu_trace = Trace(
     "cuda_gpu_trace",
     "CUDA GPU Trace",
     "Every kernel, copy and fill on GPUs, in the order of their starts.",
-    tables={
-        "kernels": (*_PLACE, "process", "name", "short_name", "mangled_name", *_KERNEL.values()),
-        "copies": (*_PLACE, *_COPY),
-    },
+    tables={"kernels": (*_PLACE, "process", "name", "short_name", "mangled_name", *_KERNEL.values()), "copies": (*_PLACE, *_COPY)},
     rows=_gpu_rows,
     options=KERNEL_OPTIONS,
     cells=cells(

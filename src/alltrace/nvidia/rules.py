@@ -203,11 +203,7 @@ cuda_api_sync = SqlRule(
     "cuda_api_sync",
     "Calls that wait for a whole device or a stream, the longest first: cudaDeviceSynchronize and cudaStreamSynchronize.",
     device=False,
-    tables={
-        "api": ("start", "end", "thread", "name"),
-        "threads": ("thread", "process", "tid"),
-        "processes": ("process", "pid"),
-    },
+    tables={"api": ("start", "end", "thread", "name"), "threads": ("thread", "process", "tid"), "processes": ("process", "pid")},
     requires=("api",),
     cells=cells(
         "Duration | ns | How long the thread waited.",

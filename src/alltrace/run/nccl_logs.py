@@ -103,12 +103,7 @@ def log_folder(beside: Path | None = None) -> Iterator[Path]:
 
 
 def read_nccl_logs(
-    paths: Sequence[Path],
-    *,
-    calls_to: Path | None,
-    times: bool = False,
-    time_format: str | None = None,
-    jobs: int | None = None,
+    paths: Sequence[Path], *, calls_to: Path | None, times: bool = False, time_format: str | None = None, jobs: int | None = None
 ) -> NcclLogs:
     """Read logs in parallel, a file a task.
 

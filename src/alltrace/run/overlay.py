@@ -50,10 +50,7 @@ STEPS = Table(
         Column("start", "time", "ns", "start on the host, time of the rank's files"),
         Column("end", "time", "ns", "end on the host"),
         Column(
-            "device_start",
-            "time",
-            "ns",
-            "first start of its device work, or of its host's in a run without any; null without both",
+            "device_start", "time", "ns", "first start of its device work, or of its host's in a run without any; null without both"
         ),
         Column("device_end", "time", "ns", "last end of that work"),
         Column("kind", "enum", None, "step, warm-up or checkpoint"),

@@ -77,11 +77,7 @@ def import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[RankRec
 
 
 def _read_report(
-    report: int,
-    mine: Collection[int],
-    task: RankTask,
-    folder: Path,
-    advance: Callable[[int], None],
+    report: int, mine: Collection[int], task: RankTask, folder: Path, advance: Callable[[int], None]
 ) -> Iterator[tuple[int, Piece]]:
     scratch = Path(task.scratch[report]) if task.scratch.get(report) else None
     if scratch is not None:
@@ -99,12 +95,7 @@ def _read_report(
 
 
 def _split(
-    reader: ReportReader,
-    report: int,
-    mine: Collection[int],
-    task: RankTask,
-    folder: Path,
-    advance: Callable[[int], None],
+    reader: ReportReader, report: int, mine: Collection[int], task: RankTask, folder: Path, advance: Callable[[int], None]
 ) -> Iterator[tuple[int, Piece]]:
     kinds = _KernelKinds(reader, task.rules)
     owners = task.owners[report]

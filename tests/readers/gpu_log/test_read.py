@@ -78,10 +78,7 @@ def test_every_form_of_csv_is_read(tmp_path, text):
 
 @pytest.mark.parametrize(
     ("names", "attribute", "wanted"),
-    [
-        (["0", "1"], "number", [0, 1]),
-        (["00000000:17:00.0", "00000001:CA:00.0"], "bus_id", ["0000:17:00.0", "0001:ca:00.0"]),
-    ],
+    [(["0", "1"], "number", [0, 1]), (["00000000:17:00.0", "00000001:CA:00.0"], "bus_id", ["0000:17:00.0", "0001:ca:00.0"])],
 )
 @pytest.mark.parametrize("header", [True, False])
 def test_gpus_without_uuid(tmp_path, names, attribute, wanted, header):

@@ -45,10 +45,7 @@ def test_copies_fills_waits_and_calls(write):
     (wait,) = rows_of(path, "syncs")
     assert (wait["kind"], wait["start"], wait["end"], wait["stream"]) == ("stream-wait", us(1_000_056), us(1_000_058), 7)
     calls = [(r["name"], r["kind"], r["correlation"], r["start"], r["end"]) for r in rows_of(path, "api")]
-    assert calls == [
-        ("cudaLaunchKernel", "runtime", 77, 12_001, 18_000),
-        ("cuLaunchKernelEx", "driver", 90, 110_000, 115_000),
-    ]
+    assert calls == [("cudaLaunchKernel", "runtime", 77, 12_001, 18_000), ("cuLaunchKernelEx", "driver", 90, 110_000, 115_000)]
 
 
 def test_a_wait_for_an_event_tells_the_call_that_recorded_it(write):
@@ -137,8 +134,7 @@ def test_the_report_says_who_it_is_about(write):
 
 
 @pytest.mark.parametrize(
-    ("written", "called"),
-    [("thread 4001 (pt_main)", "pt_main"), ("thread 9 (pt_main)", "thread 9 (pt_main)"), ("main ", "main")],
+    ("written", "called"), [("thread 4001 (pt_main)", "pt_main"), ("thread 9 (pt_main)", "thread 9 (pt_main)"), ("main ", "main")]
 )
 def test_threads_are_called_what_the_system_calls_them(write, written, called):
     about = {"ph": "M", "name": "thread_name", "pid": 4000, "tid": 4001, "args": {"name": written}}

@@ -46,13 +46,7 @@ def read(tmp_path, text, name="x.out"):
 def test_new_tables(tmp_path, prefix):
     found = read(tmp_path, "".join(prefix + line + "\n" for line in NEW.splitlines()))
     (run,) = found.runs
-    assert (run.program, run.version, run.library, run.average, run.failed) == (
-        "all_reduce_perf",
-        "2.19.6",
-        "23003",
-        38.107,
-        True,
-    )
+    assert (run.program, run.version, run.library, run.average, run.failed) == ("all_reduce_perf", "2.19.6", "23003", 38.107, True)
     assert [r[2] for r in run.ranks] == ["host-a", "host-b"]
     first, second = run.rows
     assert (first.size, first.count, first.datatype, first.redop, first.root) == (8, 2, "bfloat16", "avg", -1)

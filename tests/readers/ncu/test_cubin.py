@@ -16,8 +16,7 @@ TABLE = line_table(PROGRAM, ("a.cu", "b.h"), ("/src",))
 PLACE = len(TABLE) - len(PROGRAM) + 3
 PTX = b"// first\0mov.u32 r1;\0\0ret;\0"
 FILE = cubin(
-    [(".text.f", b"\1" * 64), (".text.g", b"\2" * 32), (".debug_line", TABLE), (".nv_debug_ptx_txt", PTX)],
-    [(3, PLACE, 1, None)],
+    [(".text.f", b"\1" * 64), (".text.g", b"\2" * 32), (".debug_line", TABLE), (".nv_debug_ptx_txt", PTX)], [(3, PLACE, 1, None)]
 )
 
 

@@ -12,15 +12,7 @@ from alltrace.core.steps import StepTimes
 from alltrace.readers.registry import is_report, open_report
 from alltrace.trace import step_records
 from alltrace.trace.errors import InputError, UsageError
-from alltrace.trace.step_records import (
-    INCOMPLETE,
-    PAGE_BYTES,
-    RECORD_BYTES,
-    REGION_BYTES,
-    RING_RECORDS,
-    Step,
-    read_ranks,
-)
+from alltrace.trace.step_records import INCOMPLETE, PAGE_BYTES, RECORD_BYTES, REGION_BYTES, RING_RECORDS, Step, read_ranks
 
 BEGIN_NS = 1_790_000_000_000_000_000
 STEP_NS = 100_000_000

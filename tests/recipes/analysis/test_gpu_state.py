@@ -70,11 +70,7 @@ def test_what_a_sample_lacks_does_not_count():
             "Rank 0's GPU ran at 1,980 MHz, its peers at 1,980. Its memory ran at 1,593 MHz, its peers' at 2,619.",
         ),
         ({0: GpuState(1980.0), 1: None}, [0], "Rank 0's GPU ran at 1,980 MHz."),
-        (
-            {0: GpuState(None, power_w=300.0, reasons=0x80), 1: PEER},
-            [0],
-            "Rank 0's GPU ran at an unknown clock (power brake).",
-        ),
+        ({0: GpuState(None, power_w=300.0, reasons=0x80), 1: PEER}, [0], "Rank 0's GPU ran at an unknown clock (power brake)."),
         ({0: None, 1: PEER}, [0], COLLECT),
         ({}, [0], COLLECT),
     ],

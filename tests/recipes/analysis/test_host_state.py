@@ -74,7 +74,7 @@ def state_of(events, samples=(), threads=MAIN):
 @given(
     st.dictionaries(
         st.tuples(st.integers(0, 2), st.integers(0, 60)), st.tuples(st.integers(0, 1), st.booleans()), min_size=1, max_size=25
-    ),
+    )
 )
 def test_shares_are_those_of_a_simulation(events):
     state = state_of([(t, n, cpu, on) for (n, t), (cpu, on) in events.items()])

@@ -155,9 +155,6 @@ def test_a_folder_that_is_not_there_and_a_full_disk_are_a_sentence(folder, monke
         PartStore(held_bytes=0).keep(0, {1: thing})
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     monkeypatch.setattr(PartFiles, "_path", lambda *_: Path("/dev/full"))  # each write to it finds no room
-    with (
-        PartStore(held_bytes=0) as parts,
-        pytest.raises(InputError, match=r"ranks contributed cannot .* \(No space left.*TMPDIR"),
-    ):
+    with PartStore(held_bytes=0) as parts, pytest.raises(InputError, match=r"ranks contributed cannot .* \(No space left.*TMPDIR"):
         parts.keep(0, {1: thing})
     assert list(folder.iterdir()) == []

@@ -36,8 +36,7 @@ def rows_of(steps=6, device_lag=30, warm=0):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [("10:50", (10, 50)), ("10:", (10, None)), (":50", (None, 50)), ("7", (7, 8)), (" 0:1 ", (0, 1))],
+    ("text", "expected"), [("10:50", (10, 50)), ("10:", (10, None)), (":50", (None, 50)), ("7", (7, 8)), (" 0:1 ", (0, 1))]
 )
 def test_steps_are_a_half_open_interval(text, expected):
     found = select(text)

@@ -40,13 +40,7 @@ def test_without_a_statistic_every_row_must_hold(tmp_path):
 
 @pytest.mark.parametrize(
     ("bound", "expected"),
-    [
-        ("baseline", 4000),
-        ("1.05 * baseline", 4200),
-        ("baseline * 2", 8000),
-        ("baseline + 10", 4010),
-        ("2*baseline-1e3", 7000),
-    ],
+    [("baseline", 4000), ("1.05 * baseline", 4200), ("baseline * 2", 8000), ("baseline + 10", 4010), ("2*baseline-1e3", 7000)],
 )
 def test_bounds_from_a_baseline(run, bound, expected):
     (row,) = judged(run, f"compute_ns.median <= {bound}", baseline=run)

@@ -86,13 +86,7 @@ def test_percentiles_are_the_ninety_fifth(tmp_path):
 
 @pytest.mark.parametrize(
     ("op", "total", "share"),
-    [
-        ("AllReduce", 1, 1.5),
-        ("AllGather", 4, 0.75),
-        ("ReduceScatter", 4, 0.75),
-        ("AllToAll", 1, 0.75),
-        ("Broadcast", 1, 1.0),
-    ],
+    [("AllReduce", 1, 1.5), ("AllGather", 4, 0.75), ("ReduceScatter", 4, 0.75), ("AllToAll", 1, 0.75), ("Broadcast", 1, 1.0)],
 )
 def test_the_formulas_are_those_of_nccl_tests(tmp_path, op, total, share):
     (row,) = ask(one_group(tmp_path / "run", op, size=1_000_000), "collectives").table.to_pylist()

@@ -73,8 +73,7 @@ def test_a_run_without_steps_says_so(tmp_path):
 @pytest.mark.sampled(2)
 @pytest.mark.corpus
 @pytest.mark.parametrize(
-    "name",
-    ["tb_plugin/resnet50_workers0.pt.trace.json.gz", "hta/df_index_resolver__df_index_resolver.json.gz"],
+    "name", ["tb_plugin/resnet50_workers0.pt.trace.json.gz", "hta/df_index_resolver__df_index_resolver.json.gz"]
 )
 def test_real_traces_are_as_a_plain_sweep_has_them(corpus, name, tmp_path):
     path = corpus / "kineto" / name

@@ -49,10 +49,7 @@ class Tables:
         self._first_ns = NOTHING if first_ns is None else first_ns
         self._by_external = by_external
         self._payloads: dict[tuple[int, ...], str | None] = {}
-        self._domains = {
-            categories.OPERATOR: known.add("cpu_op"),
-            categories.PYTHON: known.add("python_function"),
-        }
+        self._domains = {categories.OPERATOR: known.add("cpu_op"), categories.PYTHON: known.add("python_function")}
 
     def batches(self, block: Block) -> Iterator[tuple[str, dict[str, Any]]]:
         """The rows of each table, as columns, of the events of a block that are intervals."""

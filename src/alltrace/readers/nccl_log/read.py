@@ -228,14 +228,7 @@ class _Reading:
         self._take(np.zeros((0, len(FIELDS)), np.int64))
         sizes = self._sink.close()
         return LogPart(
-            self._wanted.path,
-            self._records,
-            self._instances.all,
-            self._careful.tokens,
-            sizes,
-            self._calls,
-            self._lines,
-            damage,
+            self._wanted.path, self._records, self._instances.all, self._careful.tokens, sizes, self._calls, self._lines, damage
         )
 
     def close(self) -> None:

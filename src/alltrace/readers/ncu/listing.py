@@ -193,12 +193,7 @@ def _measured(launch: Launch) -> dict[int, dict[str, float]]:
 
 
 def _instructions(
-    launch: Launch,
-    code: Code,
-    cubin: Cubin,
-    words: Mapping[str, list[Word]],
-    measured: Mapping[int, dict[str, float]],
-    step: int,
+    launch: Launch, code: Code, cubin: Cubin, words: Mapping[str, list[Word]], measured: Mapping[int, dict[str, float]], step: int
 ) -> Iterator[Instruction]:
     kernels = {value for _, value in launch.instances.get(_PCS, ())}
     functions = [n for n in cubin.functions if code.functions.get(n) in kernels or (not kernels and n == launch.mangled)]

@@ -335,9 +335,7 @@ def _code_of(part: memoryview) -> tuple[int, Code]:
 def _merged(first_part: Code, second: Code) -> Code:
     """Two codes of one reference: a report adds functions when they are first measured, without the binary again."""
     return Code(
-        first_part.binary or second.binary,
-        {**first_part.files, **second.files},
-        {**first_part.functions, **second.functions},
+        first_part.binary or second.binary, {**first_part.files, **second.files}, {**first_part.functions, **second.functions}
     )
 
 

@@ -313,9 +313,7 @@ HOST = (
     Source("overheads", "PROFILER_OVERHEAD", _OVERHEAD),
     Source("overheads", "CUPTI_ACTIVITY_KIND_OVERHEAD", _OVERHEAD),
     Source(
-        "sched",
-        "SCHED_EVENTS",
-        {"time": copy("start"), **THREAD, "cpu": loose("cpu"), "scheduled_in": Field("flag", "isSchedIn")},
+        "sched", "SCHED_EVENTS", {"time": copy("start"), **THREAD, "cpu": loose("cpu"), "scheduled_in": Field("flag", "isSchedIn")}
     ),
 )
 

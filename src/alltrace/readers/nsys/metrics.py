@@ -47,12 +47,9 @@ class Metrics:
         if canonical == "generic_metrics":
             yield from self._generic.stream()
             return
-        make = {
-            "gpu_metrics": self._gpu,
-            "nic_metrics": self._network,
-            "switch_metrics": self._network,
-            "samples": self._samples,
-        }[canonical]
+        make = {"gpu_metrics": self._gpu, "nic_metrics": self._network, "switch_metrics": self._network, "samples": self._samples}[
+            canonical
+        ]
         for table in self.tables(canonical):
             yield from make(canonical, table)
 

@@ -350,11 +350,7 @@ def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path |
 
 
 def _reader(
-    source: RawSource,
-    report_format: str,
-    path: Path,
-    exported: Exported | None = None,
-    known: Sequence[ReportProcess] = (),
+    source: RawSource, report_format: str, path: Path, exported: Exported | None = None, known: Sequence[ReportProcess] = ()
 ) -> NsysReader:
     try:
         return NsysReader(source, report_format, path, exported, known)

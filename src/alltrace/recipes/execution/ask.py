@@ -10,13 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from alltrace.recipes.base import Answer, Option, Part, Question, RunFacts, alignment_of
-from alltrace.recipes.execution.availability import (
-    able_ranks,
-    check_imported,
-    note_on_empty,
-    notes_on_damage,
-    notes_on_missing,
-)
+from alltrace.recipes.execution.availability import able_ranks, check_imported, note_on_empty, notes_on_damage, notes_on_missing
 from alltrace.recipes.execution.by_devices import chosen_members, in_processes, judged
 from alltrace.recipes.execution.kept_parts import PlacedParts, RankParts
 from alltrace.recipes.execution.part_store import PartFiles

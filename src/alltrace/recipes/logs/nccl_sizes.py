@@ -74,10 +74,7 @@ def _sizes(logs: NcclLogs, options: NcclOptions) -> Answer:
     return Answer.of(rows, _SIZES, logs.notes, chart=_SIZES_CHART)
 
 
-PRESETS: dict[str, tuple[int, ...]] = {
-    "four": (64 << 10, 1 << 20, 16 << 20),
-    "powers": tuple(1 << n for n in range(10, 41, 2)),
-}
+PRESETS: dict[str, tuple[int, ...]] = {"four": (64 << 10, 1 << 20, 16 << 20), "powers": tuple(1 << n for n in range(10, 41, 2))}
 """Lower edges in bytes of the classes after the first. `four` is <64 KiB, 64 KiB-1 MiB, 1-16 MiB and from 16 MiB on."""
 
 _HISTOGRAM = (

@@ -105,11 +105,7 @@ def _groups(listing: Listing, lines: str) -> dict[_Key, list[Instruction]]:
 
 
 def _text(
-    place: _Key,
-    members: Sequence[Instruction],
-    listing: Listing,
-    lines: str,
-    text_of: Callable[[str], Sequence[str] | None] | None,
+    place: _Key, members: Sequence[Instruction], listing: Listing, lines: str, text_of: Callable[[str], Sequence[str] | None] | None
 ) -> str | None:
     if lines == "sass":
         return members[0].text

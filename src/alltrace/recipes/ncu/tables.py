@@ -34,10 +34,7 @@ METRIC_VALUE: col.Columns = (
     col.real("value", "its value if it is a number, in its unit"),
     col.text("text", "its value if it is text"),
 )
-CONFIGURATION: col.Columns = (
-    col.text("grid", "blocks in x, y and z"),
-    col.text("block", "threads in x, y and z"),
-)
+CONFIGURATION: col.Columns = (col.text("grid", "blocks in x, y and z"), col.text("block", "threads in x, y and z"))
 
 
 def identity(profiled: Profiled) -> tuple[str, int, str]:

@@ -15,11 +15,7 @@ from alltrace.trace.amounts import amount
 from alltrace.trace.errors import AlltraceError, UsageError, printable
 from alltrace.trace.number_text import counted
 
-SHORT = {
-    "step_ns": ("steps", "duration_ns"),
-    "device_step_ns": ("steps", "device_span_ns"),
-    "kernel_ns": ("kernels", "median_ns"),
-}
+SHORT = {"step_ns": ("steps", "duration_ns"), "device_step_ns": ("steps", "device_span_ns"), "kernel_ns": ("kernels", "median_ns")}
 """Short names of frequent columns; other columns go by their name, or as `RECIPE.COLUMN`."""
 
 SEARCHED = ("breakdown", "overlap", "stragglers", "collectives", "steps", "kernels", "efficiency", "diagnose")

@@ -159,11 +159,7 @@ def _spelled_as(a: Any, b: Any) -> tuple[Any, int]:
 
 
 def compared(
-    a: Any,
-    b: Any,
-    alpha: float = ALPHA,
-    threshold_percent: float = THRESHOLD_PERCENT,
-    steps: tuple[int, int] | None = None,
+    a: Any, b: Any, alpha: float = ALPHA, threshold_percent: float = THRESHOLD_PERCENT, steps: tuple[int, int] | None = None
 ) -> Any:
     """The rows of `compare`, from two distributions; per step, if `steps` of the runs differ."""
     statement = statistics_statement({key: key for key in KEYS}, KEYS, "type_7")

@@ -168,10 +168,7 @@ _SOURCES = {
     "call": _Source("api", id="name"),
     "collective": _Source("collectives", id="op", bytes="bytes", group_size="group_size"),
 }
-_TABLES = {
-    **{what: (source.table,) for what, source in _SOURCES.items()},
-    "step": ("ranges", "kernels"),
-}
+_TABLES = {**{what: (source.table,) for what, source in _SOURCES.items()}, "step": ("ranges", "kernels")}
 _NOTHING = """SELECT 0::INTEGER AS rank, '' AS what, 0::BIGINT AS id, '' AS word, 0::BIGINT AS bytes, 0::BIGINT AS group_size,
   0::BIGINT AS value, 0::BIGINT AS count WHERE false"""
 _STEPS = distribution_statement(

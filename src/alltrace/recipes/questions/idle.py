@@ -136,12 +136,7 @@ QUESTION = Question(
     _columns,
     _map,
     _merge,
-    tables={
-        "kernels": TABLES["kernels"],
-        "copies": TABLES["copies"],
-        "graphs": GRAPHS,
-        "api": TABLES["api"],
-    },
+    tables={"kernels": TABLES["kernels"], "copies": TABLES["copies"], "graphs": GRAPHS, "api": TABLES["api"]},
     requires=("kernels",),
     options=(
         Option("by", str, "device", "gaps of each device, or of each stream separately", ("device", "stream")),

@@ -56,10 +56,7 @@ SELECT rank, count(*) AS launches,
   count(*) FILTER (delay > $delay_cutoff_ns) AS late
 FROM measured GROUP BY rank
 """
-_ABOVE = {
-    "slow": "sum(count) FILTER (value > $call_cutoff_ns)",
-    "late": "sum(count) FILTER (value > $delay_cutoff_ns)",
-}
+_ABOVE = {"slow": "sum(count) FILTER (value > $call_cutoff_ns)", "late": "sum(count) FILTER (value > $delay_cutoff_ns)"}
 _REDUCE = f"""
 WITH statistics AS ({{statistics}})
 SELECT name, max(count) AS launches,

@@ -48,8 +48,7 @@ COLUMNS: col.Columns = (
     col.percent("gpu_self_percent", "gpu_self_ns as a share of the summed duration of all GPU work"),
     col.whole("gpu_operations", "kernels, copies and fills launched inside"),
     col.ns(
-        "backward_gpu_ns",
-        "GPU time of the backward pass of the operators called inside; null if the trace has no operator numbers",
+        "backward_gpu_ns", "GPU time of the backward pass of the operators called inside; null if the trace has no operator numbers"
     ),
     col.real("flops", "floating-point operations by shape; null if no formula applies", "FLOP", 0),
     col.real("tflop_per_s", "flops divided by GPU time, over the calls that have both", "TFLOP/s", 1),
@@ -126,11 +125,7 @@ QUESTION = Question(
     COLUMNS,
     _map,
     _merge,
-    tables={
-        "ranges": RANGES,
-        "frames": FRAMES,
-        **TABLES,
-    },
+    tables={"ranges": RANGES, "frames": FRAMES, **TABLES},
     requires=("ranges",),
     options=(
         Option(

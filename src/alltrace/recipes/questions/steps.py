@@ -24,10 +24,7 @@ from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
 from alltrace.trace.number_text import counted
 
-_OWN = (
-    col.whole("step", "number of the step, equal on all ranks"),
-    col.text("kind", "step, warm-up or checkpoint"),
-)
+_OWN = (col.whole("step", "number of the step, equal on all ranks"), col.text("kind", "step, warm-up or checkpoint"))
 _ROWS = (
     col.RANK,
     col.text("host", "host"),

@@ -68,8 +68,7 @@ COLUMNS: col.Columns = (
     col.ns("caused_ns", "time others waited for it when it arrived last"),
     col.percent("caused_percent", "share of all waits", None),
     col.whole(
-        "root_rank",
-        "the rank that would have to change to save most of caused_ns; null if there is none, or transfers caused it",
+        "root_rank", "the rank that would have to change to save most of caused_ns; null if there is none, or transfers caused it"
     ),
     col.device("root_device", "root_rank"),
     col.real("root_share", "share of all waits for which this rank would have to change, 0 to 1"),

@@ -24,8 +24,7 @@ def test_more_rows_than_the_file_has_room_for(tmp_path, make, monkeypatch):
 
 def test_going_on_after_a_row(tmp_path, make):
     path = make(
-        tmp_path / "a.sqlite",
-        ["CREATE TABLE t (rowid TEXT, a INT)", "INSERT INTO t (_rowid_, a) VALUES (-3, 1), (5, 2), (9, 3)"],
+        tmp_path / "a.sqlite", ["CREATE TABLE t (rowid TEXT, a INT)", "INSERT INTO t (_rowid_, a) VALUES (-3, 1), (5, 2), (9, 3)"]
     )
     with closing(open_sqlite(path)) as source:
         table = source._schema["t"]

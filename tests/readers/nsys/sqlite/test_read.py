@@ -62,12 +62,7 @@ def test_batches_hold_all_rows_in_order(tmp_path, make, read, batch_rows):
 
 @pytest.mark.parametrize("engine", ["fast", "sqlite3"])
 def test_integers_come_as_narrow_as_asked(tmp_path, make, read, engine):
-    rows = [
-        (-128, -32768, -(2**31), -(2**63)),
-        (127, 32767, 2**31 - 1, 2**63 - 1),
-        (None, None, None, None),
-        (0, 1, 2**23, 2**47),
-    ]
+    rows = [(-128, -32768, -(2**31), -(2**63)), (127, 32767, 2**31 - 1, 2**63 - 1), (None, None, None, None), (0, 1, 2**23, 2**47)]
     path = make(tmp_path / "a.sqlite", ["CREATE TABLE t (a INT, b INT, c INT, d INT)", ("INSERT INTO t VALUES (?, ?, ?, ?)", rows)])
     with closing(open_sqlite(path, engine)) as source:
         table = read(source, "t", {"a": pa.int8(), "b": pa.int16(), "c": pa.int32(), "d": pa.int64()})
@@ -75,8 +70,7 @@ def test_integers_come_as_narrow_as_asked(tmp_path, make, read, engine):
 
 
 @pytest.mark.parametrize(
-    ("kind", "value"),
-    [(pa.int8(), 128), (pa.int8(), -129), (pa.int16(), 32768), (pa.int32(), -(2**31) - 1), (pa.int64(), "12 ns")],
+    ("kind", "value"), [(pa.int8(), 128), (pa.int8(), -129), (pa.int16(), 32768), (pa.int32(), -(2**31) - 1), (pa.int64(), "12 ns")]
 )
 @pytest.mark.parametrize("engine", ["auto", "sqlite3"])
 def test_a_value_that_does_not_fit_is_an_error(tmp_path, make, engine, kind, value):
@@ -99,11 +93,7 @@ def test_a_value_of_another_type_is_read_by_sqlite_from_there_on(tmp_path, make,
     )
     table = both(path, 1000)["t"]
     assert table.num_rows == 6003
-    assert table.slice(2999, 4).to_pydict() == {
-        "a": [2999, 7, 8, 9],
-        "b": ["x", "12", "0.1", "é"],
-        "c": [1.5, 3.0, -4.0, 1e300],
-    }
+    assert table.slice(2999, 4).to_pydict() == {"a": [2999, 7, 8, 9], "b": ["x", "12", "0.1", "é"], "c": [1.5, 3.0, -4.0, 1e300]}
     with closing(open_sqlite(path, "fast")) as source:
         assert "needs sqlite3" in read(source, "t")
         assert read(source, "t", {"a": pa.int64()}).num_rows == 6003

@@ -63,8 +63,7 @@ def test_names_that_are_not_utf8_are_left_out(tmp_path, make, both):
 
 def test_a_table_whose_first_page_is_of_another_kind(tmp_path, make, read):
     path = make(
-        tmp_path / "a.sqlite",
-        ["CREATE TABLE w (k INTEGER PRIMARY KEY, v INTEGER) WITHOUT ROWID", "INSERT INTO w VALUES (1, 2)"],
+        tmp_path / "a.sqlite", ["CREATE TABLE w (k INTEGER PRIMARY KEY, v INTEGER) WITHOUT ROWID", "INSERT INTO w VALUES (1, 2)"]
     )
     raw = bytearray(path.read_bytes())
     ids, other = raw[4096:8192], raw[8192:12288]

@@ -31,12 +31,7 @@ _FEW, _FEW_SHARE = 3, 100
 
 
 def fallback_batches(
-    access: Access,
-    header: Header,
-    table: Table,
-    types: Mapping[str, pa.DataType],
-    batch_rows: int,
-    after: int | None,
+    access: Access, header: Header, table: Table, types: Mapping[str, pa.DataType], batch_rows: int, after: int | None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a table, in its own order.
 
