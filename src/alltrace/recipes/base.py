@@ -31,20 +31,9 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "Answer",
-    "AnswerTable",
-    "CellValue",
-    "Chart",
-    "ChartKind",
-    "Column",
-    "Option",
-    "OptionValue",
-    "Part",
-    "Question",
-    "RunFacts",
-    "View",
-    "alignment_of",
-]
+    "Answer", "AnswerTable", "CellValue", "Chart", "ChartKind", "Column", "Option", "OptionValue", "Part", "Question",
+    "RunFacts", "View", "alignment_of",
+]  # fmt: skip
 
 CellValue: TypeAlias = "int | float | str | bool | bytes | Decimal | datetime | list[CellValue] | dict[str, CellValue] | None"
 """The value of a cell of an answer, as a Python value."""

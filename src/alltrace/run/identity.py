@@ -26,38 +26,17 @@ BY_OPTION, BY_FILE = "--rank-from", "ranks.csv"
 STATED = (BY_OPTION, BY_FILE)  # how a number was found that a user stated
 
 _RANK_VARIABLES = (
-    "RANK",
-    "OMPI_COMM_WORLD_RANK",
-    "PMI_RANK",
-    "PALS_RANKID",
-    "PMIX_RANK",
-    "MV2_COMM_WORLD_RANK",
-    "JSM_NAMESPACE_RANK",
-    "FLUX_TASK_RANK",
-    "SLURM_PROCID",
-)
+    "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PALS_RANKID", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "JSM_NAMESPACE_RANK",
+    "FLUX_TASK_RANK", "SLURM_PROCID",
+)  # fmt: skip
 _LOCAL_RANK_VARIABLES = (
-    "LOCAL_RANK",
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    "PMI_LOCAL_RANK",
-    "MPI_LOCALRANKID",
-    "PALS_LOCAL_RANKID",
-    "MV2_COMM_WORLD_LOCAL_RANK",
-    "JSM_NAMESPACE_LOCAL_RANK",
-    "FLUX_TASK_LOCAL_ID",
-    "SLURM_LOCALID",
-)
+    "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID",
+    "MV2_COMM_WORLD_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_RANK", "FLUX_TASK_LOCAL_ID", "SLURM_LOCALID",
+)  # fmt: skip
 _WORLD_SIZE_VARIABLES = (
-    "WORLD_SIZE",
-    "OMPI_COMM_WORLD_SIZE",
-    "PMI_SIZE",
-    "MV2_COMM_WORLD_SIZE",
-    "JSM_NAMESPACE_SIZE",
-    "FLUX_JOB_SIZE",
-    "SLURM_STEP_NUM_TASKS",
-    "SLURM_NTASKS",
-    "SLURM_NPROCS",
-)
+    "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "JSM_NAMESPACE_SIZE", "FLUX_JOB_SIZE",
+    "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS",
+)  # fmt: skip
 _FILE_RANK = re.compile(r"(?<!^[tpdec]p[-_])(?<![^a-z][tpdec]p[-_])rank[-_.]?(\d+)", re.IGNORECASE)
 _OF_ALL = re.compile(r"(?<!\d)(?P<rank>\d{1,7})[-_]?of[-_]?(?P<ranks>\d{1,7})(?!\d)", re.IGNORECASE)
 _LAST_NUMBER = r"^(?P<name>.*[^\d])?(?P<number>\d{1,7})$"

@@ -26,18 +26,9 @@ if TYPE_CHECKING:
     from alltrace.run.overlay import Overlay
 
 _SQL_TYPES = {
-    "time": "BIGINT",
-    "name": "VARCHAR",
-    "enum": "VARCHAR",
-    "text": "VARCHAR",
-    "int8": "TINYINT",
-    "int16": "SMALLINT",
-    "int32": "INTEGER",
-    "int64": "BIGINT",
-    "float64": "DOUBLE",
-    "bool": "BOOLEAN",
-    "binary": "BLOB",
-}
+    "time": "BIGINT", "name": "VARCHAR", "enum": "VARCHAR", "text": "VARCHAR", "int8": "TINYINT", "int16": "SMALLINT",
+    "int32": "INTEGER", "int64": "BIGINT", "float64": "DOUBLE", "bool": "BOOLEAN", "binary": "BLOB",
+}  # fmt: skip
 
 
 _DURATION = Column("duration", "int64", "ns", 'what "end" - start is')

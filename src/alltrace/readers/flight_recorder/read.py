@@ -29,19 +29,9 @@ _FEW = 8
 _GOES_ON = "the file goes on after the end of its first dump; what follows is not read"
 _EXPECTED = "a PyTorch flight recorder dump (pickle or JSON)"
 TYPE_BYTES = {
-    "Float": 4,
-    "Double": 8,
-    "Half": 2,
-    "BFloat16": 2,
-    "Int": 4,
-    "Long": 8,
-    "Short": 2,
-    "Char": 1,
-    "Byte": 1,
-    "Bool": 1,
-    "Float8_e4m3fn": 1,
-    "Float8_e5m2": 1,
-}
+    "Float": 4, "Double": 8, "Half": 2, "BFloat16": 2, "Int": 4, "Long": 8, "Short": 2, "Char": 1, "Byte": 1, "Bool": 1,
+    "Float8_e4m3fn": 1, "Float8_e5m2": 1,
+}  # fmt: skip
 """Bytes of PyTorch's types, as the recorder names them."""
 
 

@@ -29,14 +29,9 @@ from alltrace.trace.gpu_log_words import COMMAND, QUERY
 # Output of DCGM: `dcgmi dmon -e ...`, and the metrics that its exporter serves.
 
 _SHORT = {
-    "SMCLK": "sm_clock_mhz",
-    "MMCLK": "memory_clock_mhz",
-    "POWER": "power_w",
-    "TMPTR": "temperature_c",
-    "GPUTMP": "temperature_c",
-    "DVCCTR": "event_reasons",
-    "CLEVT": "event_reasons",
-}
+    "SMCLK": "sm_clock_mhz", "MMCLK": "memory_clock_mhz", "POWER": "power_w", "TMPTR": "temperature_c",
+    "GPUTMP": "temperature_c", "DVCCTR": "event_reasons", "CLEVT": "event_reasons",
+}  # fmt: skip
 """The short names of fields 100, 101, 155, 150 and 112 in the header of `dcgmi dmon` (dcgmlib/src/dcgm_fields.cpp)."""
 
 _FIELDS = {
@@ -144,17 +139,11 @@ class ExporterLines:
 _TIME = "timestamp"
 _IDENTITIES = ("uuid", "gpu_uuid", "index", "pci.bus_id", "gpu_bus_id")
 _VALUES = {
-    "clocks.sm": "sm_clock_mhz",
-    "clocks.current.sm": "sm_clock_mhz",
-    "clocks.mem": "memory_clock_mhz",
-    "clocks.current.memory": "memory_clock_mhz",
-    "power.draw": "power_w",
-    "power.draw.instant": "power_w",
-    "power.draw.average": "power_w",
-    "temperature.gpu": "temperature_c",
-    "clocks_event_reasons.active": "event_reasons",
+    "clocks.sm": "sm_clock_mhz", "clocks.current.sm": "sm_clock_mhz", "clocks.mem": "memory_clock_mhz",
+    "clocks.current.memory": "memory_clock_mhz", "power.draw": "power_w", "power.draw.instant": "power_w",
+    "power.draw.average": "power_w", "temperature.gpu": "temperature_c", "clocks_event_reasons.active": "event_reasons",
     "clocks_throttle_reasons.active": "event_reasons",
-}
+}  # fmt: skip
 
 
 class CsvLines:

@@ -17,19 +17,13 @@ IDLE, RUNNING, SYNCHRONISATION, GROUP, MEMORY = 0, 1, 5, 13, 17  # states, excep
 MPI_RECEIVE, MPI_SEND, MPI_WAIT, MPI_ISEND, MPI_IRECEIVE, MPI_OTHER, MPI_SENDRECV = 3, 4, 8, 10, 11, 15, 16
 
 STATES = {
-    IDLE: ("Idle", (117, 195, 255)),
-    RUNNING: ("Running", (0, 0, 255)),
-    MPI_RECEIVE: ("Waiting a message", (255, 0, 0)),
-    MPI_SEND: ("Blocking Send", (255, 0, 174)),
-    SYNCHRONISATION: ("Synchronization", (179, 0, 0)),
-    MPI_WAIT: ("Wait/WaitAll", (235, 0, 0)),
-    MPI_ISEND: ("Immediate Send", (255, 0, 255)),
-    MPI_IRECEIVE: ("Immediate Receive", (100, 100, 177)),
-    GROUP: ("Group Communication", (255, 144, 26)),
-    MPI_OTHER: ("Others", (192, 224, 0)),
-    MPI_SENDRECV: ("Send Receive", (66, 66, 66)),
+    IDLE: ("Idle", (117, 195, 255)), RUNNING: ("Running", (0, 0, 255)), MPI_RECEIVE: ("Waiting a message", (255, 0, 0)),
+    MPI_SEND: ("Blocking Send", (255, 0, 174)), SYNCHRONISATION: ("Synchronization", (179, 0, 0)),
+    MPI_WAIT: ("Wait/WaitAll", (235, 0, 0)), MPI_ISEND: ("Immediate Send", (255, 0, 255)),
+    MPI_IRECEIVE: ("Immediate Receive", (100, 100, 177)), GROUP: ("Group Communication", (255, 144, 26)),
+    MPI_OTHER: ("Others", (192, 224, 0)), MPI_SENDRECV: ("Send Receive", (66, 66, 66)),
     MEMORY: ("Memory transfer", (255, 0, 96)),
-}
+}  # fmt: skip
 
 TAG_KERNEL, TAG_COPY, TAG_WAIT, TAG_NCCL = 55001, 55002, 55003, 55004
 """Tags of communications that are not MPI messages."""
@@ -45,35 +39,23 @@ LENGTH = 63000220
 """On a begin: the length of an interval that overlaps another of its kind and thread, whose end is not known."""
 
 GEOMETRY = {
-    9101: ("grid_x", "Grid X"),
-    9102: ("grid_y", "Grid Y"),
-    9103: ("grid_z", "Grid Z"),
-    9104: ("block_x", "Block X"),
-    9105: ("block_y", "Block Y"),
-    9106: ("block_z", "Block Z"),
+    9101: ("grid_x", "Grid X"), 9102: ("grid_y", "Grid Y"), 9103: ("grid_z", "Grid Z"), 9104: ("block_x", "Block X"),
+    9105: ("block_y", "Block Y"), 9106: ("block_z", "Block Z"),
     9107: ("static_shared_memory", "Static shared memory (bytes)"),
-    9108: ("dynamic_shared_memory", "Dynamic shared memory (bytes)"),
-    9109: ("local_memory", "Local memory (bytes)"),
+    9108: ("dynamic_shared_memory", "Dynamic shared memory (bytes)"), 9109: ("local_memory", "Local memory (bytes)"),
     9110: ("registers", "Registers per thread"),
-}
+}  # fmt: skip
 
 COPIES = {
-    "HtoD": (1, "CUDA memcpy Host-to-Device"),
-    "DtoH": (2, "CUDA memcpy Device-to-Host"),
-    "DtoD": (3, "CUDA memcpy Device-to-Device"),
-    "HtoH": (4, "CUDA memcpy Host-to-Host"),
-    "PtoP": (5, "CUDA memcpy Peer-to-Peer"),
-    "memset": (6, "CUDA memset"),
-    "HtoA": (7, "CUDA memcpy Host-to-Array"),
-    "AtoH": (8, "CUDA memcpy Array-to-Host"),
-    "AtoA": (9, "CUDA memcpy Array-to-Array"),
-    "AtoD": (10, "CUDA memcpy Array-to-Device"),
-    "DtoA": (11, "CUDA memcpy Device-to-Array"),
+    "HtoD": (1, "CUDA memcpy Host-to-Device"), "DtoH": (2, "CUDA memcpy Device-to-Host"),
+    "DtoD": (3, "CUDA memcpy Device-to-Device"), "HtoH": (4, "CUDA memcpy Host-to-Host"),
+    "PtoP": (5, "CUDA memcpy Peer-to-Peer"), "memset": (6, "CUDA memset"), "HtoA": (7, "CUDA memcpy Host-to-Array"),
+    "AtoH": (8, "CUDA memcpy Array-to-Host"), "AtoA": (9, "CUDA memcpy Array-to-Array"),
+    "AtoD": (10, "CUDA memcpy Array-to-Device"), "DtoA": (11, "CUDA memcpy Device-to-Array"),
     "UvmHtoD": (12, "CUDA Unified Memory memcpy Host-to-Device"),
     "UvmDtoH": (13, "CUDA Unified Memory memcpy Device-to-Host"),
-    "UvmDtoD": (14, "CUDA Unified Memory memcpy Device-to-Device"),
-    "unknown": (15, "CUDA memcpy of unknown kind"),
-}
+    "UvmDtoD": (14, "CUDA Unified Memory memcpy Device-to-Device"), "unknown": (15, "CUDA memcpy of unknown kind"),
+}  # fmt: skip
 """Value and label of each kind of copy."""
 
 MPI_VALUES = {

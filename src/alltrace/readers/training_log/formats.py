@@ -271,17 +271,12 @@ _COMPOSER_KEYS: tuple[tuple[str, str, float], ...] = (
     ("throughput/device/mfu", "mfu_percent", 100.0),
 )
 _VERL_KEYS: tuple[tuple[str, str, float], ...] = (
-    ("perf/time_per_step", "step_time_s", 1.0),
-    ("timing_s/step", "step_time_s", 1.0),
-    ("perf/throughput", "tokens_per_s_per_gpu", 1.0),
-    ("perf/mfu/actor", "mfu_percent", 100.0),
-    ("mfu/actor", "mfu_percent", 100.0),
-    ("perf/max_memory_allocated_gb", "memory_bytes", float(1 << 30)),
-    ("actor/grad_norm", "grad_norm", 1.0),
-    ("actor/lr", "learning_rate", 1.0),
-    ("actor/pg_loss", "loss", 1.0),
+    ("perf/time_per_step", "step_time_s", 1.0), ("timing_s/step", "step_time_s", 1.0),
+    ("perf/throughput", "tokens_per_s_per_gpu", 1.0), ("perf/mfu/actor", "mfu_percent", 100.0),
+    ("mfu/actor", "mfu_percent", 100.0), ("perf/max_memory_allocated_gb", "memory_bytes", float(1 << 30)),
+    ("actor/grad_norm", "grad_norm", 1.0), ("actor/lr", "learning_rate", 1.0), ("actor/pg_loss", "loss", 1.0),
     ("train/loss", "loss", 1.0),
-)
+)  # fmt: skip
 
 
 def _nano_gpt(text: str) -> Step | None:
@@ -363,15 +358,9 @@ def own_pattern(text: str) -> Callable[[str], Step | None]:
 
 
 _FORMATS = (
-    (("iteration",), _iteration),
-    (("step:",), _line("TorchTitan", _TITAN)),
-    (("step:",), _verl),
-    (("iter ",), _nano_gpt),
-    (("batch=", "Train "), _composer),
+    (("iteration",), _iteration), (("step:",), _line("TorchTitan", _TITAN)), (("step:",), _verl),
+    (("iter ",), _nano_gpt), (("batch=", "Train "), _composer),
     (("global_step=",), _line("DeepSpeed", _DEEPSPEED_TIMER)),
-    (("iter time (s):",), _line("DeepSpeed", _DEEPSPEED_STEPS)),
-    (("skipped=",), _line("DeepSpeed", _DEEPSPEED_STEP)),
-    (("samples/sec",), _line("FSDP", _FSDP)),
-    (("%|",), _bar),
-    (("{'",), _hugging_face),
-)
+    (("iter time (s):",), _line("DeepSpeed", _DEEPSPEED_STEPS)), (("skipped=",), _line("DeepSpeed", _DEEPSPEED_STEP)),
+    (("samples/sec",), _line("FSDP", _FSDP)), (("%|",), _bar), (("{'",), _hugging_face),
+)  # fmt: skip

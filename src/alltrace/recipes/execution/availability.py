@@ -18,35 +18,18 @@ from alltrace.trace.number_text import number_ranges
 from alltrace.trace.schema import EVENT_TABLES
 
 EVENTS = {
-    "kernels": "GPU kernels",
-    "copies": "GPU copies",
-    "api": "CUDA calls",
-    "syncs": "CUDA synchronizations",
-    "graphs": "CUDA graph launches",
-    "ranges": "NVTX ranges",
-    "frames": "Python calls",
-    "marks": "NVTX marks",
-    "collectives": "communication operations",
-    "mpi": "MPI calls",
-    "ucx": "UCX operations",
-    "osrt": "OS runtime calls",
-    "file_accesses": "file accesses",
-    "syscalls": "system calls",
-    "openacc": "OpenACC constructs",
-    "openmp": "OpenMP events",
-    "gpu_metrics": "GPU metrics",
-    "nic_metrics": "network adapter metrics",
-    "switch_metrics": "network switch metrics",
-    "generic_metrics": "metrics of other samplers",
+    "kernels": "GPU kernels", "copies": "GPU copies", "api": "CUDA calls", "syncs": "CUDA synchronizations",
+    "graphs": "CUDA graph launches", "ranges": "NVTX ranges", "frames": "Python calls", "marks": "NVTX marks",
+    "collectives": "communication operations", "mpi": "MPI calls", "ucx": "UCX operations", "osrt": "OS runtime calls",
+    "file_accesses": "file accesses", "syscalls": "system calls", "openacc": "OpenACC constructs",
+    "openmp": "OpenMP events", "gpu_metrics": "GPU metrics", "nic_metrics": "network adapter metrics",
+    "switch_metrics": "network switch metrics", "generic_metrics": "metrics of other samplers",
     "memory": "GPU memory allocations",
     "allocations": "blocks of PyTorch's allocator (a trace recorded with profile_memory has them)",
     "kernel_counters": "counters of kernels (a trace of CUPTI's range profiler has them)",
-    "page_faults": "unified-memory page faults",
-    "overheads": "profiler overheads",
-    "suspects": "rows that cannot be true",
-    "sched": "thread scheduling events",
-    "samples": "CPU samples",
-}
+    "page_faults": "unified-memory page faults", "overheads": "profiler overheads",
+    "suspects": "rows that cannot be true", "sched": "thread scheduling events", "samples": "CPU samples",
+}  # fmt: skip
 """What the rows of each event table are."""
 
 
@@ -110,14 +93,9 @@ _TELLING = {
 """Columns that the rows of a table have in every sound report, and what is missing if none has a value."""
 
 _OPTIONAL = {
-    ("syncs", "device"),
-    ("copies", "value"),
-    ("memory", "name"),
-    ("mpi", "bytes"),
-    ("ucx", "bytes"),
-    ("openacc", "bytes"),
-    ("openacc", "name"),
-}
+    ("syncs", "device"), ("copies", "value"), ("memory", "name"), ("mpi", "bytes"), ("ucx", "bytes"),
+    ("openacc", "bytes"), ("openacc", "name"),
+}  # fmt: skip
 _MOST_NOTES = 20
 
 

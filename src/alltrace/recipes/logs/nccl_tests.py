@@ -28,19 +28,10 @@ _NAMED = 3
 _ROUNDING = 0.02
 _ALL_REDUCE, _SHARED, _PLAIN = "all_reduce", "share", "plain"
 _FAMILY = {
-    "allreduce": _ALL_REDUCE,
-    "allgather": _SHARED,
-    "reducescatter": _SHARED,
-    "alltoall": _SHARED,
-    "alltoallv": _SHARED,
-    "gather": _SHARED,
-    "scatter": _SHARED,
-    "broadcast": _PLAIN,
-    "bcast": _PLAIN,
-    "reduce": _PLAIN,
-    "sendrecv": _PLAIN,
+    "allreduce": _ALL_REDUCE, "allgather": _SHARED, "reducescatter": _SHARED, "alltoall": _SHARED, "alltoallv": _SHARED,
+    "gather": _SHARED, "scatter": _SHARED, "broadcast": _PLAIN, "bcast": _PLAIN, "reduce": _PLAIN, "sendrecv": _PLAIN,
     "hypercube": _PLAIN,
-}
+}  # fmt: skip
 
 _RUN = col.text("run", "The run: the file's name, with the run's number in the file if there are several")
 _PLACE = col.text("place", "`out` of place or `in` place")

@@ -17,20 +17,10 @@ from alltrace.trace.spans import Span
 
 VIEWS = ("summary", "steps")
 UNITS: dict[str, str | None] = {
-    "step_time_s": "s",
-    "tflops_per_gpu": "TFLOP/s",
-    "tokens_per_s": "1/s",
-    "tokens_per_s_per_gpu": "1/s",
-    "samples_per_s": "1/s",
-    "memory_bytes": "bytes",
-    "loss": None,
-    "loss_scale": None,
-    "grad_norm": None,
-    "learning_rate": None,
-    "global_batch": None,
-    "mfu_percent": "%",
-    "skipped": None,
-}
+    "step_time_s": "s", "tflops_per_gpu": "TFLOP/s", "tokens_per_s": "1/s", "tokens_per_s_per_gpu": "1/s",
+    "samples_per_s": "1/s", "memory_bytes": "bytes", "loss": None, "loss_scale": None, "grad_norm": None,
+    "learning_rate": None, "global_batch": None, "mfu_percent": "%", "skipped": None,
+}  # fmt: skip
 SLOW_RATIO = 1.2
 _SLOW_DEVIATIONS = 5.0
 _NORMAL = 1.4826

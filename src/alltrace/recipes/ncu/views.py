@@ -183,27 +183,19 @@ def _shown(instance: Any) -> str | None:
 
 
 MEANING = {
-    "barrier": "other warps of the block, at a barrier",
-    "branch_resolving": "the target of a branch",
-    "dispatch_stall": "the dispatcher, which delayed the warp",
-    "drain": "stores to finish, after the program's end",
-    "gmma": "matrix instructions of a warp group",
-    "imc_miss": "a constant that is not in the cache",
+    "barrier": "other warps of the block, at a barrier", "branch_resolving": "the target of a branch",
+    "dispatch_stall": "the dispatcher, which delayed the warp", "drain": "stores to finish, after the program's end",
+    "gmma": "matrix instructions of a warp group", "imc_miss": "a constant that is not in the cache",
     "lg_throttle": "space in the queue of local and global memory instructions",
     "long_scoreboard": "data from global, local, surface or texture memory",
-    "math_pipe_throttle": "an arithmetic pipe that is busy",
-    "membar": "a memory barrier",
-    "mio_throttle": "space in the queue of shared memory and special instructions",
-    "misc": "something else",
+    "math_pipe_throttle": "an arithmetic pipe that is busy", "membar": "a memory barrier",
+    "mio_throttle": "space in the queue of shared memory and special instructions", "misc": "something else",
     "no_instruction": "the next instruction, to be fetched",
-    "not_selected": "nothing: ready, but the scheduler selected another warp",
-    "selected": "nothing: the warp issued",
-    "short_scoreboard": "data from shared memory or a special function",
-    "sleeping": "its own sleep",
-    "tex_throttle": "space in the queue of texture instructions",
-    "wait": "a fixed latency of the previous instruction",
+    "not_selected": "nothing: ready, but the scheduler selected another warp", "selected": "nothing: the warp issued",
+    "short_scoreboard": "data from shared memory or a special function", "sleeping": "its own sleep",
+    "tex_throttle": "space in the queue of texture instructions", "wait": "a fixed latency of the previous instruction",
     "warpgroup_arrive": "the other warps of the warp group",
-}
+}  # fmt: skip
 
 
 def _stalls(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:

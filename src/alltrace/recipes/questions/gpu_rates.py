@@ -26,19 +26,12 @@ from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 
 _RATES = {
-    "gr active": r"gr active",
-    "sm active": r"sm active",
-    "sm issue": SM_ISSUE,
-    "tensor active": r"tensor active",
-    "warps in flight": r"compute warps in flight",
-    "dram read": r"dram read (bandwidth|throughput)",
-    "dram write": r"dram write (bandwidth|throughput)",
-    "nvlink received": r"nvlink rx.*",
-    "nvlink sent": r"nvlink tx.*",
-    "pcie received": r"pcie rx throughput",
-    "pcie sent": r"pcie tx throughput",
+    "gr active": r"gr active", "sm active": r"sm active", "sm issue": SM_ISSUE, "tensor active": r"tensor active",
+    "warps in flight": r"compute warps in flight", "dram read": r"dram read (bandwidth|throughput)",
+    "dram write": r"dram write (bandwidth|throughput)", "nvlink received": r"nvlink rx.*",
+    "nvlink sent": r"nvlink tx.*", "pcie received": r"pcie rx throughput", "pcie sent": r"pcie tx throughput",
     "clock": CLOCK,
-}
+}  # fmt: skip
 _DRAM = ("dram read", "dram write")
 _MINE, _TAKEN = "devices of ranks", "devices in use"
 

@@ -22,14 +22,9 @@ _WARPS_AT_ONCE = 4
 _LAUNCH = ("block_x", "block_y", "block_z", "registers", "static_shared_memory", "dynamic_shared_memory", "shared_memory")
 _GRID = ("grid_x", "grid_y", "grid_z")
 DEVICE_LIMITS = (
-    "sm_count",
-    "compute_major",
-    "compute_minor",
-    "max_warps_per_sm",
-    "max_blocks_per_sm",
-    "max_registers_per_sm",
+    "sm_count", "compute_major", "compute_minor", "max_warps_per_sm", "max_blocks_per_sm", "max_registers_per_sm",
     "max_shared_memory_per_sm",
-)
+)  # fmt: skip
 _KEYS = ("name", "threads", "registers", "shared_bytes", *DEVICE_LIMITS)
 _BLOCKS = {(7, 0): 32, (7, 2): 32, (7, 5): 16, (8, 0): 32, (8, 6): 16, (8, 7): 16, (8, 9): 24}
 _BLOCKS_OF_MAJOR = {3: 16, 5: 32, 6: 32, 9: 32, 10: 32, 12: 24}

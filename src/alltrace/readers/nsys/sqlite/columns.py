@@ -23,14 +23,9 @@ _ALIGN = 64
 _MOST_TEXT = 2**31 - 1  # of one column of one batch: Arrow's offsets are 32-bit
 
 KINDS = {
-    pa.int8(): (core.INT8, 1),
-    pa.int16(): (core.INT16, 2),
-    pa.int32(): (core.INT32, 4),
-    pa.int64(): (core.INT64, 8),
-    pa.float64(): (core.FLOAT64, 8),
-    pa.string(): (core.BYTES, 0),
-    pa.binary(): (core.BYTES, 0),
-}
+    pa.int8(): (core.INT8, 1), pa.int16(): (core.INT16, 2), pa.int32(): (core.INT32, 4), pa.int64(): (core.INT64, 8),
+    pa.float64(): (core.FLOAT64, 8), pa.string(): (core.BYTES, 0), pa.binary(): (core.BYTES, 0),
+}  # fmt: skip
 
 
 class Columns:
