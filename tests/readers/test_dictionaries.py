@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from alltrace.readers.dictionaries import NameIds, dictionary_tables
+from alltrace.readers.spool import NameIds, dictionary_tables
 from alltrace.trace.names import name_id
 from alltrace.trace.schema import TABLES
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from alltrace import __version__
-from alltrace.run.code_version import code_version, source_hash
+from alltrace.run.derived import code_version, source_hash
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tests.making import flip
 
-from alltrace.run.object_files import read_object, write_object
+from alltrace.run.checked_arrow import read_object, write_object
 from alltrace.trace.errors import DamageError
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from alltrace.readers.base import ReportWarning
-from alltrace.run.manifest import Manifest, RankRecord, ReportRecord
-from alltrace.run.report_warnings import warnings_of, warnings_of_report
+from alltrace.run.manifest import Manifest, RankRecord, ReportRecord, warnings_of, warnings_of_report
 
 OPENED = ReportWarning("cut short", ("kernels",))
 READ = ReportWarning("events left out", ("kernels", "api"), 5)

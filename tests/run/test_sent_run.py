@@ -8,9 +8,7 @@ import pytest
 from tests.making import kernel, make_run
 
 from alltrace.align.store import aligned
-from alltrace.run.partial import PartialRun
-from alltrace.run.sent_run import SentRun
-from alltrace.run.store import Run
+from alltrace.run.store import PartialRun, Run, SentRun
 
 RANKS = {r: {"kernels": [kernel(10 * r, 40 + r)]} for r in (0, 3)}
 

@@ -15,8 +15,7 @@ from alltrace.recipes.questions.sql import query
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import MANIFEST, Clock, Manifest, is_run, plain, rank_from_json, read_manifest, write_manifest
 from alltrace.run.names import Names
-from alltrace.run.sent_run import SentRun
-from alltrace.run.store import Run
+from alltrace.run.store import Run, SentRun
 from alltrace.trace.errors import DamageError, InputError, UsageError
 from alltrace.trace.names import name_id
 from alltrace.trace.schema import EVENT_TABLES, TABLES

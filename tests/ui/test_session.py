@@ -10,7 +10,7 @@ from tests.ui.gates import Gate, hold
 from alltrace.run.checksums import write_rank_record
 from alltrace.run.importer import import_reports
 from alltrace.run.manifest import RANK_RECORD, read_manifest, write_manifest
-from alltrace.run.partial import PartialRun
+from alltrace.run.store import PartialRun
 from alltrace.synth import write_run
 from alltrace.trace.errors import InputError
 from alltrace.ui.facts import make_answers

@@ -24,8 +24,7 @@ from alltrace.run.collecting import Growing, file_pieces
 from alltrace.run.launch_matching import Operations
 from alltrace.run.overlay import STEPS
 from alltrace.run.rank import Rank
-from alltrace.run.sent_run import SentRun
-from alltrace.run.store import Run
+from alltrace.run.store import Run, SentRun
 from alltrace.trace.arrays import Flags, Floats, Int64, coded, integers, is_one_of
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 

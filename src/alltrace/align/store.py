@@ -29,8 +29,7 @@ from alltrace.run.manifest import NAMES, plain, read_manifest, write_manifest
 from alltrace.run.names import Names
 from alltrace.run.overlay import ALIGN, FACTS, MEMBERS, STEPS, Overlay, collectives_file, find_overlay, rank_signature, signature
 from alltrace.run.parquet import write_quickly
-from alltrace.run.sent_run import SentRun
-from alltrace.run.store import Run
+from alltrace.run.store import Run, SentRun
 from alltrace.run.verify import OPERATIONS
 from alltrace.trace.errors import AlltraceError, DamageError, InputError
 from alltrace.trace.names import intern

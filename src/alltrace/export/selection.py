@@ -15,8 +15,7 @@ from alltrace.align.aligned import Aligned
 from alltrace.export.columns import GPU_TABLES, UNKNOWN, call_keys, numbers
 from alltrace.run.manifest import RankRecord
 from alltrace.run.rank import Rank
-from alltrace.run.sent_run import SentRun
-from alltrace.run.store import Run
+from alltrace.run.store import Run, SentRun
 from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import UsageError
 from alltrace.trace.range_selector import RangeName

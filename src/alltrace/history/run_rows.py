@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import Any
 
 from alltrace.history.store import RunRows
-from alltrace.run.code_version import code_version
+from alltrace.run.derived import code_version
 from alltrace.run.manifest import Manifest
 from alltrace.run.store import Run
 from alltrace.trace.errors import AlltraceError, DamageError

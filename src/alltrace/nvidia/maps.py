@@ -21,9 +21,8 @@ from alltrace.nvidia.filters import given_filters
 from alltrace.nvidia.recipe import FILE, FILE_CELL, NsysRecipe, Options, part_files
 from alltrace.nvidia.sampled_sums import ADAPTER_CELLS, PER_MS
 from alltrace.recipes.analysis.lookups import column, look_up, texts_of
-from alltrace.recipes.analysis.sampled import GPU_READS, gpu_numbers, gpu_series, plain_metric, series
-from alltrace.recipes.analysis.traffic import READS as TRAFFIC_READS
-from alltrace.recipes.analysis.traffic import traffic
+from alltrace.recipes.analysis.sampled import GPU_READS, gpu_numbers, gpu_series, plain_metric, series, traffic
+from alltrace.recipes.analysis.sampled import READS as TRAFFIC_READS
 from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.run.rank import Rank

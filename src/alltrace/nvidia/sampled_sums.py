@@ -15,9 +15,8 @@ from alltrace.nvidia.ranges import projected
 from alltrace.nvidia.recipe import FILE, FILE_CELL, NsysRecipe, Options, Reads, part_files
 from alltrace.recipes.analysis.lookups import texts_of
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS
-from alltrace.recipes.analysis.sampled import GPU_READS, gpu_numbers, gpu_series, gpu_series_of_host
-from alltrace.recipes.analysis.traffic import READS as TRAFFIC_READS
-from alltrace.recipes.analysis.traffic import traffic
+from alltrace.recipes.analysis.sampled import GPU_READS, gpu_numbers, gpu_series, gpu_series_of_host, traffic
+from alltrace.recipes.analysis.sampled import READS as TRAFFIC_READS
 from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import integers

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from alltrace.run.checksums import CheckedFiles, RankFiles, files_of
-from alltrace.run.code_version import code_version
+from alltrace.run.derived import code_version
 from alltrace.run.gpu_logs import GPU_LOG
 from alltrace.run.inspector_logs import INSPECTOR
 from alltrace.run.json_files import read_json

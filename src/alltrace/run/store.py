@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
@@ -11,11 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 from alltrace.run.checksums import CheckedFiles, RankFiles
 from alltrace.run.clock import ClockMap, clock_map
-from alltrace.run.manifest import NAMES, Manifest, RankRecord, read_manifest
+from alltrace.run.json_files import read_json
+from alltrace.run.manifest import (
+    MANIFEST,
+    NAMES,
+    RANK_RECORD,
+    RANKS,
+    Manifest,
+    RankRecord,
+    rank_folder,
+    rank_from_json,
+    read_manifest,
+)
 from alltrace.run.names import Names
 from alltrace.run.overlay import Overlay, find_overlay, unaligned
 from alltrace.run.rank import Rank, has_rows
-from alltrace.trace.errors import InputError, UsageError
+from alltrace.trace.errors import AlltraceError, InputError, UsageError
 from alltrace.trace.number_text import number_ranges
 from alltrace.trace.schema import EVENT_TABLES, TABLES
 
@@ -234,3 +247,74 @@ class Run:
         from alltrace.run.sql_views import connect
 
         return connect(self, tables, ids=ids)
+
+
+# A run whose import has not finished, or never will: the part that is committed.
+
+
+class PartialRun(Run):
+    """The ranks that are there of a run still being imported, at one moment. Otherwise as `Run`, not aligned."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path: Path = Path(path)
+        manifest = read_manifest(self.path)
+        note = "this run is still being imported, or its import was stopped: only the ranks imported so far are shown"
+        ranks = _committed(self.path)
+        self._manifest = unaligned(manifest.with_ranks(ranks))
+        if not manifest.complete:
+            self._manifest = replace(self._manifest, notes=(*self._manifest.notes, note))
+        self._imported = self._manifest
+        self.overlay: Overlay | None = None
+        self.alignment: Any = None
+        self.members = None
+        self.devices_run = (None,)  # without all of its ranks, nobody knows what its devices are
+        self.files: RankFiles = RankFiles(self.path)
+        self._names = Names(self.name_files)
+
+    def name_files(self) -> Iterator[Path]:
+        """The names of each existing rank; the names of the whole run are written last."""
+        for record in self._manifest.ranks:
+            files = self.files.of(record)
+            if files.has(NAMES):
+                yield files.path(NAMES)
+
+
+def _committed(run: Path) -> list[RankRecord]:
+    """The ranks with an existing folder and record."""
+    ranks = []
+    for folder in sorted((run / RANKS).glob("rank=*")):
+        try:
+            rank = rank_from_json(read_json(folder / RANK_RECORD)["rank"])
+        except (AlltraceError, KeyError, TypeError, ValueError):
+            continue  # being removed or of another version: not there yet
+        if folder.name == Path(rank_folder(rank.rank)).name:
+            ranks.append(rank)
+    return ranks
+
+
+# A run that tasks in other processes are about.
+
+
+class SentRun:
+    """A run that is sent to processes as its path, and opened once in each, when a task first needs it."""
+
+    def __init__(self, run: Run) -> None:
+        self._kind = type(run)
+        self._path = run.path.absolute()  # workers may be started in another folder
+        self._align = None if run.overlay is None else run.overlay.folder.absolute()
+        self._in_session = run.in_session
+        self.run = run
+
+    @property
+    def needs(self) -> tuple[Path, ...]:
+        """What the other processes must see."""
+        return (self._path / MANIFEST,)
+
+    @cached_property
+    def run(self) -> Run:
+        """The run. Raises `InputError`: a file of the run is damaged."""
+        run = self._kind(self._path) if self._align is None else self._kind(self._path, align=self._align)
+        return run.in_session_time() if self._in_session else run
+
+    def __getstate__(self) -> dict[str, type[Run] | Path | bool | None]:
+        return {"_kind": self._kind, "_path": self._path, "_align": self._align, "_in_session": self._in_session}

@@ -25,8 +25,7 @@ from alltrace.run.manifest import plain
 from alltrace.run.overlay import collectives_file, rank_signature
 from alltrace.run.overlay import signature as run_signature
 from alltrace.run.rank import Rank
-from alltrace.run.sent_run import SentRun
-from alltrace.run.store import Run
+from alltrace.run.store import Run, SentRun
 from alltrace.run.verify import TILES
 from alltrace.tiles.files import (
     FACTS,

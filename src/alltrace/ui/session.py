@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from alltrace.align.aligned import Aligned
 from alltrace.align.store import aligned, has_alignment
 from alltrace.run.manifest import read_manifest
-from alltrace.run.partial import PartialRun
-from alltrace.run.store import Run
+from alltrace.run.store import PartialRun, Run
 from alltrace.tiles.build import kept_pyramid, pyramid
 from alltrace.tiles.cancel import WANTED, Token
 from alltrace.tiles.early_view import EarlyView

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from alltrace.recipes.analysis.device_roofs import device_of_code, lowest_ridge, lowest_roof, roof_of
+from alltrace.recipes.analysis.device_peaks import device_of_code, lowest_ridge, lowest_roof, roof_of
 from alltrace.recipes.analysis.flops import call_of, work_of
 from alltrace.recipes.analysis.operator_shapes import moved_bytes, reasons_of
 

@@ -277,7 +277,7 @@ def test_a_folder_that_cannot_be_written_to_does_not_matter(run, made, monkeypat
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("alltrace.run.object_files.write_table", full)
+    monkeypatch.setattr("alltrace.run.checked_arrow.write_table", full)
     first = diagnosed(run)
     assert list((run / "findings").rglob("*.part")) == []
     assert same(first, diagnosed(run))

@@ -16,9 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.readers.base import HeldReader, Report, ReportProcess
-from alltrace.readers.dictionaries import NameIds, dictionary_tables
 from alltrace.readers.plain_pickle import PickleRefusedError, decode
-from alltrace.readers.spool import record_batch
+from alltrace.readers.spool import NameIds, dictionary_tables, record_batch
 from alltrace.trace.errors import InputError
 
 EXPECTED = "a snapshot of PyTorch's allocator (torch.cuda.memory._dump_snapshot) with a history of version 2.1 or later"

@@ -13,9 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from alltrace.readers.base import HeldReader, Report, ReportProcess, ReportWarning
-from alltrace.readers.dictionaries import NameIds, dictionary_tables
 from alltrace.readers.nccl_inspector.records import EXPECTED, read_inspector
-from alltrace.readers.spool import record_batch
+from alltrace.readers.spool import NameIds, dictionary_tables, record_batch
 from alltrace.trace.errors import InputError
 
 _TABLE = "collectives"

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 from alltrace.core import paraver as core
 from alltrace.core.paraver import CHANGES, PUNCTUAL
 from alltrace.readers.base import Report
-from alltrace.readers.dictionaries import NameIds, dictionary_tables
 from alltrace.readers.paraver import labels as ev
 from alltrace.readers.paraver.identity import TABLES, Facts, beside, look_at, report_of
 from alltrace.readers.paraver.labels import EventType
 from alltrace.readers.paraver.parsing import Lines, read_lines
-from alltrace.readers.spool import Pass, SpooledReader, strict
+from alltrace.readers.spool import NameIds, Pass, SpooledReader, dictionary_tables, strict
 from alltrace.trace import schema
 from alltrace.trace.arrays import Int64
 from alltrace.trace.mpi_sizes import message_of_buffers

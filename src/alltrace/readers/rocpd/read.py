@@ -12,11 +12,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from alltrace.readers.base import ENVIRONMENT_ALLOWED, Report, ReportProcess, ReportWarning
-from alltrace.readers.dictionaries import NameIds, dictionary_tables
 from alltrace.readers.nsys.sqlite.database import Watch, connection, plan_access, quoted
 from alltrace.readers.nsys.sqlite.detect import open_file, read_header
 from alltrace.readers.rocpd import JSON_SUFFIX
-from alltrace.readers.spool import record_batch
+from alltrace.readers.spool import NameIds, dictionary_tables, record_batch
 from alltrace.trace.errors import InputError
 from alltrace.trace.launches import short_name
 from alltrace.trace.names import text_of_bytes

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from alltrace.readers.base import Report, ReportProcess, ReportWarning
-from alltrace.readers.dictionaries import NameIds, dictionary_tables
+from alltrace.readers.spool import NameIds, dictionary_tables
 from alltrace.readers.wire import WireError, fields, first, message, number_of, text, whole
 from alltrace.trace.errors import InputError
 from alltrace.trace.launches import short_name

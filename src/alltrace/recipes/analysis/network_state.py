@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from alltrace.recipes.analysis.gpu_state import Comparison, beside_peers, typical
-from alltrace.recipes.analysis.traffic import Traffic, traffic
+from alltrace.recipes.analysis.sampled import Traffic, traffic
 from alltrace.run.rank import Rank
 from alltrace.trace.intervals import Merged, overlap_ns
 

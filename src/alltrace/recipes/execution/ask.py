@@ -19,8 +19,7 @@ from alltrace.recipes.registry import find
 from alltrace.recipes.row_stream import StreamedRank
 from alltrace.run.manifest import RankRecord
 from alltrace.run.rank import Rank
-from alltrace.run.sent_run import SentRun
-from alltrace.run.store import Run
+from alltrace.run.store import Run, SentRun
 from alltrace.trace.errors import UsageError
 
 _Item: TypeAlias = tuple[int, RankWindow | None, RankParts | None]

@@ -22,8 +22,7 @@ from alltrace.recipes.execution.part_store import PartStore
 from alltrace.recipes.execution.shared_tables import SharedRun
 from alltrace.run.manifest import RankRecord
 from alltrace.run.rank import Rank
-from alltrace.run.sent_run import SentRun
-from alltrace.run.store import Run
+from alltrace.run.store import Run, SentRun
 from alltrace.trace.errors import AlltraceError
 
 _ROWS_WORTH_PROCESSES = 1_000_000

@@ -122,7 +122,7 @@ def notes_on_damage(
 
     Returns a sentence for each; empty if no table is read, as in `info`, which reports all warnings.
     """
-    from alltrace.run.report_warnings import warnings_of
+    from alltrace.run.manifest import warnings_of
 
     tables = set(read)
     if not tables:

@@ -13,8 +13,7 @@ from typing import Any
 
 from alltrace.recipes.base import Answer, Question
 from alltrace.run.checked_arrow import read_signed, write_table
-from alltrace.run.code_version import code_version
-from alltrace.run.derived import Place, place_of
+from alltrace.run.derived import Place, code_version, place_of
 from alltrace.run.manifest import plain
 from alltrace.run.store import Run
 from alltrace.run.verify import FINDINGS

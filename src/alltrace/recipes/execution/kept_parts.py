@@ -47,7 +47,7 @@ class RankParts(NamedTuple):
 
     def get(self, rank: Rank, name: str, classes: Sequence[type], make: Callable[[Rank], _Part]) -> _Part:
         """The part in the time of the rank's files: the kept one, or made of the rank; it has only `classes`."""
-        from alltrace.run.object_files import read_object, write_object
+        from alltrace.run.checked_arrow import read_object, write_object
 
         place = Place(self.folder / name / f"rank={self.rank}-{self.made_from}{_ENDING}", self.made_from)
         stored: _Part | None = place.find(lambda path, signature: read_object(path, signature, classes))

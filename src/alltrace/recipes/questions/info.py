@@ -24,9 +24,8 @@ from typing import Any
 from alltrace.align.aligned import Aligned
 from alltrace.recipes.analysis.unrecorded import session_ns
 from alltrace.recipes.base import Answer, Options, Part, Question, RunFacts
-from alltrace.run.manifest import Manifest, RankRecord
+from alltrace.run.manifest import Manifest, RankRecord, warnings_of_report
 from alltrace.run.rank import Rank
-from alltrace.run.report_warnings import warnings_of_report
 from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
 from alltrace.trace.number_text import counted

@@ -14,9 +14,8 @@ from alltrace.recipes.analysis.sql_engine import add_macros, no_memory, whole_nu
 from alltrace.recipes.base import Answer
 from alltrace.recipes.execution.availability import notes_on_damage
 from alltrace.run.overlay import ALIGNED_TABLES
-from alltrace.run.sent_run import SentRun
 from alltrace.run.sql_views import VIEWS, as_pattern, connect, view_files
-from alltrace.run.store import Run
+from alltrace.run.store import Run, SentRun
 from alltrace.trace import columns as col
 from alltrace.trace.errors import InputError, UsageError, printable
 from alltrace.trace.scratch import scratch_folder
@@ -108,7 +107,7 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
 def query_on_engine(run: Run, text: str) -> Answer:
     """As `query`, by a worker of a cluster. Raises `UsageError`: also, the answer exceeds `MOST_SENT_BYTES`."""
     from alltrace.engine.tasks import remote, run_tasks
-    from alltrace.run.sent_run import SentRun
+    from alltrace.run.store import SentRun
 
     if not remote():
         return query(run, text)

@@ -49,7 +49,7 @@ def limited_query(run: Run, text: str, limits: Limits, check: Callable[[], None]
     import pyarrow as pa
 
     from alltrace.recipes.questions.sql import align_for
-    from alltrace.run.partial import PartialRun
+    from alltrace.run.store import PartialRun
     from alltrace.trace.columns import Column
 
     align_for(run, text)
@@ -113,8 +113,7 @@ def _serve() -> None:
     """The other process: answer the one query on the standard input."""
     request = json.load(sys.stdin.buffer)
     from alltrace.recipes.questions.sql import Limits, query
-    from alltrace.run.partial import PartialRun
-    from alltrace.run.store import Run
+    from alltrace.run.store import PartialRun, Run
 
     place, limits, memory = request["run"], Limits(*request["limits"]), request["memory"]
     path, align = Path(place["path"]), None if place["align"] is None else Path(place["align"])

@@ -18,7 +18,7 @@ from typing import Any
 
 from alltrace.recipes.analysis.host_state import READS as CPUS
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES
-from alltrace.recipes.analysis.traffic import READS as NETWORK
+from alltrace.recipes.analysis.sampled import READS as NETWORK
 from alltrace.recipes.base import Answer, Chart, Options, Part, Question, Reads, RunFacts
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.confidence import confidence_of

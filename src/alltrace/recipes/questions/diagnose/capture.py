@@ -10,8 +10,7 @@ import numpy as np
 from alltrace.recipes.base import RunFacts
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import NO_LOSS, Finding
-from alltrace.run.manifest import RankRecord
-from alltrace.run.report_warnings import warnings_of
+from alltrace.run.manifest import RankRecord, warnings_of
 from alltrace.trace.number_text import number_ranges
 
 _DROPPED = re.compile(r"drop|lost|overflow|might be missing", re.IGNORECASE)

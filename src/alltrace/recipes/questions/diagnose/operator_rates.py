@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from alltrace.recipes.analysis.device_peaks import Peaks
-from alltrace.recipes.analysis.device_roofs import Roof, device_of_code, lowest_ridge, lowest_roof, roof_of
+from alltrace.recipes.analysis.device_peaks import Peaks, Roof, device_of_code, lowest_ridge, lowest_roof, roof_of
 from alltrace.recipes.analysis.flops import Call, call_of, work_of
 from alltrace.recipes.analysis.kernel_families import FP32, HALF, TF32, family_of
 from alltrace.recipes.analysis.launched_work import gpu_work
