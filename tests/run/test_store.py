@@ -10,12 +10,14 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.making import kernel, make_run
 
+from alltrace.align.store import aligned
 from alltrace.recipes.questions.sql import query
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import MANIFEST, Clock, Manifest, is_run, plain, rank_from_json, read_manifest, write_manifest
 from alltrace.run.names import Names
-from alltrace.run.store import Run, SentRun
+from alltrace.run.store import PartialRun, Run, SentRun
 from alltrace.trace.errors import DamageError, InputError, UsageError
 from alltrace.trace.names import name_id
 from alltrace.trace.schema import EVENT_TABLES, TABLES
@@ -229,3 +231,36 @@ def test_clocks_of_hosts_that_are_not_there_change_nothing(tiny_run, tmp_path):
     manifest = read_manifest(tiny_run)
     write_manifest(tmp_path / "run", replace(manifest, clocks=(*manifest.clocks, Clock("elsewhere", 5))))
     assert Run(tmp_path / "run").rank(0).table("api").equals(Run(tiny_run).rank(0).table("api"))
+
+
+# A run that goes to other processes.
+
+
+RANKS = {r: {"kernels": [kernel(10 * r, 40 + r)]} for r in (0, 3)}
+
+
+def test_here_it_is_the_run_itself_and_there_it_is_opened_once(tmp_path):
+    run = make_run(tmp_path / "run", RANKS)
+    sent = SentRun(run)
+    assert sent.run is run
+    there = pickle.loads(pickle.dumps(sent))
+    assert there.run is not run
+    assert there.run is there.run
+    assert there.run.manifest == run.manifest
+    assert there.run.overlay is None
+
+
+def test_it_is_read_there_by_the_same_alignment(tmp_path):
+    run = make_run(tmp_path / "run", RANKS)
+    aligned(run)
+    there = pickle.loads(pickle.dumps(SentRun(run))).run
+    assert there.overlay.folder == run.overlay.folder
+    assert there.manifest == run.manifest
+
+
+@pytest.mark.parametrize("kind", [Run, PartialRun])
+def test_it_is_of_the_same_kind_and_little_is_sent(tmp_path, kind):
+    make_run(tmp_path / "run", dict.fromkeys(range(50), RANKS[0]))
+    whole = pickle.dumps(SentRun(kind(tmp_path / "run")))
+    assert type(pickle.loads(whole).run) is kind
+    assert len(whole) < 1_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.readers.ncu.building import block, code, cubin, inner, instance, launch, part, whole
-from tests.readers.ncu.test_cubin import PLACE, TABLE
+from tests.readers.ncu.test_listing import PLACE, TABLE
 
 from alltrace.readers.ncu.disassembly import Word
 from alltrace.readers.ncu.listing import Listings

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
+from alltrace.readers.nsys import SUFFIXES, is_report
+from alltrace.readers.nsys.source import BATCH_BYTES, rows_per_batch
+from alltrace.readers.registry import is_report as known
 from alltrace.readers.registry import open_report
 from alltrace.trace.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KERNEL = (
     "CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, contextId, streamId, correlationId, globalPid, demangledName, shortName, "
@@ -245,7 +245,7 @@ def test_scheduling_memory_and_page_faults(export, read, tid):
     assert got.column("page_faults", "source") == ["main", None]
 
 
-def test_a_database_that_is_no_export_is_refused(export, tmp_path: Path):
+def test_a_database_that_is_no_export_is_refused(export, tmp_path):
     import sqlite3
 
     path = tmp_path / "other.sqlite"
@@ -259,3 +259,53 @@ def test_tables_listed_are_those_with_rows(export, read, tid):
     got = read(export({KERNEL: [kernel(1, tid(9))], "OSRT_API(start, end, globalTid, nameId, returnValue)": []}, strings={1: "k"}))
     assert got.report.tables == ("kernels",)
     assert [w.text for w in got.report.warnings] == ["The report has no NVTX events."]
+
+
+# The size of batches.
+
+
+def test_wide_rows_make_short_batches():
+    wide = {f"c{i}": pa.int64() for i in range(32)}
+    assert rows_per_batch(wide) == BATCH_BYTES // 256 + 1
+    assert rows_per_batch({**wide, "text": pa.string()}) == BATCH_BYTES // 288 + 1
+
+
+def test_narrow_rows_make_no_endless_batches():
+    assert rows_per_batch({"c": pa.int8()}) == 65_536
+
+
+MAGIC = b"SQLite format 3\x00 and more"
+
+
+def test_files(tmp_path):
+    cases = {
+        "a.nsys-rep": (b"", True),
+        "b.qdrep": (b"x", True),
+        "c.qdstrm": (b"x", True),
+        "d.sqlite": (b"", True),  # so that the error names it
+        "e.sqlite": (b"not a database", True),
+        "f.db": (MAGIC, True),
+        "g.db": (b"Berkeley", False),
+        "h.sqlite3": (MAGIC, True),
+        "i.json": (MAGIC, False),
+        "J.SQLITE": (MAGIC, True),
+    }
+    for name, (content, expected) in cases.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        assert is_report(path) is expected, name
+        assert known(path) is expected, name
+    assert not is_report(tmp_path / "absent.sqlite")
+
+
+def test_folders(tmp_path):
+    (tmp_path / "rep_pqtdir").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "renamed").mkdir()
+    (tmp_path / "renamed" / "StringIds.parquet").write_bytes(b"")
+    (tmp_path / "folder.sqlite").mkdir()
+    assert is_report(tmp_path / "rep_pqtdir")
+    assert is_report(tmp_path / "renamed")
+    assert not is_report(tmp_path / "other")
+    assert not is_report(tmp_path / "folder.sqlite")
+    assert "_pqtdir" in SUFFIXES
