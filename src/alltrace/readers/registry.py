@@ -47,12 +47,10 @@ def is_report(path: Path) -> bool:
 
 
 def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path | None = None) -> ReportReader:
-    """Open a report with the first reader that recognizes it.
+    """Open a report with the first reader that recognizes it. Raises `InputError`: none does, or it is damaged.
 
-    `path`: the report. `known`: its processes, if it was opened before and they have a `source_id`; they are not
-    searched again. `scratch`: a folder of the caller's for what has to be made to read it, which takes long: opened
-    again with the same folder, the report is read from what is there. None if it will not be opened again. Raises
-    `InputError`: it does not exist, no reader takes it, or its reader finds it damaged.
+    `known`: its processes, if it was opened before and they have a `source_id`; they are not searched again. `scratch`:
+    a folder of the caller's for what has to be made to read it, from which it can be opened again.
     """
     for package in (*READERS, *NAMED, *_added()):
         if _module(package).is_report(path):

@@ -102,11 +102,10 @@ def find(name: str) -> Question:
 
 
 def find_report(spec: str) -> Question:
-    """The report that `spec` selects, as `nsys stats -r` spells it: `NAME[:flag][:option=value]`.
+    """The report that `spec` selects, as `nsys stats -r` spells it: `NAME[:flag][:option=value]`, with these defaults.
 
-    `spec`: Such as `cuda_gpu_kern_sum`, `cuda_gpu_kern_sum:nvtx-name:base` or `um_sum:rows=20`. Returns the report; the
-    options named in `spec` are its defaults.
-    Raises `UsageError`: the report or option does not exist, or a value is not of the option's type.
+    Such as `cuda_gpu_kern_sum:nvtx-name:base` or `um_sum:rows=20`. Raises `UsageError`: no such report, option or
+    value.
     """
     name, *arguments = spec.split(":")
     if name not in REPORTS:

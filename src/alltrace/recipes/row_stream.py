@@ -34,11 +34,10 @@ _LAST = np.iinfo(np.int64).max
 
 
 class RowStream:
-    """The rows of an answer, once through.
+    """The rows of an answer, once through; `empty`: a table without rows, for the schema of an answer without any.
 
-    `tables`: Makes the rows, as `pyarrow.Table`s. It is closed when it is read to its end, with `close`, or when
-    nothing refers to the stream any more, and removes its temporary files then. `empty`: A table without rows, for the
-    schema of an answer without any.
+    `tables` is closed when it is read to its end, with `close`, or when nothing refers to the stream any more, and
+    removes its temporary files then.
     """
 
     def __init__(self, tables: Generator[pa.Table, None, None], empty: pa.Table) -> None:
@@ -149,14 +148,11 @@ def sliced_ranks(ranks: Iterable[StreamedRank], tables: _Reads, rows: Callable[[
 def merged_by_call(
     ranks: Iterable[StreamedRank], tables: _Reads, by_call: Collection[str], rows: Callable[[Rank], pa.Table], order: str
 ) -> Generator[list[Part], None, None]:
-    """The rows of all ranks as by `merged`, if each comes from a call, with its start, and the work that the call launched.
+    """The rows of all ranks as by `merged`, if each comes from a call, with its start, and the work that it launched.
 
-    Work is looked up by the correlation ids of the calls of a span. If these are not in order of time, nearly all work has to
-    be searched for each span, so these ranks are computed as a whole and go to files first, as by `merged_spilled`.
-
-    `tables`: The tables of events that `rows` reads, with their columns. `by_call`: The tables of launched work among
-    these. `rows`: Makes a table from the rank's tables, in which the calls of one span and their work are. `order`: The
-    column of the rows' starts. Raises `InputError`: A file cannot be read or written.
+    Work is looked up by the correlation ids of the calls of a span. If these are not in order of time, nearly all work
+    has to be searched for each span, so these ranks are computed as a whole, as by `merged_spilled`. `rows` makes a
+    table of `tables`, among these `by_call`; `order`: its column of starts. Raises `InputError`: a file cannot be used.
     """
     room = PieceRoom(_ROOM_BYTES)
     left = _LOOKED_UP_ROWS

@@ -105,10 +105,7 @@ def write_table(path: Path, table: pa.Table, signature: str = "") -> None:
 
 
 def read_table(path: Path) -> pa.Table:
-    """What `write_table` wrote, with its metadata.
-
-    Raises `DamageError`: the file is missing or not as it was written.
-    """
+    """What `write_table` wrote, with its metadata. Raises `DamageError`: the file is missing, or not as written."""
     return _read(_opened(path))
 
 

@@ -115,11 +115,10 @@ def checked_content(path: Path) -> memoryview:
 
 
 def write_rank_record(folder: Path, rank: RankRecord, signature: Mapping[str, Any], files: Mapping[str, str] | None = None) -> None:
-    """Write the record of a rank next to its complete files.
+    """Write the record of a rank next to its complete files; `files`: their checksums, if known.
 
     The disk is waited for once, with the manifest of the whole run: after a power cut the checksums tell which ranks
-    are not whole, and these are imported again. `folder`: where the rank's files are. `rank`: its facts. `signature`:
-    what it was made from. `files`: the checksums of its files, if known.
+    are not whole, and these are imported again.
     """
     digests = checksums(folder, RANK_RECORD) if files is None else dict(files)
     write_json(folder / RANK_RECORD, {"signature": dict(signature), "rank": plain(rank), FILES: digests}, lasting=False)

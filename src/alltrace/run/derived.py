@@ -69,10 +69,9 @@ def derived(
 ) -> _Value:
     """A value that is derived from a run: the one that is kept, or a new one; two processes do not make it at once.
 
-    `name`: where it is in the run directory, such as `tiles`. `inputs`: what it is made from, as JSON can hold it.
-    `read`: gets a place and the signature; returns the value, or None if what is there is not whole or of another
-    signature. `make`: gets the same, writes the value there, and returns it. `what`: what it is, as the subject of
-    a sentence in the plural. `folder`: where to keep it instead. Raises `InputError`: it cannot be written.
+    `name`: its place in the run directory, or in `folder`. `inputs`: what it is made from, as JSON. `read` gets a place
+    and the signature, and returns None if nothing whole of that signature is. `make` also writes the value there.
+    `what`: what it is, a subject in the plural. Raises `InputError`: it cannot be written.
     """
     return place_of(run, name, inputs, folder=folder).get(read, make, what)
 

@@ -75,12 +75,10 @@ def logs_beside(reports: Sequence[str]) -> list[str]:
 def import_gpu_logs(
     folder: Path, manifest: Manifest, paths: Sequence[Path], offset_ns: int | None, jobs: int | None
 ) -> tuple[list[tuple[str, int]], tuple[str, ...]]:
-    """Write the samples of the run's GPUs into `folder`.
+    """Write the samples of the run's GPUs into `folder`; returns how many were taken of each log, and notes.
 
-    `manifest`: the run's facts. `offset_ns`: how far their local times are ahead of UTC, ns; None to use a file
-    next to each, or the times. Returns each log with how many samples were taken of it, and what a reader must
-    know. Raises `InputError`: a log cannot be read, or nothing of it can be joined with the reports. Raises
-    `UsageError`: a log's local times could be of several zones.
+    `offset_ns`: how far local times are ahead of UTC, ns; None to use a file next to each log, or the times. Raises
+    `InputError`: a log cannot be read, or joined. Raises `UsageError`: its times could be of several zones.
     """
     import pyarrow.parquet as pq
 

@@ -56,11 +56,7 @@ def samples_of_host(own: Any, others: Sequence[RankRecord], opened: Callable[[Ra
 def sample_sources(
     own: Any, manifest: Manifest, others: Sequence[RankRecord], opened: Callable[[RankRecord], Any]
 ) -> list[tuple[Any, dict[int, int]]]:
-    """Where a rank's samples are: samples of its GPUs, and in its own report samples of GPUs that no rank uses.
-
-    `own`: the rank's tables (`Rank`). `manifest`: the run's. `others`: as from `samplers`. `opened`: the tables of such
-    a rank. Returns the tables of a rank of its host, and for each device there the row in the rank's own `devices`.
-    """
+    """Tables with samples of a rank's GPUs, its own with unused ones too, and the rank's row of each device there."""
     if not others:
         return []
     works_on = {d.device for d in own.record.devices}

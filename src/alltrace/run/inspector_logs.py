@@ -71,11 +71,10 @@ class _File(NamedTuple):
 def import_inspector(
     folder: Path, manifest: Manifest, paths: Sequence[Path], jobs: int | None
 ) -> tuple[list[tuple[str, int]], dict[int, str], tuple[str, ...]]:
-    """Write the operations of the run's ranks into `folder`, and those that have times as the calls of ranks that have none yet.
+    """Write the operations of the run's ranks into `folder`, and those with times as the calls of ranks without calls.
 
-    `manifest`: the run's facts. Returns each file with how many operations were taken of it; for each rank that got
-    calls how its file was found, `process` or `rank`; and what a reader must know. Raises `InputError`: a file
-    cannot be read, or none is of a rank of the run.
+    Returns how many were taken of each file, how the files of ranks with calls were found, and what a reader must know.
+    Raises `InputError`: a file cannot be read, or none is of a rank of the run.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

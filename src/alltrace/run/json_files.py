@@ -21,11 +21,10 @@ _CHECKSUM = "checksum"
 
 
 def write_json(path: Path, value: dict[str, Any], *, lasting: bool = True) -> None:
-    """Write `value` so that `path` has either its previous content or all of the new one.
+    """Write `value`, without a member `checksum`, so that `path` has either its previous content or all of the new one.
 
-    `value`: an object that JSON can hold, without a member `checksum`. `lasting`: also after a power cut, for which
-    the disk is waited for. Without, the file may then be damaged; it is one of many that only programs read, so it
-    has no line breaks either, with which Python's encoder takes several times as long.
+    `lasting`: also after a power cut, for which the disk is waited for. Without, it is one of many files that only
+    programs read, and has no line breaks, with which Python's encoder takes several times as long.
     """
     # a path with bytes that are not UTF-8 has lone surrogates in it, which JSON can only hold escaped
     with draft_of(path) as draft, draft.open("w", encoding="utf-8", errors="backslashreplace") as file:

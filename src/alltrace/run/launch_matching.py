@@ -47,11 +47,9 @@ class Launches:
 
 
 def match_launches(calls: Iterable[Any], process: Int64, correlation: Int64) -> Launches:
-    """Match operations with API calls by process and correlation id.
+    """Match operations with API calls, pieces of `api` with the columns `CALLS`; negative ids match none.
 
-    `calls`: The table `api` with the columns `CALLS`, in pieces one after the other. `process`: Process of each
-    operation; negative for none. `correlation`: Its correlation id; negative for none. Returns all pairs; those of one
-    call in the order of the operations. An operation without a recorded call is in none of them.
+    Pairs of one call are in the order of the operations. An operation without a recorded call is in none.
     """
     operations = Operations(process, correlation)
     columns, pairs = Growing(5, operations.count), Growing(1, operations.count)

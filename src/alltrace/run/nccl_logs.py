@@ -105,11 +105,10 @@ def log_folder(beside: Path | None = None) -> Iterator[Path]:
 def read_nccl_logs(
     paths: Sequence[Path], *, calls_to: Path | None, times: bool = False, time_format: str | None = None, jobs: int | None = None
 ) -> NcclLogs:
-    """Read logs in parallel, a file a task.
+    """Read logs in parallel, a file a task. Raises `InputError`: one cannot be read, or none has a record of NCCL.
 
-    `calls_to`: an empty folder for the calls, one row each; None to count calls by size, which needs no disk.
-    `times`: whether to read the lines' times. `time_format`: their format for `strptime`; None tries those that are
-    common. Raises `InputError`: a file cannot be read, or none has a record of NCCL.
+    `calls_to`: an empty folder for the calls; None to count calls by size, which needs no disk. `times`: whether to
+    read the lines' times, by `time_format` for `strptime` or in common forms.
     """
     from alltrace.readers.nccl_log.read import Wanted, read_log
     from alltrace.run.log_files import jobs_for

@@ -146,13 +146,9 @@ class Rank:
     ) -> Rank:
         """The same rank with other tables; dictionaries are whole.
 
-        Args:
-            rows: The rows that count; None for all.
-            later_ns: What is added to every time.
-            wanted: The tables and columns that will be read: the first read of a table reads all of these and keeps them in
-                memory. None if nothing is kept.
-            kept: The parts of the rank that are stored with the run.
-            read: Returns columns of a table instead of this rank.
+        `rows`: those that count. `later_ns`: added to every time. `wanted`: the tables and columns that will be read,
+        which the first read of a table keeps in memory; None to keep nothing. `kept`: the rank's parts that are stored
+        with the run. `read`: returns columns of a table instead of this rank.
         """
         view = copy(self)
         view.clock = self.clock._replace(origin_ns=self.clock.origin_ns - later_ns)
@@ -183,12 +179,7 @@ class Rank:
         return stands_in or has_rows(self._files, self.record, table, self._overlay) or self._recorded(table)
 
     def table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """The canonical `table`, empty if the rank has none.
-
-        Args:
-            table: A key of `alltrace.trace.schema.TABLES`.
-            columns: The columns wanted, in order; None for all.
-        """
+        """The canonical `table`, empty if the rank has none; `columns` in order, None for all."""
         order = TABLES[table].column_names
         wanted = list(order if columns is None else columns)
         if self._wanted is None or self.large(table):
@@ -297,9 +288,9 @@ class Rank:
             self._tables[table] = self.file_table(table, columns)
 
     def unrecorded(self, work: Merged | None = None) -> Merged:
-        """When work of which the reports lost the records may have run, and the time between windows that were recorded.
+        """When work may have run of which records are lost, and the time between windows that were recorded.
 
-        With the `work` of a device, the time between windows reaches from its last work in one window to its first in the next.
+        With the `work` of a device, that time reaches from its last work in one window to its first in the next.
         """
         import numpy as np
 
@@ -351,13 +342,7 @@ class Rank:
         return rank
 
     def batches(self, table: str, columns: Sequence[str] | None = None, rows: int = 0) -> Iterator[pa.RecordBatch]:
-        """The canonical `table` piece by piece, as `pyarrow.Table`s in the order of its rows; otherwise as `table`.
-
-        Args:
-            table: A key of `alltrace.trace.schema.TABLES`.
-            columns: The columns to read, in order; None for all.
-            rows: Row groups are joined up to this many rows; 0 for each alone. This bounds memory.
-        """
+        """The `table` as tables in order: row groups joined up to `rows` rows, which bounds memory; 0 for each alone."""
         if not self.has(table):
             return
         declared = TABLES[table]

@@ -28,14 +28,11 @@ def resolve(
     watcher: Watcher | None = None,
     rank_from: str | None = None,
 ) -> Path:
-    """The run directory that `inputs` name: itself, or one in the cache made from the reports.
+    """The run directory that `inputs` name: itself, or one in the cache made from reports, folders, patterns and URLs.
 
-    `inputs`: one run directory, or reports, folders, patterns and URLs. `cache_dir`: the cache's folder; None for
-    the user's. `jobs`: the most processes of an import. `strict`: whether a report that cannot be read is an error.
-    `rules`: the kernel rules. `rank_from`: a regular expression with a group `rank` that finds the rank of a report
-    in its path; None without one. Raises `InputError`: an input does not exist, no report can be read, or the cache
-    cannot be written or is not the user's. Raises `StrictError`: a report cannot be read, with `strict`. Raises
-    `UsageError`: there is no input, or a run directory among others.
+    `rank_from`: a regular expression with a group `rank` that finds the rank of a report in its path. Raises
+    `InputError`: an input does not exist, no report can be read, or the cache cannot be used. Raises `StrictError`:
+    with `strict`, a report cannot be read. Raises `UsageError`: there is no input, or a run directory among others.
     """
     if not inputs:
         raise UsageError("no run was given; expected a run directory or reports")

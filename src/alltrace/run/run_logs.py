@@ -71,11 +71,10 @@ class JobLogs(NamedTuple):
 
 
 def import_logs(output: Path, manifest: Manifest, logs: JobLogs, jobs: int | None) -> tuple[tuple[LogRecord, ...], tuple[str, ...]]:
-    """Read the logs of a job and keep in the run at `output` what can be joined with it; what was kept before is replaced.
+    """Read the logs of a job and keep in the run what can be joined with it; what was kept before is replaced.
 
-    `output`: the run directory. `manifest`: its facts: the ranks that calls are given to. Returns the logs, and
-    what a reader must know. Raises `InputError`: a log cannot be read, or has nothing of its kind in it. Raises
-    `UsageError`: the local times of a GPU log could be of several zones.
+    Returns the logs, and what a reader must know. Raises `InputError`: a log cannot be read, or has nothing of its
+    kind. Raises `UsageError`: the local times of a GPU log could be of several zones.
     """
     place, draft = output / LOGS, output / "ranks" / f".{LOGS}"
     shutil.rmtree(draft, ignore_errors=True)
@@ -165,10 +164,10 @@ def _import_nccl(
 
 
 def ranks_of_members(logs: NcclLogs, ranks: Sequence[RankRecord]) -> tuple[dict[int, str], list[int], tuple[str, ...]]:
-    """The rank of each call: by host and process id, or by the rank's number if the run has no known process.
+    """The rank of each of `logs.members`, -1 for none; how each rank's log was found; and notes.
 
-    For containers that share both, the rank's number from the communicators decides. `logs`: the logs of the job.
-    Returns how each rank's log was found; the rank of each of `logs.members`, -1 for none of the run's; and notes.
+    By host and process id, or by the rank's number if the run has no known process. For containers that share both, the
+    rank's number from the communicators decides.
     """
     owners: dict[tuple[str, int], set[int]] = defaultdict(set)
     for rank in ranks:

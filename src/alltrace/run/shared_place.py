@@ -15,10 +15,9 @@ _MOST_LOOKED_AT = 256
 
 @contextmanager
 def shared_place(place: Path) -> Iterator[Path | None]:
-    """A block in which workers of a cluster write to a place: a new file shows that they see the same place.
+    """A block in which workers of a cluster write to a place: a new file, yielded, shows that they see the same place.
 
-    `place`: a folder, which need not exist yet. Yields the file; None if the work is done on this machine, or no
-    file can be made. Raises `UsageError`: a worker does not see it.
+    None if the work is done on this machine, or no file can be made. Raises `UsageError`: a worker does not see it.
     """
     if not remote():
         yield None
@@ -41,10 +40,7 @@ def shared_place(place: Path) -> Iterator[Path | None]:
 
 @contextmanager
 def shared_reports(reports: Sequence[Path]) -> Iterator[None]:
-    """A block in which workers of a cluster read reports: one per folder is checked, except those on a disk of one host.
-
-    Raises `UsageError`: a worker does not see them.
-    """
+    """A block in which workers read reports; one per folder is checked. Raises `UsageError`: it is not seen."""
     if not remote():
         yield
         return

@@ -84,15 +84,9 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """A DuckDB connection in memory with the table `ranks`, the table `names` and a view for each canonical table.
 
-    Args:
-        run: The run.
-        tables: The canonical tables to include; None for all, and those of the alignment.
-        read: The views of `VIEWS` that will be read; None for all. Their files are checked, as DuckDB does not notice damage; other
-            views have no rows.
-        ids: Whether the schema `ids` is wanted too: the same views with ids of names instead of their texts.
-
-    Raises:
-        DamageError: A file of these tables is missing or not as it was written.
+    `tables`: None for all, and those of the alignment. `read`: the views of `VIEWS` that will be read, whose files are
+    checked, as DuckDB does not notice damage; others have no rows. `ids`: whether the schema `ids` is wanted too, the
+    same views with ids of names. Raises `DamageError`: a file is missing or not as it was written.
     """
     import duckdb
 

@@ -41,9 +41,8 @@ class _Row(NamedTuple):
 def stated_ranks(reports: Sequence[Path], rank_from: str | None) -> tuple[dict[Path, StatedRank], tuple[str, ...]]:
     """The ranks that a user states of some reports, and what is said of rows that name no file.
 
-    `rank_from`: A regular expression with a group `rank`, searched in the paths; None without one.
-    Raises `UsageError`: the expression is not valid, has no such group, or matches no report. Raises `InputError`:
-    a `ranks.csv` cannot be read, or gives a report a rank that cannot be.
+    Raises `UsageError`: `rank_from` is not a valid expression with a group `rank`, or matches no report. Raises
+    `InputError`: a `ranks.csv` cannot be read, or gives a report a rank that cannot be.
     """
     stated, notes = _in_files(reports)
     if rank_from is not None:

@@ -46,12 +46,10 @@ _number_of = attrgetter("rank")
 
 
 class Run:
-    """A run directory, opened for reading.
+    """A run directory, opened for reading; `in_session`: times count from the session's start, not the first event.
 
-    It is read as imported until an alignment is adopted: an answer must not depend on whether an earlier question
-    has stored one. `align`: the folder of an alignment to read it by, if that is one of this run. Raises `InputError`:
-    `path` is not a run directory, its import did not finish, or its manifest is damaged. `in_session`: whether times
-    count from the session's start, and not from the run's first event.
+    It is read as imported until an alignment is adopted (`align`, its folder): an answer must not depend on earlier
+    questions. Raises `InputError`: it is not a run directory, its import did not finish, or it is damaged.
     """
 
     in_session = False

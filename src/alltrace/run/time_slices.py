@@ -43,11 +43,9 @@ class PieceRoom:
 
 
 class TimeSlices:
-    """The events of one rank by when they start.
+    """The events of one rank by when they start; `room` is shared by all ranks that are read at the same time.
 
-    `tables`: the tables of events to read, with their columns. `room`: shared by all ranks that are read at the
-    same time. `by_call`: the tables among these with rows that accompany the rows of `api` with their correlation
-    ids, whenever they start.
+    `by_call`: the `tables` with rows that accompany the rows of `api` with their correlation ids, whenever they start.
     """
 
     def __init__(self, rank: Rank, tables: Mapping[str, Sequence[str]], room: PieceRoom, by_call: Collection[str] = ()) -> None:

@@ -83,8 +83,8 @@ class Recording:
 def read_recording(path: str, advance: Callable[[int], None] = lambda _n: None, last: int | None = None) -> Recording:
     """Read a dump; of one that is damaged or ends early, what comes before that.
 
-    `last`: how many of the last operations are read, and those since the first collective that did not complete; None for all.
-    Raises `InputError`: it is not such a file, nothing of it can be read, or its pickle holds anything but plain data.
+    `last`: how many operations are read, and those since the first collective that did not complete. Raises
+    `InputError`: it is not such a file, nothing of it can be read, or it holds anything but plain data.
     """
     pieces, size = [], 0
     with TextLog(Path(path)) as log:

@@ -28,11 +28,10 @@ _NO_STREAM = 0xFFFF_FFFF
 
 
 class Tables:
-    """Turns blocks into batches, with only the columns that a trace can fill.
+    """Turns blocks into batches with the columns that a trace can fill; `timeless`: events left out for lack of a time.
 
-    `timeless`: how many events were left out for lack of a time. `unknown`: of each category that is not known how many
-    events were read as work of a device, and how many were not read. `places`: where in the last block its kernels, the
-    calls that may have launched some, its operators, annotations and counters of kernels are.
+    `unknown`: by category that is not known, events read as device work, and not read. `places`: where in the last
+    block its kernels, calls that may have launched some, operators, annotations and counters of kernels are.
     """
 
     def __init__(

@@ -217,10 +217,8 @@ class _Pending:
 class CarefulPath:
     """Reads lines one by one into `records`; calls are appended to `rows` as rows of `core.nccl_log.FIELDS`.
 
-    `records`: receives everything except the calls. `register`: called with `(key, token number, process number)` for a
-    lead and token that the scanner may read from now on; None if the scanner may not read any line. `communicator`:
-    returns the number of a process's communicator pointer. `stamp`: reads the time in a lead in the user's format, or
-    None for the built-in ones.
+    `register`: called with key, token and process numbers for a lead and token that the scanner may read from now on.
+    `communicator`: the number of a process's communicator pointer. `stamp`: reads times in the user's format.
     """
 
     def __init__(

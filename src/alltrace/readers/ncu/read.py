@@ -176,9 +176,8 @@ class _Block:
 def read_report(path: Path, *, detail: bool = False) -> NcuReport:
     """Read a report, or what Nsight Compute printed of one; of one that is cut short, the launches that are whole.
 
-    `path`: the file. `detail`: whether also sections, results of rules, values of instances and the code of kernels are
-    read. Values of instances are decoded on demand; until then the report's bytes stay in memory. Raises `InputError`:
-    it is neither, damaged, or cut short before its first launch.
+    `detail`: also sections, results of rules, values of instances (decoded on demand; until then the bytes stay in
+    memory) and code. Raises `InputError`: it is neither, damaged, or cut short before its first launch.
     """
     try:
         if path.stat().st_size > _MOST_BYTES:

@@ -76,11 +76,9 @@ def report_version(path: Path) -> str | None:
 
 
 class Exported:
-    """The SQLite export of a report.
+    """The SQLite export of a `.nsys-rep`, `.qdrep` or `.qdstrm`. Raises `InputError`: no nsys, or it cannot export it.
 
-    `path`: a `.nsys-rep`, `.qdrep` or `.qdstrm`. `scratch`: a folder for it, which the caller removes; an existing
-    export in it is used. None, or a folder that does not exist, for a new temporary folder. Raises `InputError`: there
-    is no nsys, or it cannot export the report.
+    `scratch`: a folder for it, which the caller removes and in which an export is used again; else a temporary one.
     """
 
     def __init__(self, path: Path, scratch: Path | None = None) -> None:
@@ -144,11 +142,9 @@ class Exported:
 
 
 def export_report(path: Path, target: Path, more: Sequence[str] = (), *, keeps_payloads: bool = False) -> None:
-    """Export a whole report to an SQLite file.
+    """Export a whole report to an SQLite file, with `more` options. Raises `InputError`: no nsys, or it cannot.
 
-    `path`: a `.nsys-rep` or `.qdrep`. `target`: the file; it must not be there. `more`: further options of `nsys
-    export`. `keeps_payloads`: whether payloads of NVTX events are exported, which they are not by default, if this nsys
-    can. Raises `InputError`: there is no nsys, or it cannot export the report.
+    `keeps_payloads`: whether payloads of NVTX events are exported, which they are not by default, if this nsys can.
     """
     nsys = _needed_nsys(path)
     command = [str(nsys), "export", "--type=sqlite", "--quiet=true", f"--output={target}", *more]

@@ -43,11 +43,9 @@ class TrainingLog:
 
 
 def read_training(path: str, advance: Callable[[int], None] = lambda _n: None, *, patterns: Sequence[str] = ()) -> TrainingLog:
-    """Read a training log.
+    """Read a training log, by a user's `patterns` alone if there are any (`own_pattern`).
 
-    `path`: the file. `advance`: called with the bytes read. `patterns`: regular expressions of a user, which are then
-    the only ones used (`own_pattern`). Raises `InputError`: the file cannot be read. Raises `UsageError`: a pattern
-    cannot be used.
+    Raises `InputError`: the file cannot be read. Raises `UsageError`: a pattern cannot be used.
     """
     reading = _Reading(path, [own_pattern(p) for p in patterns])
     with TextLog(Path(path)) as log:

@@ -32,11 +32,9 @@ _MESSAGES = ("Send", "Recv", "SendRecv")
 
 
 def over_steps(ranks: Int64, last: Int64, steps: Int64, waits_ns: Int64) -> dict[int, str]:
-    """How the waits that each rank causes are spread over steps.
+    """How the waits (`waits_ns` of n members, whose `last` rank came in one of `steps`, -1 for none) spread over steps.
 
-    `ranks`: int64 array of the ranks, ascending. `last`: int64 array of n members of operations: the rank that arrived
-    last. `steps`: int64 array of n: the step, -1 for none. `waits_ns`: int64 array of n: the waits that count. Returns
-    for each rank that causes any: `recurring` if it causes the most in at least 70 % of the steps with waits,
+    For each rank that causes any: `recurring` if it causes the most in at least 70 % of the steps with waits,
     `transient` if three steps hold half of what it causes, else `rotating`.
     """
     numbers = np.unique(steps[steps >= 0])

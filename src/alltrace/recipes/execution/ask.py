@@ -52,10 +52,8 @@ def ask(
 ) -> Answer:
     """The answer of `recipe` for `run`.
 
-    `options`: The recipe's options by name; missing ones have their defaults. `ranks`: The ranks to use, in any order;
-    None for all. `steps`: The steps to count, such as `10:50` for 10 to 49 (see `execution.window.select`); None for
-    the whole run. `jobs`: The most processes; None lets the number of rows decide. `stream`: Whether rows may come as
-    the `stream` of a table, instead of the table; only some recipes have one.
+    `ranks`: in any order; None for all. `steps`: such as `10:50` for 10 to 49 (`execution.window.select`). `jobs`: the
+    most processes; None lets the number of rows decide. `stream`: whether rows may come as the `stream` of a table.
     Raises `UsageError`: the recipe, option, rank or step does not exist, or a required option is missing. Raises
     `InputError`: a file of the run is damaged, or a required table was not imported.
     """
@@ -90,12 +88,9 @@ def answer_of(
     aligning: Callable[[int], None] | None = None,
     stream: bool = False,
 ) -> Answer:
-    """The answer to a checked question.
+    """The answer to a checked question; the run is aligned first if it needs that.
 
-    `run`: The run; it is aligned first if the question needs that. `stream`: Whether a large table may be a stream, as
-    of `ask`. `aligning`: Called with the number of ranks aligned, if the question needs that and it was not done
-    before. Raises `UsageError`: the rank or step does not exist. Raises `InputError`: a file of the run is damaged, or
-    a required table was not imported.
+    `aligning`: called with the number of ranks aligned, if that was not done before. Errors as of `ask`.
     """
     of_devices = judged(run, question.recipe, question.options)
     if of_devices.members is not None and of_devices is not run:

@@ -71,14 +71,10 @@ def each_reply(
     aligning: Callable[[int], None] | None = None,
     stream: bool = False,
 ) -> Iterator[tuple[int, Reply]]:
-    """The answers to `questions` one after the other; none is made before the last was taken.
+    """The answers to `questions` one after the other, as number and reply; none is made before the last was taken.
 
-    `run`: The run; it is aligned first if a recipe needs that. `questions`: Recipes with their options by name; missing
-    ones have their defaults. `ranks`: The ranks to use; None for all. `jobs`: The most processes; None lets the number
-    of rows decide. `aligning`: Called with the number of ranks aligned, if that is needed and was not done before.
-    Yields the number of a question and its reply, each question once, in any order. A recipe that no rank can answer,
+    Arguments and errors as of `answer_of`. Each question comes once, in any order. A recipe that no rank can answer,
     that has invalid options, or that rejects the run is skipped, with the reason.
-    Raises `UsageError`: the rank does not exist. Raises `InputError`: a file of the run is damaged.
     """
     of_devices = next((other for question in questions if (other := judged(run, *question)) is not run), None)
     if of_devices is not None and of_devices.members is not None:

@@ -116,11 +116,8 @@ def notes_on_damage(
 ) -> list[str]:
     """What the reports of the chosen ranks warn of, as far as it touches the tables that an answer is made from.
 
-    A rank that is left out for lack of a table is warned of too: that may be why it has none.
-
-    `as_recorded` is whether the answer has the rows that cannot be true.
-
-    Returns a sentence for each; empty if no table is read, as in `info`, which reports all warnings.
+    A rank that is left out for lack of a table is warned of too: that may be why it has none. `as_recorded`: whether
+    the answer has the rows that cannot be true. Empty if no table is read, as in `info`, which reports all warnings.
     """
     from alltrace.run.manifest import warnings_of
 

@@ -34,10 +34,9 @@ _BACK_NS = 60_000_000_000
 
 
 class StepsByTime:
-    """The steps of calls in some logs, by time.
+    """The steps of calls in some logs, by time, of `span` if it is given; `which`: the logs with times of calls.
 
-    `which`: The logs with times of calls. `refused`: Why times cannot determine the steps; None if they can. `note`:
-    What a reader must know of the calls without a step. `span`: The steps wanted, or None for all.
+    `refused`: why times cannot determine the steps. `note`: what a reader must know of calls without a step.
     """
 
     def __init__(self, logs: NcclLogs, which: set[int], times: StepTimes, span: Span | None) -> None:
@@ -140,13 +139,10 @@ _COLLECTIVE = np.array([name not in POINT_TO_POINT for name in OPERATIONS], bool
 
 
 class StepFinder:
-    """Which step a call is of.
+    """Which step a call is of. Raises `UsageError`: a span is set, and no log has a step line or call in it.
 
-    If the lines state their rank, a rank's calls are compared with its own lines; otherwise with the first line of each step.
-
-    `any`: Whether any log has a step's line. `notes`: What a reader must know of logs that have none. `span`: The steps
-    wanted, or None for all. Raises `UsageError`: a span is set, and no log has a step line, or none in the span, or no
-    call belongs to a step.
+    A rank's calls are compared with its own lines if these state their rank, otherwise with the first line of each
+    step. `any`: whether any log has a step's line. `notes`: what a reader must know of logs that have none.
     """
 
     def __init__(self, logs: NcclLogs, span: Span | None) -> None:

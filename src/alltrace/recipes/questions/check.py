@@ -67,11 +67,10 @@ class Limit:
 
 
 def read_limits(budget: Mapping[str, Any], place: str) -> list[Limit]:
-    """The limits of a budget.
+    """The limits of a budget file as TOML reads it. Raises `UsageError`: something in it is not understood.
 
-    `budget`: A budget file as TOML reads it: `limits`, a list of texts (`step_ns.median <= 1.05 * baseline`) or a table
-    of such by name; or `[[limit]]` tables with `check`, and perhaps `name` and `where`.
-    Raises `UsageError`: something in it is not understood.
+    It has `limits`, a list of texts (`step_ns.median <= 1.05 * baseline`) or a table of such by name; or `[[limit]]`
+    tables with `check`, and perhaps `name` and `where`.
     """
     for key in budget:
         if key not in ("limits", "limit"):
@@ -184,11 +183,9 @@ def _options_with(recipe: str, columns: Sequence[str], place: str) -> dict[str, 
 
 
 def judge(run: Run, limits: Sequence[Limit], baseline: Run | None = None, *, jobs: int | None = None) -> Answer:
-    """Whether `run` keeps the limits.
+    """Whether `run` keeps the limits, a row for each; warm-up and checkpoint steps do not count in limits on `steps`.
 
-    `baseline`: The run that limits with `baseline` compare with. Returns a row per limit, in their order. Warm-up and
-    checkpoint steps do not count in limits on `steps`.
-    Raises `UsageError`: a limit compares with the baseline, and there is none.
+    Raises `UsageError`: a limit compares with the `baseline`, and there is none.
     """
     needing = next((limit for limit in limits if limit.scale), None)
     if needing is not None and baseline is None:

@@ -90,14 +90,11 @@ def compare(
     names: tuple[str, str] = ("A", "B"),
     jobs: int | None = None,
 ) -> Answer:
-    """What differs between two runs.
+    """What differs between two runs: a row per thing of either run, the largest change of the total first.
 
-    `what`: Only these kinds of things (see `durations`). `alpha`: A difference is significant if `p_value` is below
-    this. `ranks`: The ranks to ask in both; None for all. `steps`: The steps to count in both; None for the whole runs.
-    `by_tree`: The answer is what replaced what, as a tree of ranges (`TREE`). `names`: What the verdict calls the runs.
-    Returns a row per thing of either run, the largest change of the total first. Durations of one run depend on each
-    other, so `p_value` is small for any real difference in a long run: it sorts out chance, the threshold says what
-    matters. Raises `UsageError`: a thing, rank or step is unknown. Raises `InputError`: a file of a run is damaged.
+    `what`: only these kinds of things (see `durations`). `by_tree`: what replaced what, as a tree of ranges (`TREE`).
+    Durations of one run depend on each other, so `p_value` (below `alpha`: significant) is small for any real
+    difference in a long run: it sorts out chance, the threshold says what matters. Errors as of `ask`.
     """
     from alltrace.recipes.execution.ask import ask
 

@@ -39,12 +39,11 @@ _ERRORS = {kind.__name__: kind for kind in (AlltraceError, UsageError)}
 
 
 def limited_query(run: Run, text: str, limits: Limits, check: Callable[[], None] = lambda: None) -> Answer:
-    """The answer to `text` as `query` gives it, by another process.
+    """The answer to `text` as `query` gives it, by a process with two processors, killed 1 s after the time limit.
 
-    It may address `MEMORY_GB` (or what `ALLTRACE_SQL_MEMORY_GB` says) and use two processors for the time limit. It is
-    killed 1 s after the time limit. `run` is aligned here first, where the answer depends on it. `check` is called
-    several times a second while the process works; an error that it raises ends the process. Raises `UsageError` as
-    `query` does, and if the process was ended, as it needed too much memory.
+    It may address `MEMORY_GB` (or `ALLTRACE_SQL_MEMORY_GB`). `run` is aligned here first, where the answer depends on
+    it. `check` is called several times a second; an error that it raises ends the process. Raises `UsageError` as
+    `query`, and if the process needed too much memory.
     """
     import pyarrow as pa
 
