@@ -293,8 +293,8 @@ def _hints(by_file: Any) -> tuple[str, ...]:
     if total and 2 * other > total:
         share = 100.0 * other / total
         notes.append(
-            f"{share:.0f} % of the time in accesses to files is opening, closing and the like, and not data; fewer, larger files "
-            "or handles that stay open cost a file system's metadata less"
+            f"{share:.0f} % of the time in accesses to files is opening, closing and the like, and not data; fewer, "
+            "larger files or handles that stay open cost a file system's metadata less"
         )
     return tuple(notes)
 

@@ -265,8 +265,8 @@ class HostUtilMap(HeatMap):
         self._calls, self._library = calls, calls.upper()
         super().__init__(
             name,
-            f"How much of the time kernels of a process run, how much it is in calls of {self._library}, and how much both at "
-            "once, bin by bin.\n\nA rank that has only one of both is answered too.",
+            f"How much of the time kernels of a process run, how much it is in calls of {self._library}, and how much "
+            "both at once, bin by bin.\n\nA rank that has only one of both is answered too.",
             tables={"kernels": _KERNEL_READS, calls: ("start", "end", "process")},
             values=cells(
                 "Kernel | percent | Share of the bin in which a kernel of the process runs on any GPU.",

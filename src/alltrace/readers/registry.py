@@ -33,9 +33,9 @@ ENTRY_POINTS = "alltrace.readers"  # the entry-point group by which other packag
 
 KNOWN = (
     "an Nsight Systems report (.nsys-rep, .qdrep, .qdstrm) or its export (.sqlite, a _pqtdir folder), "
-    "a PyTorch profiler trace (.json, .json.gz, .json.zst), a PyTorch memory snapshot (.pickle), an XProf trace (.xplane.pb), "
-    "a record of steps (.steps), a rocprofv3 database (.db) or its .json, a .prv or .json that alltrace exported, or a "
-    "verbose file of NCCL Inspector"
+    "a PyTorch profiler trace (.json, .json.gz, .json.zst), a PyTorch memory snapshot (.pickle), an XProf trace "
+    "(.xplane.pb), a record of steps (.steps), a rocprofv3 database (.db) or its .json, a .prv or .json that alltrace "
+    "exported, or a verbose file of NCCL Inspector"
 )
 
 

@@ -39,8 +39,8 @@ def reachable(text: str) -> HostPath:
     if at.host in host_names():
         return HostPath(None, at.path)
     raise UsageError(
-        f"{printable(text)}: this report is on the host {at.host}; give --dask, --slurm or --pbs with a worker there, or run "
-        "`alltrace import REPORT --part -o RUN` on that host"
+        f"{printable(text)}: this report is on the host {at.host}; give --dask, --slurm or --pbs with a worker there, "
+        "or run `alltrace import REPORT --part -o RUN` on that host"
     )
 
 

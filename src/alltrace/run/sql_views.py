@@ -137,8 +137,8 @@ def _files(run: Run, table: str) -> list[str]:
 
 def _make_ranks(connection: Any, run: Run) -> None:
     connection.execute(
-        "CREATE TABLE ranks (rank INTEGER, local_rank INTEGER, host VARCHAR, rank_source VARCHAR, start_ns BIGINT, end_ns BIGINT, "
-        "role VARCHAR)"
+        "CREATE TABLE ranks (rank INTEGER, local_rank INTEGER, host VARCHAR, rank_source VARCHAR, start_ns BIGINT, "
+        "end_ns BIGINT, role VARCHAR)"
     )
     connection.execute("CREATE TABLE _clocks (rank INTEGER, host VARCHAR, shift_ns BIGINT, drift DOUBLE, origin_ns BIGINT)")
     rows, clocks = [], []

@@ -32,8 +32,8 @@ FILLED = (*FEW, "collectives")  # the canonical tables that a trace can fill
 
 STARTEND = len(FILLED)
 _LACKS = (
-    "it is a trace for viewers, read back: waits, metrics, samples, memory and functions of Python are not in it, nor are "
-    "operations of the host, and of several operations in one kernel it has one"
+    "it is a trace for viewers, read back: waits, metrics, samples, memory and functions of Python are not in it, nor "
+    "are operations of the host, and of several operations in one kernel it has one"
 )
 _NONE = -1
 

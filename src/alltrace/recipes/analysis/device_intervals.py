@@ -117,17 +117,17 @@ def class_notes(parts: Sequence[Mapping[str, Any]]) -> list[str]:
         )
     if 1000 * meeting >= kernel > 0:
         notes.append(
-            f"{100 * meeting / kernel:.1f} % of the kernel time is in kernels that no rule names and that all ranks end together; "
-            "it does not count as compute"
+            f"{100 * meeting / kernel:.1f} % of the kernel time is in kernels that no rule names and that all ranks "
+            "end together; it does not count as compute"
         )
     if 1000 * exchange >= kernel > 0:
         notes.append(
-            f"{100 * exchange / kernel:.1f} % of the kernel time is in kernels that send to peers and wait for them (class "
-            "exchange): it counts as communication and is no time on the network, so it gives no bandwidth"
+            f"{100 * exchange / kernel:.1f} % of the kernel time is in kernels that send to peers and wait for them "
+            "(class exchange): it counts as communication and is no time on the network, so it gives no bandwidth"
         )
     if graph:
         notes.append(
-            f"{graph / 1e6:,.1f} ms are CUDA graphs traced as a whole, which count as compute: communication inside is not visible "
-            "(capture with --cuda-graph-trace=node to see it)"
+            f"{graph / 1e6:,.1f} ms are CUDA graphs traced as a whole, which count as compute: communication inside is "
+            "not visible (capture with --cuda-graph-trace=node to see it)"
         )
     return notes

@@ -258,8 +258,8 @@ def compared_places(states: Mapping[int, CpuPlaces | None], ranks: Sequence[int]
         evidence |= {"cpu_moves_per_s": moves, "peers_cpu_moves_per_s": usual}
         whose = f"thread of rank {own[0]}" if len(own) == 1 else f"threads of ranks {number_ranges(own)}"
         parts.append(
-            f"The launching {whose} came to another CPU {moves:,.1f} times per second on CPUs, those of the others {usual:,.1f} "
-            f"times: bind each rank to cores of the NUMA node of its GPU{_stated(by_rank, own)}."
+            f"The launching {whose} came to another CPU {moves:,.1f} times per second on CPUs, those of the others "
+            f"{usual:,.1f} times: bind each rank to cores of the NUMA node of its GPU{_stated(by_rank, own)}."
         )
     common = {
         (r, o): sum(min(share, by_rank[o].homes.get(cpu, 0.0)) for cpu, share in by_rank[r].homes.items())
@@ -273,8 +273,8 @@ def compared_places(states: Mapping[int, CpuPlaces | None], ranks: Sequence[int]
         shared = number_ranges([int(c) for c in by_rank[most[0]].homes if c in by_rank[most[1]].homes])
         cpus = f"CPU {shared}" if shared.isdigit() else f"CPUs {shared}"
         parts.append(
-            f"Ranks {number_ranges(sorted(most))} both launch from {cpus}: bind each to its own cores of the NUMA node of its "
-            f"GPU{_stated(by_rank, sorted(most))}."
+            f"Ranks {number_ranges(sorted(most))} both launch from {cpus}: bind each to its own cores of the NUMA node "
+            f"of its GPU{_stated(by_rank, sorted(most))}."
         )
     share, words = max((_on_another_node(rank, by_rank, hosts) for rank in own), default=(0.0, ""))
     if share:

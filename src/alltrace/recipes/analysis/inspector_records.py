@@ -27,8 +27,8 @@ SOURCE = Option(
     "source",
     str,
     "trace",
-    "the operations of the trace, or those that NCCL Inspector recorded, of the whole job and without clocks; these were imported "
-    "with --inspector-log",
+    "the operations of the trace, or those that NCCL Inspector recorded, of the whole job and without clocks; these "
+    "were imported with --inspector-log",
     ("trace", "inspector"),
 )
 _COLUMNS = ("communicator", "group_size", "op", "sequence", "bytes", "duration_ns", "timing_source")
@@ -138,18 +138,18 @@ def notes_on(records: Recorded, parts: Sequence[Part], run: RunFacts) -> list[st
     """What a reader of answers from these records must know."""
     if not any(log.kind == "inspector" for log in run.manifest.logs):
         return [
-            "this run has no files of NCCL Inspector, so the answer is empty; import its reports with --inspector-log FILE, "
-            "or ask `alltrace logs inspector`"
+            "this run has no files of NCCL Inspector, so the answer is empty; import its reports with --inspector-log "
+            "FILE, or ask `alltrace logs inspector`"
         ]
     notes = [
-        "the operations are those that NCCL Inspector recorded, also outside of the capture; messages, small operations and those "
-        "that have not ended are not in its files"
+        "the operations are those that NCCL Inspector recorded, also outside of the capture; messages, small "
+        "operations and those that have not ended are not in its files"
     ]
     lacking = int((~records.whole).sum())
     if lacking:
         notes.append(
-            f"{lacking:,} of {len(records.whole):,} instances lack a rank or a time of the GPU, or do not wait for all ranks; they "
-            "have no waits and no transfers"
+            f"{lacking:,} of {len(records.whole):,} instances lack a rank or a time of the GPU, or do not wait for all "
+            "ranks; they have no waits and no transfers"
         )
     without = [p.rank for p in parts if not p.table.num_rows]
     if without:

@@ -121,8 +121,8 @@ def other_culprit(replay: Replay, peers: Peers, run: RunFacts, named: Collection
         return []
     rank, saved = best
     return [
-        f"rank {rank} would save the most, {amount(saved, 'ns', 3)}, if it took as long as its peers; rank {min(named)} "
-        f"is listed first because {why}"
+        f"rank {rank} would save the most, {amount(saved, 'ns', 3)}, if it took as long as its peers; rank "
+        f"{min(named)} is listed first because {why}"
     ]
 
 

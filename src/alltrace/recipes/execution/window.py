@@ -156,8 +156,8 @@ def _notes(
 
     taken, every = np.unique(columns["step"][chosen]), np.unique(columns["step"][mine])
     notes = [
-        f"only steps {number_ranges(taken.tolist())} of {number_ranges(every.tolist())} are counted, on {len(ranks)} of "
-        f"{len(chosen_ranks)} ranks; a row belongs to the step in which it starts"
+        f"only steps {number_ranges(taken.tolist())} of {number_ranges(every.tolist())} are counted, on {len(ranks)} "
+        f"of {len(chosen_ranks)} ranks; a row belongs to the step in which it starts"
     ]
     if selection.skip_warmup:
         left = np.unique(columns["step"][mine & warm]).tolist()

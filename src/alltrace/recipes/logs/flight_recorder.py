@@ -89,8 +89,8 @@ def answer(recordings: Sequence[Any], view: str, captured: Mapping[int, Captured
     types: dict[str, Any] = {**dict.fromkeys(whole, pa.int64()), **dict.fromkeys(number, pa.float64())}
     types |= {**dict.fromkeys(lists, pa.list_(pa.int64())), "captured": pa.bool_()}
     notes = [
-        f"{path_text(r.path)}: flight recorder {r.version}, {len(r.entries)} entries of ranks {', '.join(map(str, r.ranks[:8]))}; "
-        f"{r.unread} not understood"
+        f"{path_text(r.path)}: flight recorder {r.version}, {len(r.entries)} entries of ranks "
+        f"{', '.join(map(str, r.ranks[:8]))}; {r.unread} not understood"
         for r in recordings[:20]
     ]
     notes += [f"{path_text(r.path)}: {r.damage}; what came before was read" for r in recordings if r.damage]

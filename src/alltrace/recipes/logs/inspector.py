@@ -33,9 +33,9 @@ COLUMNS: dict[str, col.Columns] = {
         _OP,
         col.text(
             "kind",
-            "`missing`: other ranks have a record of these, and these ranks have later records; `behind`: these ranks have no "
-            "later records; `unrecorded`: no rank has a record; `no file`: ranks without a file; `mismatch`: ranks "
-            "have other sizes",
+            "`missing`: other ranks have a record of these, and these ranks have later records; `behind`: these ranks "
+            "have no later records; `unrecorded`: no rank has a record; `no file`: ranks without a file; `mismatch`: "
+            "ranks have other sizes",
         ),
         col.whole("operations", "How many operations"),
         col.text("sequences", "Their sequence numbers for the operation on the communicator"),
@@ -198,14 +198,14 @@ def _grouped(files: Sequence[Any]) -> tuple[dict[str, _Group], list[str]]:
     notes = []
     if again:
         notes.append(
-            f"two processes have the same rank of {counted(len(again), 'communicator')}, so the files are of two jobs, or a rank "
-            "was started again; the later ones are marked #2"
+            f"two processes have the same rank of {counted(len(again), 'communicator')}, so the files are of two jobs, "
+            "or a rank was started again; the later ones are marked #2"
         )
     sets = _connected(files)
     if len(sets) > 1:
         notes.append(
-            f"the processes are {len(sets)} sets that share no communicator: of as many jobs, or of groups of one job; nothing is "
-            "compared between them"
+            f"the processes are {len(sets)} sets that share no communicator: of as many jobs, or of groups of one job; "
+            "nothing is compared between them"
         )
     return groups, notes
 

@@ -176,8 +176,8 @@ class StepFinder:
         self.any: bool = bool(numbers)
         if span is not None and not numbers:
             raise UsageError(
-                "--steps needs a log in which a step's lines (such as `iteration 45/100`) are between NCCL's; none has one; "
-                "name the training's own log with --training-log"
+                "--steps needs a log in which a step's lines (such as `iteration 45/100`) are between NCCL's; none has "
+                "one; name the training's own log with --training-log"
             )
         if span is not None and not any(map(span.holds, numbers)):
             raise UsageError(f"--steps is {span}; the logs have steps {min(numbers)} to {max(numbers)}")

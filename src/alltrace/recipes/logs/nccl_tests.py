@@ -303,15 +303,15 @@ def _notes(files: Sequence[Any], series: list[_Series]) -> tuple[str, ...]:
             notes.append(f"{name}: {counted(len(causes) - _NAMED, 'more cause')} of failures")
     alone = {path_text(run.path): run.alone for f in files for run in f.runs if run.alone}
     notes += [
-        f"{path}: {processes} processes ran, each alone and not as one job, so nothing of this is a bandwidth between them; build "
-        "nccl-tests with MPI=1 and start it with the launcher of that MPI"
+        f"{path}: {processes} processes ran, each alone and not as one job, so nothing of this is a bandwidth between "
+        "them; build nccl-tests with MPI=1 and start it with the launcher of that MPI"
         for path, processes in alone.items()
     ]
     single = {s.name for s in series if s.rows and _ranks(s.run) == 1 and not s.run.alone}
     if single:
         notes.append(
-            f"{counted(len(single), 'run')} with one rank: no bandwidth between GPUs; if they were meant as one job, nccl-tests "
-            "was built without MPI=1"
+            f"{counted(len(single), 'run')} with one rank: no bandwidth between GPUs; if they were meant as one job, "
+            "nccl-tests was built without MPI=1"
         )
     for s in series:
         want = factor(s.run.program, _ranks(s.run) or 0)

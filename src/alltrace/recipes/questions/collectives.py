@@ -239,8 +239,8 @@ class _Instances:
         lacking, count = int((~self.whole).sum()), len(self.whole)
         if self.alone is not None and lacking:
             notes.append(
-                f"the run has a report of rank {self.alone} alone: how long its operations took is known, not who was late; add "
-                "the reports of the other ranks"
+                f"the run has a report of rank {self.alone} alone: how long its operations took is known, not who was "
+                "late; add the reports of the other ranks"
             )
         elif lacking:
             notes.append(f"{lacking:,} of {count:,} instances lack a rank, so their last arrival is unknown")
@@ -249,8 +249,8 @@ class _Instances:
         if self.exchanging.any():
             notes.append(
                 f"{int(self.exchanging.sum()):,} of {count:,} instances are kernels that wait for peers inside (class "
-                "exchange): the time from the last arrival to the end is how long they occupy the devices, not time on the "
-                "network, and gives no bandwidth"
+                "exchange): the time from the last arrival to the end is how long they occupy the devices, not time on "
+                "the network, and gives no bandwidth"
             )
         doubtful = int((~self.certain & (self.skew > 0)).sum())
         if doubtful:

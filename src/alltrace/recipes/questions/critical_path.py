@@ -29,8 +29,8 @@ from alltrace.trace.amounts import amount
 _RANK = col.rank("rank", "the rank on which this part of the path runs")
 _CLASS = col.text(
     "class",
-    "compute; transfer (a collective after its last arrival); communication that no other rank's matches; copy; host; gap (launch "
-    "latency and pauses of the device); idle (nothing explains it)",
+    "compute; transfer (a collective after its last arrival); communication that no other rank's matches; copy; host; "
+    "gap (launch latency and pauses of the device); idle (nothing explains it)",
 )
 
 
@@ -104,9 +104,9 @@ def _launches_on_path(replay: Replay, pieces: Pieces) -> list[str]:
     if launching < 0.5 or computing < launching / 2:
         return []
     return [
-        f"host and gap are {100 * launching:.3g} % of the path, although a rank's kernels take {100 * computing:.3g} % of the "
-        "time: a kernel that waits for its launch, not for the kernel before it, is off the path; faster kernels make such a "
-        "run no shorter, earlier or fewer launches do"
+        f"host and gap are {100 * launching:.3g} % of the path, although a rank's kernels take {100 * computing:.3g} % "
+        "of the time: a kernel that waits for its launch, not for the kernel before it, is off the path; faster "
+        "kernels make such a run no shorter, earlier or fewer launches do"
     ]
 
 

@@ -35,14 +35,14 @@ COLUMNS = (
     *(_DOCS[k] for k in KEYS),
     col.text(
         "verdict",
-        "slower or faster if its total time changed by the threshold and the change is significant; one_sample if a single one of "
-        "each run changed by more than a tenth; else same; only_a or only_b if one run lacks it",
+        "slower or faster if its total time changed by the threshold and the change is significant; one_sample if a "
+        "single one of each run changed by more than a tenth; else same; only_a or only_b if one run lacks it",
     ),
     col.text("count_verdict", "more or fewer if its count changed by the threshold; else same; null unless both runs have it"),
     col.text(
         "call_verdict",
-        "longer or shorter if its median changed by the threshold and the change is significant; one_sample as of verdict; "
-        "else same; null unless both runs have it",
+        "longer or shorter if its median changed by the threshold and the change is significant; one_sample as of "
+        "verdict; else same; null unless both runs have it",
     ),
     col.whole("count_a", "count in run A, over all ranks"),
     col.whole("count_b", "the same in run B"),

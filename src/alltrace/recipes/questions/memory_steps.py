@@ -119,8 +119,8 @@ def _growing(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                     by[row["outlived_by"]] = by.get(row["outlived_by"], 0) + row["outlived_bytes"]
             most = f", most of it allocated by {max(by, key=lambda n: (by[n], n))}" if by else ""
             yield (
-                f"rank {rank}: memory of {memory} grows in each of {len(later)} steps, by {grown / len(later) / 1e6:,.3f} MB a step"
-                f"{most}: a leak, if no step keeps something on purpose"
+                f"rank {rank}: memory of {memory} grows in each of {len(later)} steps, by "
+                f"{grown / len(later) / 1e6:,.3f} MB a step{most}: a leak, if no step keeps something on purpose"
             )
 
 

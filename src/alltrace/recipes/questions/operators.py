@@ -132,8 +132,8 @@ QUESTION = Question(
             "by",
             str,
             "operator",
-            "what a row is: an operator, an operator with the shapes of its inputs, a module of the model, a named range, or "
-            "the Python stack that called operators",
+            "what a row is: an operator, an operator with the shapes of its inputs, a module of the model, a named "
+            "range, or the Python stack that called operators",
             tuple(_WHAT),
         ),
         Option("top", int, 50, "maximum number of rows, by decreasing GPU time; 0 for all", least=0),

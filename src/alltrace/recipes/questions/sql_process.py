@@ -72,8 +72,8 @@ def limited_query(run: Run, text: str, limits: Limits, check: Callable[[], None]
         raise UsageError(f"the query took longer than {limits.seconds:g} s and was stopped; request less data at once")
     if child.returncode != 0 or not head:
         raise UsageError(
-            f"the process of the query ended, most likely because it needed more than {memory >> 30} GiB of memory; select fewer "
-            f"rows or columns at once, or set {MEMORY_VARIABLE}"
+            f"the process of the query ended, most likely because it needed more than {memory >> 30} GiB of memory; "
+            f"select fewer rows or columns at once, or set {MEMORY_VARIABLE}"
         )
     facts = json.loads(head)
     if "error" in facts:

@@ -416,8 +416,8 @@ class _Question:
         notes = []
         if left.any():
             notes.append(
-                "waits shorter than what the clocks may be off, or between clocks that are not connected, are not counted: "
-                f"{int(left.sum()):,}, {amount(int(w.wait_ns[left].sum()), 'ns', 3)} together"
+                "waits shorter than what the clocks may be off, or between clocks that are not connected, are not "
+                f"counted: {int(left.sum()):,}, {amount(int(w.wait_ns[left].sum()), 'ns', 3)} together"
             )
         return notes
 

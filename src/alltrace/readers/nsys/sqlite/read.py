@@ -28,8 +28,8 @@ _LEAF = 0x0D
 _TABLE_KINDS = (0x05, _LEAF)  # first byte of a tree of rows by number
 _INDEX_KINDS = (0x02, 0x0A)  # of a tree by key: a table WITHOUT ROWID
 _NOT_ALL_CHECKED = (
-    "has a value that is not of its column's type, or is left to a default; from there on SQLite read it, which does not notice "
-    "all damage"
+    "has a value that is not of its column's type, or is left to a default; from there on SQLite read it, which does "
+    "not notice all damage"
 )
 
 
