@@ -66,8 +66,7 @@ STEPS = Table(
 SHARED_TABLES: dict[str, Table] = {table.name: table for table in (MEMBERS, STEPS, GPU_LOG, INSPECTOR, NEAR_CPUS)}
 """The tables with all ranks in one file: those of an alignment, and what a job's logs state of ranks."""
 
-ALIGNED_TABLES = ("collectives", MEMBERS.name, STEPS.name)
-"""All tables that come from the alignment."""
+ALIGNED_TABLES = ("collectives", MEMBERS.name, STEPS.name)  # all tables that come from the alignment
 
 
 class Overlay(NamedTuple):
@@ -96,11 +95,7 @@ class Overlay(NamedTuple):
 
 
 def shared_file(files: RankFiles, overlay: Overlay | None, table: str) -> Path | None:
-    """The file of one of `SHARED_TABLES`, checked; None if there is none.
-
-    `files`: the files of the run. `overlay`: its alignment, if there is one. `table`: the name of the table. Raises
-    `DamageError`: it is not as it was written.
-    """
+    """The file of one of `SHARED_TABLES`, checked; None without one. Raises `DamageError`: it is not as written."""
     logged = table in (GPU_LOG.name, INSPECTOR.name, NEAR_CPUS.name)
     folder, name = files.logs() if logged else overlay.files if overlay is not None else None, f"{table}.parquet"
     return folder.path(name) if folder is not None and folder.has(name) else None
@@ -126,10 +121,7 @@ def signature(manifest: Manifest) -> str:
 
 
 def rank_signature(manifest: Manifest, rank: RankRecord) -> str:
-    """What is made of one rank alone is made from: the rank as it was imported, its reports, which kernels meet, and the code.
-
-    Its clock is not part of it.
-    """
+    """What parts of a rank are made from: rank and reports as imported, which kernels meet, the code; not its clock."""
     reports = [(manifest.reports[i].content_hash, manifest.reports[i].system_clock_ns) for i in rank.reports]
     own = plain(rank._replace(stamp_error_ns=0, reports=()))
     meeting = [m.name for m in manifest.meeting]
@@ -138,10 +130,7 @@ def rank_signature(manifest: Manifest, rank: RankRecord) -> str:
 
 
 def unaligned(manifest: Manifest) -> Manifest:
-    """`manifest` as it was imported if an alignment was written into it; every host's own UTC is believed.
-
-    Clocks without evidence were not made by an alignment and stay.
-    """
+    """`manifest` as imported: each host's own UTC is believed. Clocks without evidence are no alignment's and stay."""
     if not any(c.evidence for c in manifest.clocks):
         return manifest
     clocks = tuple(Clock(c.host, component=n) for n, c in enumerate(manifest.clocks))
