@@ -308,7 +308,7 @@ class Question:
     worth_processes: int = 4_000_000
 
     def __post_init__(self) -> None:
-        """Raises `TypeError`: it has parts to keep and is not asked of an aligned run, of which alone parts are kept."""
+        """Raises `TypeError`: it has parts to keep, but is not asked of an aligned run."""
         if self.kept_parts and self.clock != "aligned":
             raise TypeError(f'recipe {self.name} has kept_parts, which are kept for aligned runs only; expected clock="aligned"')
 
