@@ -65,8 +65,6 @@ SHARED_TABLES: dict[str, Table] = {table.name: table for table in (MEMBERS, STEP
 
 ALIGNED_TABLES = ("collectives", MEMBERS.name, STEPS.name)  # all tables that come from the alignment
 
-_VERSION = 5
-
 
 class Overlay(NamedTuple):
     """A stored alignment of a run."""
@@ -106,15 +104,13 @@ def collectives_file(rank: int) -> str:
 
 
 def signature(manifest: Manifest) -> str:
-    """What an alignment is made from: the ranks, their reports' contents and rows, and the version that makes it."""
-    from alltrace import __version__
-
+    """What an alignment is made from: the ranks, their reports' contents and rows, and the code that makes it."""
     reports = [(r.content_hash, r.system_clock_ns) for r in manifest.reports]
     ranks = [
         (r.rank, r.host, r.time_base_utc_ns, r.start_ns, r.end_ns, sorted(r.rows.items()), [reports[i] for i in r.reports])
         for r in manifest.ranks
     ]
-    made_from = [_VERSION, __version__, manifest.zero_utc_ns, manifest.kernel_rules, manifest.complete, ranks]
+    made_from: list[Any] = [code_version(), manifest.zero_utc_ns, manifest.kernel_rules, manifest.complete, ranks]
     logs = [(log.kind, log.content_hash) for log in manifest.logs if log.kind != "gpu"]
     if logs:
         made_from.append(logs)
