@@ -6,8 +6,6 @@ nsys does, and its Arrow field has the metadata `decimals`: how many digits afte
 print what nsys prints.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

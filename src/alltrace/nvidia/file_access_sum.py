@@ -1,7 +1,5 @@
 """The recipe `file_access_sum`: reading and writing, from the calls of the operating system's runtime and by file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 

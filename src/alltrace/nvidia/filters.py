@@ -4,8 +4,6 @@ A row passes when it overlaps one of the spans that the filter names; it is neve
 span at its edge passes, as in nsys. Dictionaries are whole. A rank's tables are filtered when they are read, once each.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal

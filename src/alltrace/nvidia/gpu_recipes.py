@@ -1,7 +1,5 @@
 """The recipes of kernels, projected ranges and collectives that have shapes of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """What nsys calls kernels, copies and calls, and which call launched which kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

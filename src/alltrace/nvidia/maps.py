@@ -5,8 +5,6 @@ recorded, and is null if it was not. nsys begins the first bin where the capture
 first event, or where `--start` or `--filter-time` says. The overlap of intervals with bins is exact.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The report `nvtx_kern_sum`: GPU time of kernels by the NVTX ranges they were launched in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

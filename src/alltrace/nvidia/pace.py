@@ -4,8 +4,6 @@ The i-th occurrence of every rank is one iteration. nsys has a table of iteratio
 holds all of them, a row per iteration and rank.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 

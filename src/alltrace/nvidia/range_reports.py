@@ -1,7 +1,5 @@
 """The reports of NVTX ranges: every push/pop range, every range projected on the GPU, and projected ranges by name."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 

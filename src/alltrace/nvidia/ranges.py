@@ -1,7 +1,5 @@
 """NVTX ranges as nsys prints them: names, levels, children, stacks, by column; and projected on GPU work."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ nsys takes the smallest first quartile, the median of medians and the largest th
 all, and of durations the mean of the deviations; here all are exact, under nsys' names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """The reports of `nsys stats` with a row of statistics per name, and those that are sums of another kind."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

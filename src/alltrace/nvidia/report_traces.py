@@ -1,7 +1,5 @@
 """The reports of `nsys stats` with a row per event."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The recipes that nsys has as rules too: rows to look at, worst first, and advice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 

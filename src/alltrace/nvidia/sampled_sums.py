@@ -1,7 +1,5 @@
 """The recipes that describe sampled values in numbers: of GPUs, network adapters and switches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 

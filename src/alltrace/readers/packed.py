@@ -1,7 +1,5 @@
 """A gzip or zstd file, decompressed as it is needed, up to the very place where it breaks off."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, final
 

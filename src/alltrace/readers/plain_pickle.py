@@ -6,8 +6,6 @@ that build dicts, lists, tuples, texts, numbers, truth values and None. Any othe
 call something, ends it.
 """
 
-from __future__ import annotations
-
 import pickletools
 import struct
 import warnings

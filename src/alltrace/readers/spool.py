@@ -1,7 +1,5 @@
 """Rows on disk between the one pass over a trace and the tables that are read one after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

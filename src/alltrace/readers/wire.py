@@ -1,7 +1,5 @@
 """The wire format of protocol buffers, as reports need it (https://protobuf.dev/programming-guides/encoding/)."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Iterator
 

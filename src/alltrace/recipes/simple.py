@@ -1,7 +1,5 @@
 """Questions of packages written for 0.2, as classes: `Recipe` and `SqlQuestion`. They answer for two releases."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """What a word means: a kind of finding, a recipe, a column of an answer, a table or its column, a piece of evidence."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterator
 

@@ -8,8 +8,6 @@ them has 4 bytes and another does not, or if one goes to another device. A commu
 itself and without a signal; that is no communication.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The name of a run: from its import, else from its reports."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from alltrace.run.manifest import Labels

@@ -8,8 +8,6 @@ import compares ranks (`find_meeting_kernels`) and puts the result into the mani
 see these kernels as of kind `meeting` (`with_meeting_kind`), so that all answers, the replay and the page agree.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Reports that stay open from the first look until they are read, in the same process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

@@ -5,8 +5,6 @@ the ranks from all parts: like an import of all reports, but without opening one
 node sees them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple

@@ -8,8 +8,6 @@ descending end, their durations descend, so that the parent is found by bisectio
 is the stack.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

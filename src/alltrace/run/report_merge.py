@@ -1,7 +1,5 @@
 """Joins what several reports gave one rank (capture ranges, a restarted profiler) into one set of tables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path

@@ -9,8 +9,6 @@ jobs that would then be in the folder have other world sizes, or ran at times th
 hosts that share none. Roles of one job, such as rollout and trainer, may number their ranks alike.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """The file that the wrapper wrote next to a report: options that its node refused, as warnings, and its rank's role."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Opens a trace for viewers that alltrace exported as canonical tables: its slices and marks, each of the table of its track."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path

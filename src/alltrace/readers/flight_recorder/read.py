@@ -1,7 +1,5 @@
 """Reads dumps of PyTorch's flight recorder: a pickle of plain data, or JSON."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -7,8 +7,6 @@ The format is detected by the first line that is not empty:
 * the metrics that DCGM's exporter serves, with lines that end with their time.
 """
 
-from __future__ import annotations
-
 import re
 from array import array
 from collections.abc import Callable

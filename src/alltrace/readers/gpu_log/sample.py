@@ -1,7 +1,5 @@
 """What a line of any GPU log is read as, and the numbers and times in it."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache

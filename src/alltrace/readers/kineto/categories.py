@@ -1,7 +1,5 @@
 """What kind of event a category is, under the names that versions of the profiler and of ROCm's gave it."""
 
-from __future__ import annotations
-
 KERNEL, COPY, FILL, RUNTIME, DRIVER, WAIT, ANNOTATION, OPERATOR, PYTHON, OVERHEAD, FRAME, COUNTERS = range(1, 13)
 OTHER = 0  # `FRAME` is a `PYTHON` event that is not a module of the model
 

@@ -1,7 +1,5 @@
 """Communication calls (`record_param_comms`) joined with the kernels that they launched: the rows of `collectives`."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A trace in one pass: its events in blocks of integers, its strings by code, and the rest of its top level."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Which members of an event are read, their names over the years, and where the scanner puts them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from alltrace.core.kineto import IDENTITY, INSIDE, NUMBER, RAW, TEXT, TIME, TRIPLE

@@ -1,7 +1,5 @@
 """Who a trace is about: rank, host, process, time and devices, from its head and its tail."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The strings of a trace as interned names, and the kinds of copies, waits and kernels that their names mean."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Opens a trace of the PyTorch profiler as canonical tables, in one pass and bounded memory."""
 
-from __future__ import annotations
-
 import heapq
 import json
 import math

@@ -6,8 +6,6 @@ the Python stacks of the requests. The pickle is taken apart as data (`alltrace.
 executed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ An operation ends with its last channel by the host's clock, and begins as long 
 is that in the largest communicator of the process, which is the job's if the program makes one of all ranks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any

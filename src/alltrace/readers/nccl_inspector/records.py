@@ -7,8 +7,6 @@ its communicator (`ncclComm.seqNumber` is an array over functions); a message's 
 Lines come in the order in which each rank drained its buffers, which is not an order of the operations.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The fields of a call: of a COLL line in any order and with unknown pairs among them, or of a TRACE line's call."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 From NCCL's sources, tags v2.8.4 to v2.30.7 (src/debug.cc, src/enqueue.cc, src/init.cc, src/graph, src/transport), and RCCL's.
 """
 
-from __future__ import annotations
-
 import re
 
 # A host begins where text that may be one begins, or directly after a record that was cut within its level. Tried at

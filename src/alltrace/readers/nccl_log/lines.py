@@ -1,7 +1,5 @@
 """The careful path: any line with records of NCCL, with any text before it, interruptions or missing parts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

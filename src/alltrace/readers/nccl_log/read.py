@@ -3,8 +3,6 @@
 The calls go to an Arrow file, or are counted by size as they come; everything else is small and stays in memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

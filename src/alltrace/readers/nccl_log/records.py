@@ -1,7 +1,5 @@
 """A log's records: processes, communicators' events, topology, tuning, steps, and the account of each record."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 

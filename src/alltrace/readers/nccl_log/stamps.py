@@ -1,7 +1,5 @@
 """Times in a format that the user names, as `strptime` knows it."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 

@@ -4,8 +4,6 @@ The columns come from the table's own header, so the code is independent of the 
 nccl-tests, src/common.cu, from 2.0 to 2.19.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import Counter

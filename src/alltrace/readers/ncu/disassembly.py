@@ -1,7 +1,5 @@
 """Instructions in words, by NVIDIA's `nvdisasm`: a report holds the code only in binary."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Runs line programs of DWARF 2 to 4: which line of which file each address is from (DWARF 4, 6.2)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Lists the instructions of a launch with what was measured at each, from the code that its report holds."""
 
-from __future__ import annotations
-
 import struct
 from bisect import bisect_right
 from collections import defaultdict

@@ -6,8 +6,6 @@ its metrics in words: those that are known (`details.py`) get the metric's own n
 SECTION: NAME`.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Makes batches of a canonical table from batches of an export's table, as the mapping declares."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Numbers rows densely by a key, in the order of first sight; and the distinct ones of pairs of numbers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

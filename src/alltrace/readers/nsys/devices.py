@@ -1,7 +1,5 @@
 """Which GPU a CUDA ordinal of a process is."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any, NamedTuple

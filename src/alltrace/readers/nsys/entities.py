@@ -1,7 +1,5 @@
 """The processes, threads and devices of an export, and their dense rows."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Any
 

@@ -3,8 +3,6 @@
 Up to schema 3.29 or so an event holds its fields as a JSON object; later exports have one row for each field.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

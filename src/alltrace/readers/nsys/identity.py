@@ -1,7 +1,5 @@
 """Who an export is about: exporter, ranks, processes, warnings."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

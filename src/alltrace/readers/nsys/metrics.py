@@ -1,7 +1,5 @@
 """Samples of GPUs, network adapters, switches and other samplers, and CPU samples."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

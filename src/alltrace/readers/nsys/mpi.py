@@ -5,8 +5,6 @@ by splitting is recorded with the world rank of its first member and that rank's
 members share. Of a copy only its parent is recorded: the n-th copy of a communicator is the n-th on all its members.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cached_property
 from typing import Any

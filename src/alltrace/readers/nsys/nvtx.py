@@ -1,7 +1,5 @@
 """NVTX events as `ranges` and `marks`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

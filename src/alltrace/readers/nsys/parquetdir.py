@@ -1,7 +1,5 @@
 """The export as a folder of Parquet files, one for each table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ entries, each with a type code, an offset, and flags. The export keeps the data 
 domain or count, then schema id, size of the data, and size of all, 8 bytes each. NCCL describes its calls this way.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import struct

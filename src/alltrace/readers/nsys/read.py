@@ -1,7 +1,5 @@
 """Opens a report of Nsight Systems as canonical tables."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path

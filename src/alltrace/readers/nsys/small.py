@@ -1,7 +1,5 @@
 """Small tables of an export as Python rows, from any version."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

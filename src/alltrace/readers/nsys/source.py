@@ -1,7 +1,5 @@
 """An nsys export as the reader sees it, independent of its container: tables of typed columns, read in batches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol

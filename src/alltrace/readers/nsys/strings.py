@@ -1,7 +1,5 @@
 """The strings of an export: from the ids of `StringIds`, and from text in place, to ids of interned names."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 The export goes to a temporary folder that exists as long as the reader; nothing is written next to the report.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Who a Paraver trace is about: tasks are ranks, threads host threads and streams, by its beginning and .row."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

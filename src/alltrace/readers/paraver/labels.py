@@ -3,8 +3,6 @@
 Numbers of well-known types are from Extrae 5.1 or nsys2prv 0.5.8, the states and their colours from Extrae.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The lines of a .prv as numbers, block by block."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from collections.abc import Iterator

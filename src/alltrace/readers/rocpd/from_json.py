@@ -4,8 +4,6 @@ A document is `{"rocprofiler-sdk-tool": [...]}` with an object for each process:
 records refer to, `buffer_records` has a list of records for each kind, `callback_records` the counters of dispatches.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Opens a database or JSON of rocprofv3 as canonical tables: kernels, copies, HIP, HSA, ROCTx, memory, counters."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

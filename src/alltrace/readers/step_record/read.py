@@ -4,8 +4,6 @@ A record has the durations of a step's phases only, so they are drawn one after 
 names them. The names of those in which a rank waits for others say so, because such time is no work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any

@@ -8,8 +8,6 @@ deepspeed/runtime/engine.py and utils/timer.py, lightning's TQDMProgressBar, tra
 megatron/logging.py, composer/loggers/console_logger.py, verl/utils/logger/aggregate_logger.py, nanoGPT's train.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Reads one training log: its steps in order, one for each step, independent of the ranks that printed it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

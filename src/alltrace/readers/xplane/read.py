@@ -1,7 +1,5 @@
 """Opens a trace of XProf as canonical tables: work on GPUs, calls, and annotations of program and XLA."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass

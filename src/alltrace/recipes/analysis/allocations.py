@@ -1,7 +1,5 @@
 """A rank's blocks of PyTorch's allocator: bytes after each event, which free ends which block, and its origin."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ A rank's million durations hold far fewer distinct (name, duration) pairs, so `m
 these tables loses nothing, so medians and quartiles over all ranks are exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 

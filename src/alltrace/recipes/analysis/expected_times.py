@@ -1,7 +1,5 @@
 """What nccl-tests measured for an operation, to hold the operations of a run against."""
 
-from __future__ import annotations
-
 from math import exp, log
 from statistics import median
 from typing import Any

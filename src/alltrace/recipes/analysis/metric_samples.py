@@ -5,8 +5,6 @@ are missing: then the later one describes only one period, and the rest is unkno
 samples.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Definitions of the POP centre of excellence as extended to GPUs by BSC's BasicAn
 `talp/perf_metrics.c`). Every efficiency is a number from 0 to 1, or None if it is undefined.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

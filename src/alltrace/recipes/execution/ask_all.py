@@ -5,8 +5,6 @@ part. So memory holds one rank's tables, or what a question makes of all ranks' 
 graph of the run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

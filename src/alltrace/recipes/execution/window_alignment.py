@@ -1,7 +1,5 @@
 """The facts of a run and its alignment, cut down to the steps that a question is about."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 

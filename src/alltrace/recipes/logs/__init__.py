@@ -1,7 +1,5 @@
 """Questions about logs: a literal registry of the views of `logs nccl`."""
 
-from __future__ import annotations
-
 NCCL_VIEWS: dict[str, str] = {
     "calls": "alltrace.recipes.logs.nccl_calls:VIEW",
     "ops": "alltrace.recipes.logs.nccl_sizes:OPS",

@@ -4,8 +4,6 @@ The ranks of a group issue the same collectives in the same order, so the k-th o
 keeps the last entries only, so a group is analyzed from the first sequence number that all its ranks still have.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median

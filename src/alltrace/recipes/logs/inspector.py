@@ -6,8 +6,6 @@ is its wait. This needs no clock and no profiler. It holds if the times are thos
 microsecond, which is what the files state.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median

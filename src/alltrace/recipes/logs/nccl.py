@@ -1,7 +1,5 @@
 """What the views of NCCL's logs share: sizes in bytes, steps, and calls counted by size."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Every call: one row per record."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

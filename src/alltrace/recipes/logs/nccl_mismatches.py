@@ -7,8 +7,6 @@ different number for the same reduction. If a rank's INIT is not in the log, its
 opCount.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Calls by their sizes: of each operation, of each size, in classes of sizes, and of each communicator."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from typing import Any

@@ -6,8 +6,6 @@ call of a communicator is in the same step on all its ranks. Otherwise the times
 used (`nccl_step_times`).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any

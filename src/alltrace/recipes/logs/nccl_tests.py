@@ -5,8 +5,6 @@ whatever the number of ranks n: AllReduce 2(n-1)/n; AllGather, ReduceScatter, Al
 Broadcast, Reduce, SendRecv 1. Source: nccl-tests, doc/PERFORMANCE.md.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

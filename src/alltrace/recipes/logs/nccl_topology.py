@@ -1,7 +1,5 @@
 """Rings, trees and transports: which pairs of ranks are joined by what, per channel; and which algorithm was chosen."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from typing import Any

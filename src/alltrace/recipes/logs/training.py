@@ -1,7 +1,5 @@
 """Training logs: step time and throughput over a range of steps, their trend, change points and slow steps, runs side by side."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePath

@@ -1,7 +1,5 @@
 """Questions about launches that Nsight Compute measured: a literal registry of the views."""
 
-from __future__ import annotations
-
 VIEWS: dict[str, str] = {
     "launches": "alltrace.recipes.ncu.views:LAUNCHES", "details": "alltrace.recipes.ncu.views:DETAILS",
     "rules": "alltrace.recipes.ncu.views:RULES", "metrics": "alltrace.recipes.ncu.views:METRICS",

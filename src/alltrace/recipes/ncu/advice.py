@@ -5,8 +5,6 @@ Unless fewer bytes are moved, it is never more than what the most used unit leav
 cannot lose more than 10 % of its time. `docs/ncu.md` has the formulas.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil

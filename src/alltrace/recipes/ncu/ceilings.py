@@ -1,7 +1,5 @@
 """What the GPU of a report can do at most, from the report's own metrics and device attributes."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

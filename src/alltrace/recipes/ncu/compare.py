@@ -1,7 +1,5 @@
 """Reports side by side with the first of them: launches matched by kernel name, grid, block and order, or more loosely."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any

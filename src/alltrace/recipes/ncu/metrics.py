@@ -1,7 +1,5 @@
 """The main metrics of a launch, under the names they had over the years. What a report lacks is None."""
 
-from __future__ import annotations
-
 from alltrace.trace import columns as col
 from alltrace.trace.launches import Launch
 

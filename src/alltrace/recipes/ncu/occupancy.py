@@ -5,8 +5,6 @@ registers, of which each scheduler has a share and allocates 256 per warp at a t
 the launch configured. Nsight Compute stores these curves in reports, and the tests compare them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009; a level of memor
 "Hierarchical Roofline analysis for GPUs", CCPE 32(20), 2020.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

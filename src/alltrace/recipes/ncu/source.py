@@ -1,7 +1,5 @@
 """One row per line of the source, of the PTX or of the machine code (SASS), with its samples and what warps waited for there."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What views share: launches with their report, the columns that name them, and tables from rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

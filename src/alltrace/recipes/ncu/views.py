@@ -1,7 +1,5 @@
 """Views of launches that are only tables of what the reports hold: launches, metrics, sections, rules, stalls."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

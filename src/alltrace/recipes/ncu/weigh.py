@@ -1,7 +1,5 @@
 """Launches that Nsight Compute measured, joined with a run: their share of all ranks' time, and what their advice could save."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What a launch did: operations per second by precision, and bytes per second by level of memory."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -10,8 +10,6 @@ A rank waits from its arrival at a matched operation to the last rank's, as in `
 clocks may be off are not counted, and a rank without a matched operation has none, which is null.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whether a change helped: two runs in a few sentences, by time per step and class, and by what replaced what."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Judges a run by limits: statistics of what recipes answer, against numbers or against another run."""
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -10,8 +10,6 @@ With `--nccl-tests` the bandwidth is compared with the result of nccl-tests on t
 the operations come from NCCL Inspector's files of the whole job: the rank that took the shortest time arrived last.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ From the last end backwards: through a rank's own work to what it waited for, an
 first moment to the last end.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compares two runs: what is in both by what it is, exact quantiles of its durations, and whether the difference is chance."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -7,8 +7,6 @@ of ranges omit counters, such as the number of a step (`step 12`) or what PyTorc
 does not. Quartiles are of all durations together (linear interpolation, Hyndman and Fan type 7).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

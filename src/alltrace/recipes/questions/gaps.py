@@ -4,8 +4,6 @@ A gap is between two pieces of work of one device: kernels, copies and graphs of
 and after the last is not a gap, and time with possibly lost records is not either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -9,8 +9,6 @@ is the occupancy that was reached. Memory rates are the share by the device's pe
 kernels alone says `metric-attribution`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -7,8 +7,6 @@ as two kernels of a stream have between them anyway (`--kernel-delay-ns`), or el
 idle time, to the nanosecond. Time with possibly lost records is left out, also from the span.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ the first measured kernel belongs to the first launch, if one device was measure
 launches.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import groupby, islice

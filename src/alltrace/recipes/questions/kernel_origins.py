@@ -6,8 +6,6 @@ trace has it. The line is the innermost outside of PyTorch and of libraries for 
 the innermost where there is no other. A trace has lines when it was taken with `with_stack`, modules with `with_stack`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ A sequence is all kernels that one call launched, including nested calls, in the
 same sequence are counted together, over all ranks. An operator inside a call of the same name is not counted again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any

@@ -3,8 +3,6 @@
 Nsight Compute measures one launch; this recipe shows how many launches one of them represents.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from alltrace.recipes.base import Answer, Chart, Options, Part, Question, Reads, RunFacts

@@ -15,8 +15,6 @@ the device. A long queue means that the host runs ahead; an empty one that the d
 (`--full`) blocks the host.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Reserved is what the allocator has taken from the device; what of it no block us
 reuse. A trace has blocks when it was taken with `profile_memory=True`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

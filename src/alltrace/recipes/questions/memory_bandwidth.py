@@ -4,8 +4,6 @@ The rate while copying is the bytes by the time in which at least one copy of th
 sum of the rates of copies that ran at once, each at its own mean rate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

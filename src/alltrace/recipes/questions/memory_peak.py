@@ -6,8 +6,6 @@ was allocated before the capture is a separate row. `net_bytes` is what `torch.p
 allocated in it, minus those freed in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

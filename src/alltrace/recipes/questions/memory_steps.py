@@ -5,8 +5,6 @@ A block that is allocated in a step and still exists after the end of the next o
 the optimizer, or a leak. If memory grows in every step, a note reports it and names the operator that allocated most of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Bins are equal on all ranks, from the run's first event to its last. Each has th
 the peak is in one of them; bins before the first block of a device or after its last are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ work is what was launched inside it. Samples of a rank's GPU count whichever rep
 report samples all GPUs of a host. `gpu_metric_util_sum` counts samples with a time stamp inside, as nsys does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

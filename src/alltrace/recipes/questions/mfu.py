@@ -6,8 +6,6 @@ are not the model's work; with `--recompute` they are in `hfu_percent`, the util
 that of dense arithmetic in the precision used.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

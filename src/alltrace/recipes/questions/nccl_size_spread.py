@@ -6,8 +6,6 @@ time for each instance, from the last arrival to the end. Sizes come from the pr
 between its neighbours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

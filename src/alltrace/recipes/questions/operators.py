@@ -7,8 +7,6 @@ from the shapes of matrix products, convolutions and attention, if shapes were r
 have the sum of the outermost ones inside.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any

@@ -5,8 +5,6 @@ compute, `exposed_ns` the rest. A copy is exposed when no kernel at all runs. Ke
 unclassified are neither compute nor communication.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

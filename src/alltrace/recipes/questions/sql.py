@@ -1,7 +1,5 @@
 """A user's SQL over a run: one read-only query, with nothing within reach but the run's own files."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Callable

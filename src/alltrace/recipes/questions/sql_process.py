@@ -4,8 +4,6 @@ Python runs this file: the child reads the query from its standard input, and wr
 JSON and an Arrow stream. The child is not trusted, as it carries out the text of users: what it writes is data.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -11,8 +11,6 @@ says so. Of vLLM, SGLang, TensorRT-LLM and ATOM a step is an iteration, with wha
 batch; where a step has several iterations, these are added.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ operation and communicator is tried, and the one that would save most comes firs
 from the unchanged run is refused.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import partial

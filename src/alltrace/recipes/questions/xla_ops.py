@@ -5,8 +5,6 @@ the innermost counts. Work launched outside of these ranges is in a row without 
 real run: the names are taken from XLA's source.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

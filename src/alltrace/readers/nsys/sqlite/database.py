@@ -1,7 +1,5 @@
 """The database as the `sqlite3` module opens it: without writing next to it, and without trusting its content."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """Whether a file is an SQLite database that can be read, and one that Nsight Systems wrote."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterable
