@@ -110,13 +110,14 @@ def test_what_is_known_of_sends_and_of_calls_that_test(tmp_path):
         mpi(50, 51, "Issend", request=5), mpi(55, 60, "Wait", request=5),
         mpi(60, 61, "Isend", request=5), mpi(65, 70, "Testsome", request=5),
         mpi(1, 2, "Ssend_init", request=6), mpi(70, 71, "Start", request=6), mpi(75, 80, "Waitany", request=6),
-        mpi(80, 81, "Ibarrier", request=7), mpi(85, 86, "Testall", request=7),
+        mpi(80, 81, "Ibarrier", request=7), mpi(85, 86, "Testall", request=7), mpi(90, 91, "Isend", request=8),
     ]  # fmt: skip
     run = make_run(tmp_path, {0: {"mpi": calls, "communicators": [{**WORLD, "group_rank": 0}]}})
     rows = sorted(collect(run.in_session_time().rank(0)).to_pylist(), key=lambda r: r["api_start"])
     assert [(r["op"], r["synchronous"], r["tested"]) for r in rows] == [
         ("Send", None, None), ("Send", True, None), ("Send", False, None), ("Send", False, None),
         ("Send", True, None), ("Send", None, True), ("Send", True, None), ("Barrier", None, True),
+        ("Send", False, None),
     ]  # fmt: skip
 
 

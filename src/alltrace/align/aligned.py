@@ -90,6 +90,7 @@ class Aligned:
         * `wait_start_ns`: from when the rank waits: its arrival, or the start of the call that completes what it only began
           then; of several that one call completes, each from the arrival on that the rank awaited before;
         * `wait_ns`: from there to the awaited arrival, or to its own end where that is earlier; never negative;
+        * `until_ns`: its end; of several that one call completes, for all but the last when the awaited rank has arrived;
         * `transfer_ns`: from the last arrival to the last end of the instance, or of those members that waited by then; never
           negative;
         * `error_ns`: how far the rank's clock may be off against the awaited rank's; 0 for one clock, null if unknown;

@@ -91,7 +91,7 @@ def described(
     if not DIRECTED.isdisjoint(words_of):
         group_rank, root = (_known(taken(members, tables, name), len(rank)) for name in ("group_rank", "root"))
         awaited = _awaited(np.array([*words_of, None], object)[op], awaited, place, start, root, group_rank)
-    wait_start, completed = start, last_end
+    wait_start, completed, of_call = start, last_end, end
     if is_one_of(columns["evidence"], ("mpi",)).any():
         wait_start = np.maximum(start, _known(taken(members, tables, "wait_start"), len(rank)))
         message = (counts[place] == 2) & (_known(taken(members, tables, "tag"), len(rank)) >= 0)
@@ -116,8 +116,8 @@ def described(
         )
         until = np.maximum(np.minimum(start[awaited], end), wait_start)
         completed = _completed(first, until + end - _latest(call, until)[call], wait_start <= last_arrival[place])
-        sending = np.isin(np.arange(len(rank)), sends)
-        wait_start = np.minimum(np.maximum(wait_start, _waited_before(call, until, sending)), until)
+        before, of_call = _shared_out(call, until, end, np.isin(np.arange(len(rank)), sends))
+        wait_start = np.minimum(np.maximum(wait_start, before), until)
     wait = np.maximum(np.minimum(start[awaited], end) - wait_start, 0)
     error = _errors(error_ns, rank, rank[awaited])
     sizes = np.array(group_sizes or [0], np.int64)
@@ -131,7 +131,7 @@ def described(
     columns["first_arrival_ns"], columns["last_arrival_ns"] = first_arrival[place], last_arrival[place]
     columns["last_rank"], columns["last_end_ns"] = last_rank[place], last_end[place]
     columns["awaited_rank"], columns["awaited_ns"] = rank[awaited], start[awaited]
-    columns["wait_start_ns"], columns["wait_ns"] = wait_start, wait
+    columns["wait_start_ns"], columns["wait_ns"], columns["until_ns"] = wait_start, wait, of_call
     columns["transfer_ns"] = np.maximum(completed - last_arrival, 0)[place]
     columns["error_ns"] = pa.array(np.maximum(error, 0), mask=error < 0)
     columns["fact"] = (error >= 0) & (wait >= error)
@@ -185,16 +185,17 @@ def _latest(call: Int64, until: Int64) -> Int64:
     return latest
 
 
-def _waited_before(call: Int64, until: Int64, sending: Flags) -> Int64:
-    """Until when a rank waited for what its call completes, too, and came before; of equal times a send comes last.
+def _shared_out(call: Int64, until: Int64, end: Int64, sending: Flags) -> tuple[Int64, Int64]:
+    """From and until when the call of each member is for its operation: one after the other, of equal times sends last.
 
-    `call` is the number of each member's call, and `until` until when its operation was waited for.
+    `call` is its number, and `until` until when the operation was waited for. The first is for it from `_NEVER` on, the
+    last to the end.
     """
     order = np.lexsort((sending, until, call))
-    before = np.full(len(call), _NEVER)
+    since, to = np.full(len(call), _NEVER), end.copy()
     again = np.flatnonzero(call[order][1:] == call[order][:-1])
-    before[order[again + 1]] = until[order[again]]
-    return before
+    since[order[again + 1]] = to[order[again]] = until[order[again]]
+    return since, to
 
 
 def _known(values: Any, count: int) -> Int64:
