@@ -168,11 +168,38 @@ def test_what_a_library_holds_within_a_host_says_nothing_of_a_network():
     assert picked(found, "instance", "rank", "wait_ns") == [(0, 0, 0), (0, 1, 0), (1, 0, 50), (1, 2, 0)]
 
 
+def test_a_sender_that_left_as_long_before_as_clocks_may_be_off_waited():
+    assert late_receivers(message((10, 55), (60, 95), 4000), error_ns=lambda _one, _other: 20) == [45]
+    assert late_receivers(message((10, 55), (60, 95), 4000), error_ns=lambda _one, _other: None) == [0]
+
+
+def test_of_two_sends_of_one_call_the_one_with_the_later_receive_kept_it():
+    assert late_receivers(message((10, 90), (60, 95), 3000), message((10, 90), (80, 95), 4000)) == [0, 70]
+    sure = message((110, 190), (160, 195), 2000)
+    assert late_receivers(message((10, 90), (60, 95), 3000), message((10, 90), (80, 95), 4000), sure) == [50, 20, 50]
+
+
+def test_an_exchange_waits_for_the_message_of_a_late_partner_and_not_once_more_for_its_receive():
+    back = [(1, 60, 95, {"op": 2, "tag": 1, "bytes": 4000, **MPI}), (0, 10, 90, {"op": 3, "tag": 1, "bytes": 4000, **MPI})]
+    for others, awaited in ([], 0), ([message((110, 190), (160, 195), 2000)], 1):
+        found = picked(described_of(message((10, 90), (60, 95), 4000), back, *others), "rank", "awaited_rank", "wait_ns")
+        assert found[:4] == [(0, awaited, 0), (1, 1, 0), (0, 1, 50), (1, 1, 0)]
+
+
+def test_operations_of_a_device_are_waited_for_at_once():
+    found = described_of(
+        [(0, 10, 100, {}), (1, 50, 100, {})], [(0, 10, 100, {}), (2, 70, 100, {})], [(0, 200, 300, MPI), (1, 250, 300, MPI)]
+    )
+    assert picked(found, "rank", "wait_ns") == [(0, 40), (1, 0), (0, 60), (2, 0), (0, 50), (1, 0)]
+
+
 def test_a_sender_is_not_known_to_wait_while_its_call_waits_for_something_else():
     together = {"wait_start": 20}
     other = {"tag": 1, "bytes": 8, **MPI}
     received = [(0, 12, 90, {"op": 3, **other, **together}), (2, 70, 75, {"op": 2, **other})]
     assert late_receivers(message((10, 90), (60, 95), 4000, **together), received) == [0, 50]
+    between = [message(*HELD, 3000), message((210, 290), (260, 295), 5000)]
+    assert late_receivers(message((10, 90), (60, 95), 4000, **together), received, *between) == [0, 50, 0, 50]
     sure = message((110, 190), (160, 195), 3000)
     found = described_of(message((10, 90), (60, 95), 4000, **together), received, sure)
     mine = [row[1:] for row in picked(found, "rank", "wait_start_ns", "wait_ns") if row[0] == 0]

@@ -143,6 +143,18 @@ def test_messages_meet_and_waits_join_their_work(tmp_path):
         "3:0:1:1:1:0:0:0:1:2:1:35:35:64:4",  # until the call has ended that completes the receive
         "3:0:1:1:1:10:10:0:1:2:1:45:45:74:4",
     ]
+    both = [{**world, "communicator": n, "uid": n} for n in (1, 2)]
+    sent = calls("MPI_Send", 1, [0]) + calls("MPI_Send", 1, [10], communicator=2)
+    received = calls("MPI_Recv", 0, [20], communicator=2) + calls("MPI_Recv", 0, [40])
+    ranks = {
+        rank: {"mpi": rows, "communicators": [{**c, "group_rank": rank} for c in both]}
+        for rank, rows in enumerate((sent, received))
+    }
+    _, _, records = exported(tmp_path / "two", ranks, align=True)
+    assert [r for r in records if r.startswith("3")] == [
+        "3:0:1:1:1:0:0:0:1:2:1:45:45:64:4",
+        "3:0:1:1:1:10:10:0:1:2:1:25:25:74:4",
+    ]
     rows = {
         "api": [{"start": 50, "end": 210, "name": "cudaStreamSynchronize", "correlation": 9, "kind": "runtime"}],
         "kernels": [kernel(0, 100), kernel(100, 200), kernel(300, 400)],
