@@ -98,7 +98,7 @@ class Instance:
     before_ns: dict[int, int] = field(default_factory=dict)
     """Until when each waited in the same call for operations whose last needed rank arrived before that of this one."""
     unclear: set[int] = field(default_factory=set)
-    """The ranks of which the record does not tell whether they waited in their call for a receiver."""
+    """The ranks of which it is unknown whether they waited in their call for a receiver."""
 
     @property
     def key(self) -> Key:
