@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from benchmarks.mpi_programs.score import Score
 
-EVERYTHING = "halves,copy,nonblocking,messages,persistent,variants"
+EVERYTHING = "halves,copy,nonblocking,messages,persistent,variants,mixed,halo,prepared"
 _HEAD = "| {} | planted | as recorded | in parts | waits right | wait, of the record's | sizes right |\n" + "|---" * 7 + "|"
 
 

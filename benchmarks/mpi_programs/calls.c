@@ -8,6 +8,9 @@
  *   messages    sends, receives and exchanges with both neighbours
  *   persistent  messages that are set up once and started again
  *   variants    vector forms, reduce-scatters, scans, data in place, types made of others
+ *   mixed       messages and collectives at once, which a rank completes by one of the calls that wait or test
+ *   halo        exchanges with both neighbours, some of a line and some of a ring, of the same tags, and an all-reduce
+ *   prepared    persistent collectives, where the library has them
  * All ranks draw the same operations from SEED; each draws its own sleeps.
  */
 #define _GNU_SOURCE
@@ -40,7 +43,7 @@ static struct call *now;
 static int call_count, next_request, world_rank, world_size, slept_us;
 static struct group groups[3];
 static int group_count;
-static double *sent, *received, *also_sent, *also_received;
+static double *sent, *received, *also_sent, *also_received, *third;
 static int counts[MOST_RANKS], places[MOST_RANKS], bytes_counts[MOST_RANKS], bytes_places[MOST_RANKS];
 static MPI_Datatype blocks[MOST_RANKS], pair_type;
 
@@ -100,6 +103,53 @@ static void wait_for(MPI_Request *requests, const int *numbers, int count) {
     TIMED(MPI_Wait(requests, status));
   else
     TIMED(MPI_Waitall(count, requests, status));
+}
+
+/* One more call that tests or waits for any: it is in the record only if it completed a request. MPI_Test asks for the `first`. */
+static int completes(int way, MPI_Request *requests, int count, int first, int *completed) {
+  static const char *const names[] = {"MPI_Test", "MPI_Testall", "MPI_Waitany", "MPI_Waitsome", "MPI_Testany", "MPI_Testsome"};
+  MPI_Status statuses[MOST_REQUESTS];
+  int flag = 1, number = 0;
+  begin(names[way]);
+  switch (way) {
+    case 0:
+      completed[0] = first;
+      TIMED(MPI_Test(&requests[first], &flag, statuses));
+      number = flag;
+      break;
+    case 1:
+      TIMED(MPI_Testall(count, requests, &flag, statuses));
+      for (int i = 0; i < count && flag; i++) completed[number++] = i;
+      break;
+    case 2:
+      TIMED(MPI_Waitany(count, requests, &completed[0], statuses));
+      number = 1;
+      break;
+    case 3: TIMED(MPI_Waitsome(count, requests, &number, completed, statuses)); break;
+    case 4:
+      TIMED(MPI_Testany(count, requests, &completed[0], &flag, statuses));
+      number = flag;
+      break;
+    case 5: TIMED(MPI_Testsome(count, requests, &number, completed, statuses)); break;
+  }
+  if (!number) call_count--;
+  return number;
+}
+
+enum { WAYS = 7 };
+
+static void complete(MPI_Request *requests, const int *numbers, int count, int way, uint64_t *own) {
+  if (way == 0) {
+    wait_for(requests, numbers, count);
+    return;
+  }
+  for (int left = count, completed[MOST_REQUESTS]; left > 0;) {
+    int number = completes(way - 1, requests, count, count - left, completed);
+    for (int i = 0; i < number; i++) now->requests[now->request_count++] = numbers[completed[i]];
+    left -= number;
+    struct timespec t = {0, 1000l * (20 + below(own, 200))};
+    if (!number) nanosleep(&t, NULL);
+  }
 }
 
 struct type {
@@ -244,6 +294,66 @@ static void message(int which, const struct group *g, int n, struct type type, i
   }
 }
 
+static void mixed_at_once(const struct group *g, int root, int n, struct type type, int tag, int order, int synchronous, uint64_t *own,
+                          int most_us) {
+  MPI_Comm c = g->handle;
+  MPI_Datatype t = type.handle;
+  int to = (g->rank + 1) % g->size, from = (g->rank + g->size - 1) % g->size, numbers[MOST_REQUESTS];
+  MPI_Request requests[MOST_REQUESTS];
+  if (g->size < 2) return;
+  for (int i = 0; i < 4; i++) {
+    switch ((order + i) % 4) {
+      case 0: STARTED_MESSAGE(Irecv, also_received, from, n, i); break;
+      case 1:
+        if (synchronous)
+          STARTED_MESSAGE(Issend, also_sent, to, n, i);
+        else
+          STARTED_MESSAGE(Isend, also_sent, to, n, i);
+        break;
+      case 2:
+        begin("MPI_Iallreduce"), on(g, -1, n, type.name), numbers[i] = request();
+        TIMED(MPI_Iallreduce(sent, received, n, t, MPI_SUM, c, &requests[i]));
+        break;
+      case 3:
+        begin("MPI_Ibcast"), on(g, root, n, type.name), numbers[i] = request();
+        TIMED(MPI_Ibcast(third, n, t, root, c, &requests[i]));
+        break;
+    }
+    if (i == 1) pause_randomly(own, most_us);
+  }
+  pause_randomly(own, most_us);
+  complete(requests, numbers, 4, below(own, WAYS), own);
+}
+
+static void halo(const struct group *g, int n, struct type type, int ring, uint64_t *own, int most_us) {
+  enum { ROUNDS = 3, UP = 55, DOWN = 56, NOBODY = -3 };
+  MPI_Comm c = g->handle;
+  MPI_Datatype t = type.handle;
+  int above = g->rank + 1, below_us = g->rank - 1, numbers[MOST_REQUESTS], tag;
+  MPI_Request requests[MOST_REQUESTS];
+  if (g->size < 2) return;
+  above = above < g->size ? above : ring ? 0 : MPI_PROC_NULL, below_us = below_us >= 0 ? below_us : ring ? g->size - 1 : MPI_PROC_NULL;
+  for (int i = 0; i < ROUNDS; i++) {
+    tag = UP;
+    STARTED_MESSAGE(Irecv, received, below_us, n, 0);
+    if (below_us == MPI_PROC_NULL) now->peer = NOBODY;
+    tag = DOWN;
+    STARTED_MESSAGE(Irecv, also_received, above, n, 1);
+    if (above == MPI_PROC_NULL) now->peer = NOBODY;
+    pause_randomly(own, most_us);
+    tag = UP;
+    STARTED_MESSAGE(Isend, sent, above, n, 2);
+    if (above == MPI_PROC_NULL) now->peer = NOBODY;
+    tag = DOWN;
+    STARTED_MESSAGE(Isend, also_sent, below_us, n, 3);
+    if (below_us == MPI_PROC_NULL) now->peer = NOBODY;
+    pause_randomly(own, most_us);
+    complete(requests, numbers, 4, below(own, 2) ? 0 : below(own, WAYS), own);
+  }
+  begin("MPI_Allreduce"), on(g, -1, 1, "MPI_DOUBLE");
+  TIMED(MPI_Allreduce(third, received, 1, MPI_DOUBLE, MPI_SUM, c));
+}
+
 static void write_record(const char *prefix) {
   char path[4096];
   snprintf(path, sizeof path, "%s.%d.json", prefix, world_rank);
@@ -291,7 +401,7 @@ static struct group *add_group(const char *name, MPI_Comm handle) {
 struct entry {
   int what, which, group;
 };
-enum { BLOCKING, NONBLOCKING, MESSAGE, PERSISTENT, VARIANT };
+enum { BLOCKING, NONBLOCKING, MESSAGE, PERSISTENT, VARIANT, MIXED, HALO, PREPARED };
 
 int main(int argc, char **argv) {
   if (argc != 6) return fprintf(stderr, "usage: calls SEED EACH SLEEP_US RECORD FEATURES\n"), 2;
@@ -303,8 +413,8 @@ int main(int argc, char **argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &world_rank), MPI_Comm_size(MPI_COMM_WORLD, &world_size);
   own = shared * 1000003u + (uint64_t)world_rank + 1;
   size_t most = (size_t)(MOST_COUNT + MOST_RANKS) * sizeof(double) * 2 * (size_t)(world_size > 2 ? world_size : 2);
-  sent = calloc(1, most), received = calloc(1, most), also_sent = calloc(1, most), also_received = calloc(1, most);
-  if (!sent || !received || !also_sent || !also_received || world_size > MOST_RANKS) return fprintf(stderr, "too many ranks\n"), 1;
+  sent = calloc(1, most), received = calloc(1, most), also_sent = calloc(1, most), also_received = calloc(1, most), third = calloc(1, most);
+  if (!sent || !received || !also_sent || !also_received || !third || world_size > MOST_RANKS) return fprintf(stderr, "too many ranks\n"), 1;
   add_group("world", MPI_COMM_WORLD);
   MPI_Comm handle;
   if (strstr(features, "halves")) {
@@ -327,6 +437,9 @@ int main(int argc, char **argv) {
       for (int k = 0; k < KINDS && strstr(features, "nonblocking"); k++) entries[count++] = (struct entry){NONBLOCKING, k, g};
       for (int k = 0; k < MESSAGES && strstr(features, "messages"); k++) entries[count++] = (struct entry){MESSAGE, k, g};
       for (int k = 0; k < VARIANTS && strstr(features, "variants"); k++) entries[count++] = (struct entry){VARIANT, k, g};
+      for (int k = 0; k < 4 && strstr(features, "mixed"); k++) entries[count++] = (struct entry){MIXED, k, g};
+      for (int k = 0; k < 2 && strstr(features, "halo"); k++) entries[count++] = (struct entry){HALO, k, g};
+      if (strstr(features, "prepared")) entries[count++] = (struct entry){PREPARED, 0, g};
       if (strstr(features, "persistent")) entries[count++] = (struct entry){PERSISTENT, 0, g};
     }
   for (int i = count - 1; i > 0; i--) {
@@ -349,6 +462,14 @@ int main(int argc, char **argv) {
     always_numbers[i][1] = request();
     TIMED(MPI_Recv_init(received, ALWAYS_COUNT, MPI_DOUBLE, from, ALWAYS_TAG, g->handle, &always[i][1]));
   }
+#if MPI_VERSION >= 4
+  MPI_Request prepared[3];
+  int prepared_numbers[3];
+  for (int i = 0; i < group_count && strstr(features, "prepared"); i++) {
+    begin("MPI_Allreduce_init"), on(&groups[i], -1, ALWAYS_COUNT, "MPI_DOUBLE"), prepared_numbers[i] = request();
+    TIMED(MPI_Allreduce_init(sent, received, ALWAYS_COUNT, MPI_DOUBLE, MPI_SUM, groups[i].handle, MPI_INFO_NULL, &prepared[i]));
+  }
+#endif
   begin("MPI_Barrier"), on(&groups[0], -1, -1, NULL);
   TIMED(MPI_Barrier(MPI_COMM_WORLD));
 
@@ -368,6 +489,16 @@ int main(int argc, char **argv) {
       case BLOCKING: collective(kind, g, root, n, type); break;
       case VARIANT: variant(e.which, g, root, n < MOST_COUNT / 2 ? n : MOST_COUNT / 2, type); break;
       case MESSAGE: message(e.which, g, n, type, tag, &own, most_us); break;
+      case MIXED: mixed_at_once(g, root, n, type, tag, below(&drawn, 4), e.which % 2, &own, most_us); break;
+      case HALO: halo(g, n, type, e.which, &own, most_us); break;
+      case PREPARED:
+#if MPI_VERSION >= 4
+        begin("MPI_Start"), now->request_count = 1, now->requests[0] = prepared_numbers[e.group];
+        TIMED(MPI_Start(&prepared[e.group]));
+        pause_randomly(&own, most_us);
+        wait_for(&prepared[e.group], &prepared_numbers[e.group], 1);
+#endif
+        break;
       case NONBLOCKING:
         started(kind, g, root, n, type, 0, &requests[0], &numbers[0]);
         if (below(&drawn, 3) == 0) {
@@ -389,7 +520,7 @@ int main(int argc, char **argv) {
             TIMED(MPI_Start(&always[e.group][k]));
           }
         pause_randomly(&own, most_us);
-        wait_for(always[e.group], always_numbers[e.group], 2);
+        complete(always[e.group], always_numbers[e.group], 2, strstr(features, "mixed") ? below(&own, WAYS) : 0, &own);
         break;
     }
   }

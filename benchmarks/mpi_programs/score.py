@@ -162,12 +162,13 @@ def part_of(instance: Instance) -> str:
 def _judged(instance: Instance, found: Recorded, whole: set[Key], pieces: int) -> Judgement:
     judgement = Judgement(planted=1, right=instance.key in whole, partial=pieces > 0, split=pieces > 1)
     for rank, call in instance.members.items():
-        expected, measured = instance.wait_ns(rank), found.wait_ns.get((instance.key, rank), 0)
-        judgement.record_wait_ns += expected
-        judgement.wait_ns += measured
-        judgement.waits += 1
-        near = abs(measured - expected) <= max(WAIT_NS, WAIT_SHARE * expected)
-        judgement.waits_right += judgement.right and near
+        if rank not in instance.unclear:
+            expected, measured = instance.wait_ns(rank), found.wait_ns.get((instance.key, rank), 0)
+            judgement.record_wait_ns += expected
+            judgement.wait_ns += measured
+            judgement.waits += 1
+            near = abs(measured - expected) <= max(WAIT_NS, WAIT_SHARE * expected)
+            judgement.waits_right += judgement.right and near
         size = message_bytes(call, instance.ranks)
         if size is not None and looks_like_another(call, size, len(instance.ranks)):
             judgement.sizes_ambiguous += 1

@@ -7,8 +7,10 @@ which MPI demands to be the same on all of its ranks, and from the tags of messa
 from __future__ import annotations
 
 import json
+import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,9 +26,15 @@ _OPERATIONS = {
     "alltoall": "AllToAll", "alltoallv": "AllToAll", "alltoallw": "AllToAll", "reduce_scatter": "ReduceScatter",
     "reduce_scatter_block": "ReduceScatter", "scan": "Scan", "exscan": "Exscan",
 }  # fmt: skip
-_SENDS = frozenset({"MPI_Send", "MPI_Ssend", "MPI_Isend", "MPI_Sendrecv", "MPI_Send_init"})
+_SENDS = frozenset({"MPI_Send", "MPI_Ssend", "MPI_Isend", "MPI_Issend", "MPI_Sendrecv", "MPI_Send_init"})
 _RECEIVES = frozenset({"MPI_Recv", "MPI_Irecv", "MPI_Sendrecv", "MPI_Recv_init"})
-_ANY_SOURCE = -2
+_SYNCHRONOUS = frozenset({"MPI_Ssend", "MPI_Issend"})
+_HELD_BYTES = {"Open MPI": (256, 4096), "MPICH": (8255, 8255)}
+"""The largest message that each library always, and ever, holds for a receiver on the same host.
+
+It was found by sends to a rank that sleeps. In between Open MPI holds what the receiver's next call of MPI takes.
+"""
+_ANY_SOURCE, _NOBODY = -2, -3
 
 Key = frozenset[tuple[int, int, int]]
 
@@ -86,6 +94,11 @@ class Instance:
     ranks: tuple[int, ...]
     members: dict[int, Call] = field(default_factory=dict)
     waits: dict[int, Call] = field(default_factory=dict)
+    library: str = ""
+    before_ns: dict[int, int] = field(default_factory=dict)
+    """Until when each waited in the same call for operations whose last needed rank arrived before that of this one."""
+    unclear: set[int] = field(default_factory=set)
+    """The ranks of which it is unknown whether they waited in their call for a receiver."""
 
     @property
     def key(self) -> Key:
@@ -108,16 +121,35 @@ class Instance:
 
         Where all need all, they wait for the last to arrive. Where there is a root the direction decides: leaves of a
         broadcast and a scatter wait for the root, the root of a reduce and a gather waits for the leaves; a rank of a
-        scan waits for lower ones. A receiver waits for its sender, and a sender for nobody: whether it has to depends
-        on the size that a library buffers.
+        scan waits for lower ones. A receiver waits for its sender, and a sender for its receiver, unless the library
+        holds the message for it. Of operations that one call completes, each has the part of the wait that begins when
+        the rank needs no more for those before.
         """
+        return max(0, self.until_ns(rank) - max(self._begin_ns(rank), self.before_ns.get(rank, 0)))
+
+    def until_ns(self, rank: int) -> int:
+        """Until when a rank waited for others, if it did."""
         arrivals = {r: call.start_ns for r, call in self.members.items()}
-        return max(0, min(max((arrivals[r] for r in self._needed(rank)), default=0), self._end_ns(rank)) - self._begin_ns(rank))
+        return min(max((arrivals[r] for r in self._needed(rank) & arrivals.keys()), default=0), self._end_ns(rank))
+
+    def sometimes_held(self, rank: int) -> bool:
+        """Whether a rank sends a message that the library may hold or not, and left after the receive began."""
+        if not self.message or rank != self.ranks[0] or self.members[rank].name in _SYNCHRONOUS:
+            return False
+        always, ever = self._held_bytes
+        size = message_bytes(self.members[rank], self.ranks) or ever
+        return always < size <= ever and self._end_ns(rank) >= self.members[self.ranks[1]].start_ns >= self._begin_ns(rank)
+
+    @property
+    def _held_bytes(self) -> tuple[int, int]:
+        return _HELD_BYTES.get(self.library, (sys.maxsize, sys.maxsize))
 
     def _needed(self, rank: int) -> set[int]:
         """The ranks without which `rank` cannot leave."""
         if self.message:
-            return {self.ranks[0]} if rank == self.ranks[1] else set()
+            sent = self.members[self.ranks[0]]
+            held = sent.name not in _SYNCHRONOUS and (message_bytes(sent, self.ranks) or 0) <= self._held_bytes[1]
+            return {self.ranks[0]} if rank == self.ranks[1] else set() if held else {self.ranks[1]}
         place, root = self.ranks.index(rank), self.members[rank].root
         if self.kind in FROM_ROOT:
             return {self.ranks[root]} - {rank}
@@ -185,7 +217,26 @@ def instances(records: dict[int, Record]) -> list[Instance]:
                     peer = call.receive_peer if call.receive_peer >= 0 else call.peer
                     source = groups[name][peer] if peer != _ANY_SOURCE else _ANY_SOURCE
                     received[name, source, record.rank, call.tag].append((member, wait))
-    return [*found.values(), *_messages(sent, received)]
+    every = [*found.values(), *_messages(sent, received)]
+    _share_waits(every, records)
+    return every
+
+
+def _share_waits(every: list[Instance], records: dict[int, Record]) -> None:
+    """Note of each operation until when its call waits for others before."""
+    library = next((name for name in _HELD_BYTES for record in records.values() if record.library.startswith(name)), "")
+    by_call: dict[tuple[int, int], list[Instance]] = defaultdict(list)
+    for instance in every:
+        instance.library = library
+        for rank in instance.members:
+            by_call[rank, instance.waits.get(rank, instance.members[rank]).number].append(instance)
+    for (rank, _call), together in by_call.items():
+        together.sort(key=lambda i: (i.until_ns(rank), i.message and rank == i.ranks[0]))
+        for earlier, later in pairwise(together):
+            later.before_ns[rank] = earlier.until_ns(rank)
+        if any(i.sometimes_held(rank) for i in together):
+            for instance in together:
+                instance.unclear.add(rank)
 
 
 def _messages(sent: Any, received: Any) -> list[Instance]:
@@ -206,7 +257,7 @@ def _messages(sent: Any, received: Any) -> list[Instance]:
 
 def _transfers(record: Record, place: int, call: Call) -> list[tuple[Call, Call]]:
     """The transfers of a call, each with the call that starts it and the one that waits: a persistent one has many."""
-    if call.name not in _SENDS | _RECEIVES:
+    if call.name not in _SENDS | _RECEIVES or call.peer == _NOBODY:
         return []
     if not call.requests:
         return [(call, call)]
@@ -218,7 +269,7 @@ def _transfers(record: Record, place: int, call: Call) -> list[tuple[Call, Call]
 
 def _waiting(record: Record, place: int, call: Call) -> Call:
     """The call after `place` in which a rank waits for the request of `call`."""
-    later = (c for c in record.calls[place + 1 :] if c.name.startswith("MPI_Wait") and call.requests[0] in c.requests)
+    later = (c for c in record.calls[place + 1 :] if c.name.startswith(("MPI_Wait", "MPI_Test")) and call.requests[0] in c.requests)
     return next(later)
 
 

@@ -7,6 +7,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from tests.making import make_run
 
 from alltrace.align.doubted_ranks import _most_off
 from alltrace.align.store import aligned
@@ -105,3 +106,24 @@ def test_a_clock_that_all_ranks_of_a_host_share_may_step_and_sound_files_are_in_
     (tmp_path / "sound").mkdir()
     assert aligned(run_of(reports, tmp_path / "sound", stepped(0), 1)).doubted == {}
     assert aligned(run_of(reports, tmp_path, stepped(3 * MS), 2, 3)).doubted == {}
+
+
+def test_an_operation_that_a_rank_asks_for_later_says_nothing_of_its_clock(tmp_path):
+    # from the middle on rank 1 asks 4 ms later for the end of what the others wait for
+    def calls(rank):
+        rows = []
+        for n in range(64):
+            at, late = 20 * MS * n, 4 * MS if rank == 1 and n >= 32 else 0
+            own = {"thread": 0, "communicator": 1}
+            rows.append({"start": at, "end": at + MS // 100, "name": "MPI_Iallreduce", "kind": "collective", "request": 5, **own})
+            wait = {"name": "MPI_Wait", "kind": "start-wait", "request": 5, "thread": 0}
+            rows.append({"start": at + MS + late, "end": at + 2 * MS + late, **wait})
+            if n % 2:
+                rows.append({"start": at + 9 * MS, "end": at + 10 * MS, "name": "MPI_Barrier", "kind": "collective", **own})
+        return rows
+
+    world = {"communicator": 1, "parent": 0, "size": 3, "process": 0}
+    tables = {rank: {"mpi": calls(rank), "communicators": [{**world, "group_rank": rank}]} for rank in range(3)}
+    alignment = aligned(make_run(tmp_path, tables))
+    assert alignment.doubted == {}
+    assert alignment.members.num_rows == 3 * (64 + 32)

@@ -312,7 +312,8 @@ def test_calls_without_a_kernel_are_no_members():
     made.tables[0] = calls.set_column(2, "api_start", table["start"]).set_column(3, "api_end", table["end"])
     found = matched(made)
     assert found.members.num_rows == 0
-    assert found.notes[0] == "40 communication calls have no kernel, end or communicator in the reports, so they are not matched"
+    lacks = "no kernel, end, communicator or set-up in the reports"
+    assert found.notes[0] == f"40 communication calls have {lacks}, so they are not matched"
 
 
 def test_the_order_of_the_ranks_does_not_matter():

@@ -9,12 +9,13 @@ from alltrace.align.evidence import collect
 from alltrace.align.store import aligned
 
 WORLD = {"communicator": 1, "parent": 0, "size": 2, "process": 0}
-KINDS = {"Wait": "start-wait", "Waitall": "start-wait", "Test": "start-wait", "Start": "start-wait", "Startall": "start-wait"}
+KINDS = dict.fromkeys(("Wait", "Waitall", "Waitany", "Test", "Testall", "Testsome", "Start", "Startall"), "start-wait")
 
 
 def mpi(start, end, name, *, request=None, **others):
     """A row of `mpi` as Nsight Systems writes it."""
-    message = name.lower().removeprefix("i").removesuffix("_init") in ("send", "ssend", "bsend", "recv", "mrecv", "sendrecv")
+    plain = name.lower().removeprefix("i").removesuffix("_init")
+    message = plain in ("send", "ssend", "bsend", "rsend", "recv", "mrecv", "sendrecv")
     kind = KINDS.get(name) or ("p2p" if message else "collective")
     own = {} if kind == "start-wait" else {"communicator": 1}
     own |= {"tag": 7, "peer": 1, "bytes": 80} if message else {}
@@ -59,9 +60,9 @@ CASES = {
         [mpi(10, 12, "Isend", request=5), mpi(20, 21, "Isend", request=5), mpi(30, 31, "Irecv", request=6), mpi(40, 41, "Ibcast")],
         [("Send", 10, 12, None, 1), ("Send", 20, 21, None, 1), ("Recv", 30, None, None, 1), ("Broadcast", 40, None, None, None)],
     ),
-    "a start of what was set up before the recording is no operation": (
+    "a start of what was set up unrecorded is an operation of which the start alone is known": (
         [mpi(10, 11, "Start", request=5), mpi(20, 30, "Wait", request=5), mpi(40, 45, "Barrier")],
-        [("Barrier", 40, 45, None, None)],
+        [("Start", 10, None, None, None), ("Barrier", 40, 45, None, None)],
     ),
     "an exchange with one peer is recorded once": (
         [mpi(10, 50, "Sendrecv")],
@@ -103,15 +104,44 @@ def matched(folder, *ranks):
     return us, found.notes
 
 
+def test_what_is_known_of_sends_and_of_calls_that_test(tmp_path):
+    calls = [
+        *(mpi(start, start + 5, name) for start, name in ((10, "Send"), (20, "Ssend"), (30, "Bsend"), (40, "Rsend"))),
+        mpi(50, 51, "Issend", request=5), mpi(55, 60, "Wait", request=5),
+        mpi(60, 61, "Isend", request=5), mpi(65, 70, "Testsome", request=5),
+        mpi(1, 2, "Ssend_init", request=6), mpi(70, 71, "Start", request=6), mpi(75, 80, "Waitany", request=6),
+        mpi(80, 81, "Ibarrier", request=7), mpi(85, 86, "Testall", request=7), mpi(90, 91, "Isend", request=8),
+    ]  # fmt: skip
+    run = make_run(tmp_path, {0: {"mpi": calls, "communicators": [{**WORLD, "group_rank": 0}]}})
+    rows = sorted(collect(run.in_session_time().rank(0)).to_pylist(), key=lambda r: r["api_start"])
+    assert [(r["op"], r["synchronous"], r["tested"]) for r in rows] == [
+        ("Send", None, None), ("Send", True, None), ("Send", False, None), ("Send", False, None),
+        ("Send", True, None), ("Send", None, True), ("Send", True, None), ("Barrier", None, True),
+        ("Send", False, None),
+    ]  # fmt: skip
+
+
+def test_waits_of_calls_that_test_are_not_known_and_what_is_started_unrecorded_is_not_matched(tmp_path):
+    calls = [mpi(10, 12, "Ibarrier", request=5), mpi(20, 21, "Test", request=5), mpi(30, 31, "Start", request=8)]
+    rows, notes = matched(tmp_path, calls, [*calls[:1], mpi(40, 50, "Wait", request=5)])
+    assert len(rows) == 2
+    assert notes[:2] == (
+        "1 communication call has no kernel, end, communicator or set-up in the reports, so it is not matched",
+        "1 MPI operation was completed by calls that test, such as MPI_Test; profilers record only the last of these, so how long "
+        "ranks waited there is not known",
+    )
+
+
 def test_a_rank_waits_from_its_wait_on_and_transfers_end_where_one_waited(tmp_path):
     late = [mpi(300, 301, "Iallreduce", request=5), mpi(900, 901, "Wait", request=5)]
     rows, _ = matched(tmp_path, [mpi(100, 101, "Iallreduce", request=4), mpi(200, 350, "Wait", request=4)], late)
     assert rows == [(0, 0, 100, 100, 50), (0, 1, 300, 0, 50)]
 
 
-def test_nobody_waits_for_a_receive(tmp_path):
-    rows, _ = matched(tmp_path, [mpi(100, 400, "Send")], [mpi(350, 420, "Recv", peer=0)])
-    assert rows == [(0, 0, 100, 0, 70), (0, 1, 350, 0, 70)]
+@pytest.mark.parametrize(("name", "wait"), [("Send", 250), ("Ssend", 250), ("Bsend", 0)])
+def test_a_sender_that_stays_until_the_receive_begins_waits_for_it_unless_it_need_not(name, wait, tmp_path):
+    rows, _ = matched(tmp_path, [mpi(100, 400, name)], [mpi(350, 420, "Recv", peer=0)])
+    assert rows == [(0, 0, 100, wait, 70), (0, 1, 350, 0, 70)]
 
 
 def test_messages_of_a_tag_keep_their_order_and_others_may_overtake_them(tmp_path):
@@ -145,4 +175,4 @@ def test_a_message_without_communicator_is_matched_with_none(tmp_path):
     calls = [[mpi(100, 101, "Send", communicator=9)], [mpi(100, 110, "Recv", peer=0, communicator=9)]]
     rows, notes = matched(tmp_path, *calls)
     assert rows == []
-    assert "2 communication calls have no kernel, end or communicator in the reports, so they are not matched" in notes
+    assert "2 communication calls have no kernel, end, communicator or set-up in the reports, so they are not matched" in notes

@@ -142,3 +142,11 @@ def test_nobody_is_blamed_in_a_healthy_run(name):
     """What all ranks do alike is a property of the program: its waits for communication, copies and batches."""
     blamed = [r for r in recorded(name, "diagnose") if r["severity"] != "low" and len(r["ranks"]) < len(review.ranks_of(name))]
     assert {r["kind"] for r in blamed} <= {"exposed-transfer"}
+
+
+def test_of_a_real_mpi_run_the_rank_that_comes_late_to_exchanges_is_the_first_finding():
+    late = review.truth_of("mpi")["late_rank"]
+    first = recorded("mpi", "diagnose")[0]
+    assert (first["kind"], first["ranks"]) == ("straggler", [late])
+    waits = {r["rank"]: r["caused_ns"] for r in recorded("mpi", "stragglers")}
+    assert waits[late] > 0.8 * sum(waits.values())

@@ -147,6 +147,36 @@ def test_who_only_began_an_operation_gains_from_a_sooner_partner_what_it_waits_i
     assert before - after == gains_ns
 
 
+@pytest.mark.parametrize(("last_ns", "gains_ns"), [(60_000, 400_000), (900_000, 100_000), (2_000_000, 400_000)])
+def test_a_call_that_completes_several_gains_from_the_one_that_it_waited_for(last_ns, gains_ns):
+    # rank 0 asks at 200 us for two: one of rank 1, which arrives at 1 ms, and one of rank 2, which is there before or after
+    def part(rank, begin, asks, end, members):
+        when = np.array([0, begin, asks, end])
+        zeros = np.zeros(2, np.int64)
+        rows = np.arange(members)
+        return SimpleNamespace(
+            rank=rank, when=when, kind=np.full(4, TRANSFER), source=np.array([0, 1]), target=np.array([1, 2]), elsewhere=zeros[:0],
+            fixed_ns=zeros, idle_ns=zeros, host_ns=np.diff(when[:3]), work_ns=zeros, track=np.ones(4, np.int64), launched=when,
+            member_row=rows, member_arrival=0 * rows + 1, member_wait=0 * rows + 2, member_end=0 * rows + 3,
+        )  # fmt: skip
+
+    late = 1_000_000
+    parts = [part(0, 50_000, 200_000, late + 50_000, 2), part(1, late, late, late + 50_000, 1)]
+    parts.append(part(2, last_ns, last_ns, last_ns + 50_000, 1))
+    members = pa.table(
+        {
+            "instance": [0, 0, 1, 1], "rank": [0, 1, 0, 2], "row": [0, 0, 1, 0], "synchronising": [True, True, False, False],
+            "awaited_rank": [1, 1, 0, 2], "last_rank": [1, 1, 2, 2], "error_ns": [0, 0, 0, 0],
+        }
+    )  # fmt: skip
+    replay = join(parts, members)
+    sooner = replay.weights - np.where(replay.host_ns == late, 400_000, 0)
+    (node,), _ = replay.nodes(np.array([0]), np.array([0]))
+    before, after = (int(times(replay.graph, weights)[0][node]) for weights in (replay.weights, sooner))
+    assert before == late + 50_000
+    assert before - after == gains_ns
+
+
 def test_steps_of_a_device_hold_what_ended_in_them():
     part = SimpleNamespace(rank=0, launched=np.array([0, 0, 0, 0]), when=np.array([10, 11, 20, 21]))
     steps = pa.table({"rank": [0, 0], "step": [4, 5], "start": [0, 10], "end": [10, 20], "device_start": [0, 10]})

@@ -57,7 +57,7 @@ def _communicators(matching: Matching) -> Iterator[tuple[Int64, Floats]]:
     timelines = matching.timelines
     kinds = timelines.kinds
     for group in range(timelines.first_inferred):
-        its = (kinds.communicator == group) & (kinds.paired == 0) & kinds.synchronising
+        its = (kinds.communicator == group) & (kinds.paired == 0) & kinds.synchronising & ~kinds.early
         members = np.unique(kinds.member[its]).tolist()
         rows = [np.flatnonzero(its[timelines.of(m).kind]) for m in members]
         if len(members) < 2:

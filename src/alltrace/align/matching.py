@@ -317,7 +317,7 @@ def _result(
     guessed = len(np.unique(kinds.communicator[kinds.communicator >= named]))
     messages = (kinds.exchanging | (kinds.paired != 0)) & (kinds.communicator < 0)
     withheld = int(kinds.count[messages].sum()) if guessed else 0
-    notes = _notes(timelines.calls_only, guessed, withheld, lacking(timelines, clocks, alone))
+    notes = _notes(timelines.calls_only, guessed, withheld, lacking(timelines, clocks, alone), timelines.tested)
     return Matching(
         timelines=timelines,
         clocks=clocks,
@@ -367,13 +367,19 @@ def _all_to_all(kinds: Kinds, mine: Int64, whole: float, size: int) -> bool:
     return bool(np.average(exchanges, weights=kinds.count[mine]) > 1 / 2)
 
 
-def _notes(calls_only: int, inferred: int, withheld: int, alone: Mapping[int, float]) -> tuple[str, ...]:
+def _notes(calls_only: int, inferred: int, withheld: int, alone: Mapping[int, float], tested: int = 0) -> tuple[str, ...]:
     """What a reader must know; `alone` is the share of operations without a partner while all were captured."""
     notes = []
     if calls_only:
         calls = counted(calls_only, "communication call has", "communication calls have")
-        lacks = "no kernel, end or communicator in the reports"
+        lacks = "no kernel, end, communicator or set-up in the reports"
         notes.append(f"{calls} {lacks}, so {'it is' if calls_only == 1 else 'they are'} not matched")
+    if tested:
+        operations = counted(tested, "MPI operation was", "MPI operations were")
+        notes.append(
+            f"{operations} completed by calls that test, such as MPI_Test; profilers record only the last of these, so how long "
+            "ranks waited there is not known"
+        )
     if inferred:
         notes.append(
             f"{counted(inferred, 'communicator is', 'communicators are')} inferred from times, because the reports do not name "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from alltrace.align.nccl_names import BROADCAST, GATHER, RECV, REDUCE, SCATTER, SEND, SEND_RECV, SYNCHRONISING
 from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of
-from alltrace.trace.distinct import rows_by
+from alltrace.trace.distinct import distinct_rows, rows_by
 
 EXCHANGE = 2
+_NEVER = np.iinfo(np.int64).min
 _DIRECTIONS = {SEND: 1, RECV: -1, SEND_RECV: EXCHANGE}
 _GIVEN, _TAKEN, _PREFIX = frozenset({BROADCAST, SCATTER}), frozenset({REDUCE, GATHER}), frozenset({"Scan", "Exscan"})
 DIRECTED = _GIVEN | _TAKEN | _PREFIX
@@ -90,12 +91,33 @@ def described(
     if not DIRECTED.isdisjoint(words_of):
         group_rank, root = (_known(taken(members, tables, name), len(rank)) for name in ("group_rank", "root"))
         awaited = _awaited(np.array([*words_of, None], object)[op], awaited, place, start, root, group_rank)
-    wait_start, completed = start, last_end
+    wait_start, completed, of_call = start, last_end, end
     if is_one_of(columns["evidence"], ("mpi",)).any():
         wait_start = np.maximum(start, _known(taken(members, tables, "wait_start"), len(rank)))
-        sends = np.array([*(w == SEND for w in words_of), False])[op] & (_known(taken(members, tables, "tag"), len(rank)) >= 0)
-        awaited = np.where(sends, np.arange(len(rank)), awaited)
-        completed = _completed(first, end, wait_start <= last_arrival[place])
+        message = (counts[place] == 2) & (_known(taken(members, tables, "tag"), len(rank)) >= 0)
+        sends = np.flatnonzero(np.array([*(w == SEND for w in words_of), False])[op] & message)
+        others = np.where(is_one_of(columns["evidence"], ("mpi",)), -1, np.arange(len(rank)))
+        call = distinct_rows(rank, wait_start, end, others)[1]
+        awaited[sends] = sends
+        until = np.maximum(np.minimum(start[awaited], end), wait_start)
+        awaited[sends] = _awaited_by_sends(
+            _Sends(
+                sends,
+                2 * first[place[sends]] + 1 - sends,
+                integers(columns["bytes"], -1)[sends],
+                integers(taken(members, tables, "synchronous").cast("int64"), -1)[sends],
+                call[sends],
+                _errors(error_ns, rank[sends], rank[2 * first[place[sends]] + 1 - sends]),
+            ),
+            _latest(call, until),
+            wait_start,
+            start,
+            end,
+        )
+        until = np.maximum(np.minimum(start[awaited], end), wait_start)
+        completed = _completed(first, until + end - _latest(call, until)[call], wait_start <= last_arrival[place])
+        before, of_call = _shared_out(call, until, end, np.isin(np.arange(len(rank)), sends))
+        wait_start = np.minimum(np.maximum(wait_start, before), until)
     wait = np.maximum(np.minimum(start[awaited], end) - wait_start, 0)
     error = _errors(error_ns, rank, rank[awaited])
     sizes = np.array(group_sizes or [0], np.int64)
@@ -109,7 +131,7 @@ def described(
     columns["first_arrival_ns"], columns["last_arrival_ns"] = first_arrival[place], last_arrival[place]
     columns["last_rank"], columns["last_end_ns"] = last_rank[place], last_end[place]
     columns["awaited_rank"], columns["awaited_ns"] = rank[awaited], start[awaited]
-    columns["wait_start_ns"], columns["wait_ns"] = wait_start, wait
+    columns["wait_start_ns"], columns["wait_ns"], columns["until_ns"] = wait_start, wait, of_call
     columns["transfer_ns"] = np.maximum(completed - last_arrival, 0)[place]
     columns["error_ns"] = pa.array(np.maximum(error, 0), mask=error < 0)
     columns["fact"] = (error >= 0) & (wait >= error)
@@ -120,6 +142,60 @@ def _completed(first: NDArray[np.intp], end: Int64, waiting: Flags) -> Int64:
     """When each instance was complete: the last end of members that waited then, or the first end if none did."""
     latest = np.maximum.reduceat(np.where(waiting, end, np.iinfo(np.int64).min), first)
     return np.where(np.logical_or.reduceat(waiting, first), latest, np.minimum.reduceat(end, first))
+
+
+class _Sends(NamedTuple):
+    """Sends of MPI's messages, in arrays of n."""
+
+    row: NDArray[np.intp]  # of the members; likewise `receive`
+    receive: NDArray[np.intp]
+    size: Int64  # bytes, -1 if unknown
+    synchronous: Int64  # 1 if it waits for its receive, 0 if it does not, -1 if its size decides
+    call: Int64  # the number of the call that completes it
+    error_ns: Int64  # how far the clocks of both may be off, -1 if not known
+
+
+def _awaited_by_sends(sends: _Sends, until: Int64, wait_start: Int64, start: Int64, end: Int64) -> NDArray[np.intp]:
+    """For each send the row that it waits for: its receive, or its own.
+
+    A library holds small messages for the receiver, and the sender goes on; with a larger one the sender waits. Where
+    the limit is shows by the largest message whose sender left before the receive began, and by the least of larger
+    ones with which a sender was kept when its call had nothing else to wait for. Within a host the limit is another than
+    over a network. `until` has until when each member's call waits at least, which sends do not add to.
+    """
+    begun, left, error = start[sends.receive], end[sends.row], np.maximum(sends.error_ns, 0)
+    early, late = left + error < begun, wait_start[sends.row] + error < begun
+    latest = until.copy()
+    np.maximum.at(latest, sends.call, np.where(early, _NEVER, begun))
+    only = (until[sends.call] + error < begun) & (begun == latest[sends.call])
+    decided = (sends.synchronous < 0) & (sends.size >= 0) & (sends.error_ns >= 0)
+    waits = (sends.synchronous > 0) & (sends.error_ns >= 0)
+    for near in (sends.error_ns == 0, sends.error_ns > 0):
+        held = sends.size[near & decided & early].max(initial=-1)
+        kept = sends.size[near & decided & late & ~early & only & (sends.size > held)]
+        if len(kept):
+            waits |= near & decided & (sends.size >= kept.min())
+    return np.where(waits & late & ~early, sends.receive, sends.row)
+
+
+def _latest(call: Int64, until: Int64) -> Int64:
+    """Until when each call waits for what it completes."""
+    latest = np.full(int(call.max(initial=-1)) + 1, _NEVER)
+    np.maximum.at(latest, call, until)
+    return latest
+
+
+def _shared_out(call: Int64, until: Int64, end: Int64, sending: Flags) -> tuple[Int64, Int64]:
+    """From and until when the call of each member is for its operation: one after the other, of equal times sends last.
+
+    `call` is its number, and `until` until when the operation was waited for. The first is for it from `_NEVER` on, the
+    last to the end.
+    """
+    order = np.lexsort((sending, until, call))
+    since, to = np.full(len(call), _NEVER), end.copy()
+    again = np.flatnonzero(call[order][1:] == call[order][:-1])
+    since[order[again + 1]] = to[order[again]] = until[order[again]]
+    return since, to
 
 
 def _known(values: Any, count: int) -> Int64:

@@ -4,7 +4,7 @@ A call that blocks does both. One that only begins an operation returns a reques
 that waits for that request: until then the rank does as it likes, so it waits for others only in that call. A
 persistent request is set up once, and each start of it is an operation. A request's number is used again once the
 operation is complete, so the next use of it ends the search. Profilers record of calls that test or wait for any of
-several requests those that completed one.
+several requests those that completed one, so it is not known how long a rank that tests has waited.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _COLUMNS = ("start", "end", "process", "thread", "name", "bytes", "communicator"
 _MOST_MEMBERS_NAMED = 64
 _NONE = np.iinfo(np.int64).min
 _NO_OP = -1
+_STARTED = "Start"
+"""What a call starts whose set-up is not recorded."""
 _MESSAGES = {**dict.fromkeys(("ssend", "bsend", "rsend"), SEND), "mrecv": RECV, "sendrecv_replace": SEND_RECV}
+_SYNCHRONOUS = {"ssend": 1, "bsend": 0, "rsend": 0}
 
 
 class _Role(IntEnum):
@@ -33,10 +36,12 @@ class _Role(IntEnum):
     SETS_UP = auto()
     STARTS = auto()
     COMPLETES = auto()
+    TESTS = auto()
 
 
 _ROLES = {
-    **dict.fromkeys(("wait", "waitall", "waitany", "waitsome", "test", "testall", "testany", "testsome"), _Role.COMPLETES),
+    **dict.fromkeys(("wait", "waitall", "waitany", "waitsome"), _Role.COMPLETES),
+    **dict.fromkeys(("test", "testall", "testany", "testsome"), _Role.TESTS),
     **dict.fromkeys(("start", "startall"), _Role.STARTS),
 }
 
@@ -46,13 +51,15 @@ class _Call(NamedTuple):
 
     op: str | None
     role: _Role
+    synchronous: int = _NONE
 
 
 def mpi_operations(rank: Rank) -> dict[str, Any]:
     """The operations as columns of `collectives`, with names as text; empty without any.
 
-    Of an operation that was not completed in the recording `api_end` is null; a message that is never waited for ends
-    with its own call on the side of the sender.
+    Of an operation that was not completed in the recording `api_end` is null, and of one whose set-up is not in it, such
+    as that of a persistent collective, all but its start; a message that is never waited for ends with its own call on
+    the side of the sender.
     """
     if not rank.has("mpi"):
         return {}
@@ -60,18 +67,23 @@ def mpi_operations(rank: Rank) -> dict[str, Any]:
     table = table.filter(pa.array(~is_one_of(table.column("kind"), ("other",))))  # these have no arguments
     ids, code = coded(table.column("name"))
     calls = [*map(_call, rank.texts(ids).to_pylist()), _Call(None, _Role.BLOCKS)]
-    ops = list(dict.fromkeys([SEND, RECV, SEND_RECV, *(c.op for c in calls if c.op is not None)]))
+    ops = list(dict.fromkeys([SEND, RECV, SEND_RECV, _STARTED, *(c.op for c in calls if c.op is not None)]))
     role = np.array([c.role for c in calls])[code]
     op = np.array([_NO_OP if c.op is None else ops.index(c.op) for c in calls])[code]
     at = {name: integers(table.column(name).cast("int64"), _NONE) for name in _COLUMNS}
+    at["synchronous"] = np.array([c.synchronous for c in calls])[code]
     of, completed = _completed(at, role)
-    rows = np.flatnonzero((op[of] != _NO_OP) & (role != _Role.SETS_UP))
+    op = np.where((role == _Role.STARTS) & (op[of] == _NO_OP), ops.index(_STARTED), op[of])
+    rows = np.flatnonzero((op != _NO_OP) & (role != _Role.SETS_UP))
     ends = np.where(role[rows] == _Role.BLOCKS, rows, completed[rows])
-    ended, begun, op = ends >= 0, role[rows] != _Role.BLOCKS, op[of[rows]]
+    op = op[rows]
+    ended, begun = (ends >= 0) & (op != ops.index(_STARTED)), role[rows] != _Role.BLOCKS
     columns = {name: values[of[rows]] for name, values in at.items()}
     columns["start"] = at["start"][rows]
     columns["end"] = np.where(ended, at["end"][ends], np.where(op == ops.index(SEND), at["end"][rows], _NONE))
     columns["wait_start"] = np.where(ended & begun, at["start"][ends], _NONE)
+    columns["synchronous"] = np.where(begun & ~ended & (op == ops.index(SEND)), 0, columns["synchronous"])  # of no known end
+    columns["tested"] = np.where(ended & (role[ends] == _Role.TESTS), 1, _NONE)
     return _as_collectives(columns, op, ops, rank)
 
 
@@ -86,7 +98,7 @@ def _call(name: str | None) -> _Call:
     ):
         op = _MESSAGES.get(word) or operation_of(f"MPI_{word}")
         if op is not None:
-            return _Call(op, role)
+            return _Call(op, role, _SYNCHRONOUS.get(word, _NONE))
     return _Call(None, _Role.BLOCKS)
 
 
@@ -106,7 +118,7 @@ def _completed(at: dict[str, Int64], role: Int64) -> tuple[Int64, Int64]:
     of[order] = np.where((doing == _Role.STARTS) & argued[latest], order[latest], order)
     # the next call with the same request completes it, or uses its number again
     following = np.append(order[1:], -1)
-    completes = np.append((doing[1:] == _Role.COMPLETES) & ~changes[1:], False)
+    completes = np.append((doing[1:] >= _Role.COMPLETES) & ~changes[1:], False)
     completed[order] = np.where(completes, following, -1)
     return of, completed
 
@@ -150,7 +162,7 @@ def _as_collectives(columns: dict[str, Int64], op: Int64, ops: list[str], rank: 
     return {
         "api_start": own["start"],
         "api_end": own["end"],
-        **{name: own[name] for name in ("wait_start", "process", "thread", "bytes", "root")},
+        **{name: own[name] for name in ("wait_start", "process", "thread", "bytes", "root", "synchronous", "tested")},
         "communicator": pa.array(names, pa.string()).take(pa.array(place)),
         "op": pa.DictionaryArray.from_arrays(pa.array(op, pa.int32()), pa.array(ops)),
         "peer": pa.array(columns["peer"], mask=~message | (columns["peer"] < 0)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from alltrace.align.clocks import Solution
-from alltrace.align.constants import OTHER_RECORDING_NS
+from alltrace.align.constants import OTHER_RECORDING_NS, OUTLIER_SIGMAS
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.pair_clocks import ClockLine, Ends, relate, relate_partly
 from alltrace.align.placed_ranks import PlacedRank
@@ -111,6 +112,7 @@ class Placing(NamedTuple):
     shifts_ns: Mapping[int, int] = MappingProxyType({})  # what is added to a rank's times by its UTC stamp
     units: Mapping[int, object] = MappingProxyType({})  # equal for ranks whose shifted times are of one clock
     hosts: Mapping[int, str] = MappingProxyType({})
+    stamped: frozenset[int] = frozenset()  # with a UTC stamp
 
     def shift(self, rank: int) -> int:
         """The shift of a rank, 0 if nothing is known."""
@@ -120,7 +122,8 @@ class Placing(NamedTuple):
         """What is said of members, each of a rank."""
         units = {m: self.units.get(r, ("rank", r)) for m, r in ranks.items()}
         hosts = {m: self.hosts[r] for m, r in ranks.items() if r in self.hosts}
-        return Placing({m: self.shift(r) for m, r in ranks.items()}, units, hosts)
+        stamped = frozenset(m for m, r in ranks.items() if r in self.stamped)
+        return Placing({m: self.shift(r) for m, r in ranks.items()}, units, hosts, stamped)
 
     def same_rate(self, first: int, second: int) -> bool:
         """Whether the clocks of two ranks run at one rate, as those of one host do."""
@@ -140,7 +143,7 @@ def placing_of(ranks: Sequence[PlacedRank]) -> Placing:
         tied = placed.system_ns is not None and placed.stamped
         shifts[placed.rank] = placed.system_ns + middles[placed.host] if tied and placed.system_ns is not None else placed.shift_ns
         units[placed.rank] = ("host", placed.host) if tied else ("report", placed.report)
-    return Placing(shifts, units, {p.rank: p.host for p in ranks})
+    return Placing(shifts, units, {p.rank: p.host for p in ranks}, frozenset(p.rank for p in ranks if p.stamped))
 
 
 class _Edge(NamedTuple):
@@ -184,6 +187,9 @@ class _Forest:
             line = (relate_partly if edge.partly else relate)(edge.ends(edge.first), edge.ends(edge.second), rate=rate)
             if line is None or abs(line.offset_ns) > OTHER_RECORDING_NS:
                 continue
+            stamped = not rate and {edge.first, edge.second} <= self._placing.stamped
+            if stamped and abs(line.offset_ns) <= OUTLIER_SIGMAS * line.scale_ns:
+                line = replace(line, offset_ns=0.0)  # ends that scatter tell less than the stamps of one host
             sharpest = min(sharpest, line.scale_ns)
             if line.scale_ns <= 2.0 * sharpest and line.certainty >= _CERTAIN:
                 self._connect(edge, line)

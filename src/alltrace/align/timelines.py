@@ -23,7 +23,7 @@ from alltrace.trace.distinct import distinct, distinct_rows
 
 MATCHED_COLUMNS = (
     "start", "end", "api_start", "api_end", "wait_start", "device", "stream", "communicator", "op", "datatype", "bytes", "peer",
-    "tag", "group_rank", "group_size", "sequence", "evidence",
+    "tag", "tested", "group_rank", "group_size", "sequence", "evidence",
 )  # fmt: skip
 """The columns of `collectives` by which operations are matched."""
 
@@ -90,7 +90,7 @@ class Timelines:
     `table_of` reads a rank's table with `MATCHED_COLUMNS`, `texts` the strings of an Arrow array of name ids. `extents`
     has of each member with operations the first and the last end, ns in the time of its files. The number of a member
     is that of its rank times `devices`, the most devices of a rank, plus its device's. `calls_only` operations are
-    known by their call alone, and cannot be members.
+    known by their call alone, and cannot be members; `tested` ones were completed by a call that tests.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Timelines:
         self._operations = 0
         self._first_kind: dict[int, int] = {}
         self.rows: dict[int, int] = {}
-        self.calls_only = 0
+        self.calls_only = self.tested = 0
         own: dict[int, dict[int, tuple[int, int]]] = {}
         tables: list[pa.Table] = []
         devices, counts = [], []
@@ -113,6 +113,7 @@ class Timelines:
             self.rows[rank] = table.num_rows
             decoded = self._decoded(table)
             self.calls_only += decoded.calls_only
+            self.tested += pc.sum(table.column("tested")).as_py() or 0 if "tested" in table.column_names else 0
             if not len(decoded.row):
                 continue
             kinds, code = distinct_rows(*decoded.alike)
@@ -177,7 +178,7 @@ class NamedTimelines:
     def __init__(self, base: Timelines, label_of: Callable[[int], Int64], count: int) -> None:
         self._base, self._label_of = base, label_of
         self.extents, self.rows, self.devices, self.calls_only = base.extents, base.rows, base.devices, base.calls_only
-        self.first_inferred, self.rank_of = base.first_inferred, base.rank_of
+        self.first_inferred, self.rank_of, self.tested = base.first_inferred, base.rank_of, base.tested
         self._first_kind: dict[int, int] = {}
         pairs: list[Int64] = []
         counts: list[Int64] = []

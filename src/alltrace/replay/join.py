@@ -190,10 +190,13 @@ def join(parts: Sequence[RankGraph], members: Any, steps: Any = None, sharing: S
     close = (off_ns >= 0) & (early <= np.maximum(np.maximum(_CLOSE_NS, off_ns), _CLOSE_SHARE * (when[end] - when[arrival])))
     # who asks for the end only when all have arrived does not wait for them
     waiting = np.flatnonzero((close | (when[end] >= last[place])) & (when[wait] <= last[place]))
-    spent = np.maximum(when[end] - latest[end], 0)[waiting]
-    arcs.add(joint[place[waiting]], end[waiting], work=spent, instance=instance[waiting])
+    # of one call that completes several, what follows the last of those that it waited for is the transfer of each
+    begun = when[wait]
+    np.maximum.at(latest := np.full(len(when), _NEVER), end[waiting], last[place[waiting]])
+    spent = np.maximum(when[end] - np.maximum(begun, latest[end]), 0)
+    arcs.add(joint[place[waiting]], end[waiting], work=spent[waiting], instance=instance[waiting])
     alone = np.setdiff1d(np.arange(len(end)), waiting)
-    arcs.add(wait[alone], end[alone], work=(when[end] - when[wait])[alone], instance=instance[alone])
+    arcs.add(wait[alone], end[alone], work=spent[alone], instance=instance[alone])
     later = waiting[wait[waiting] != arrival[waiting]]
     arcs.add(wait[later], end[later])
     graph = make_graph(len(when), arcs.source, arcs.target, when)

@@ -207,6 +207,8 @@ _EVENT_TABLES = (
             _c("peer", "int32", "peer of a send or receive, as a rank of the communicator"),
             _c("tag", "int64", "tag of an MPI message; below 0 if a receive takes any"),
             _c("root", "int32", "root of a rooted operation, as a rank of the communicator"),
+            _c("synchronous", "bool", "of an MPI send: true if it ends only once its receive has begun, false if it never waits for that; null if its size decides"),
+            _c("tested", "bool", "true if a call that tests completed an MPI operation: it is not known how long the rank waited"),
             _c("group_rank", "int32", "this rank's number in the communicator"),
             _c("group_size", "int32", "ranks of the communicator"),
             _c("evidence", "enum", "what the row was made from: trace, nvtx+kernel, nvtx+copy (copy engines), nvtx, kernel, exchange (a kernel that waits for peers inside), mpi; with +log where NCCL's log filled something"),

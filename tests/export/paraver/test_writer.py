@@ -126,14 +126,34 @@ def test_states_are_complete_and_the_strongest_wins(tmp_path):
 
 
 def test_messages_meet_and_waits_join_their_work(tmp_path):
-    def calls(name, peer, times, tag=4):
-        return [{"start": t, "end": t + 5, "name": name, "kind": "p2p", "peer": peer, "tag": tag, "bytes": 64 + t} for t in times]
+    def calls(name, peer, times, **others):
+        own = {"name": name, "kind": "p2p", "peer": peer, "tag": 4, "thread": 0, "communicator": 1, **others}
+        return [{"start": t, "end": t + 5, "bytes": 64 + t, **own} for t in times]
 
-    ranks = {0: {"mpi": calls("MPI_Send", 1, [0, 10])}, 1: {"mpi": calls("MPI_Recv", 0, [3, 40, 90])}}
-    _, _, records = exported(tmp_path, ranks)
+    # the communicator numbers the ranks the other way round
+    world = {"communicator": 1, "parent": 0, "size": 2, "process": 0}
+    wait = {"start": 30, "end": 35, "name": "MPI_Wait", "kind": "start-wait", "thread": 0, "request": 7}
+    received = [*calls("MPI_Irecv", 1, [3], request=7), wait, *calls("MPI_Recv", 1, [40, 90])]
+    ranks = {
+        rank: {"mpi": rows, "communicators": [{**world, "group_rank": 1 - rank}]}
+        for rank, rows in enumerate((calls("MPI_Send", 0, [0, 10]), received))
+    }
+    _, _, records = exported(tmp_path, ranks, align=True)
     assert [r for r in records if r.startswith("3")] == [
-        "3:0:1:1:1:0:0:0:1:2:1:8:8:64:4",
+        "3:0:1:1:1:0:0:0:1:2:1:35:35:64:4",  # until the call has ended that completes the receive
         "3:0:1:1:1:10:10:0:1:2:1:45:45:74:4",
+    ]
+    both = [{**world, "communicator": n, "uid": n} for n in (1, 2)]
+    sent = calls("MPI_Send", 1, [0]) + calls("MPI_Send", 1, [10], communicator=2)
+    received = calls("MPI_Recv", 0, [20], communicator=2) + calls("MPI_Recv", 0, [40])
+    ranks = {
+        rank: {"mpi": rows, "communicators": [{**c, "group_rank": rank} for c in both]}
+        for rank, rows in enumerate((sent, received))
+    }
+    _, _, records = exported(tmp_path / "two", ranks, align=True)
+    assert [r for r in records if r.startswith("3")] == [
+        "3:0:1:1:1:0:0:0:1:2:1:45:45:64:4",
+        "3:0:1:1:1:10:10:0:1:2:1:25:25:74:4",
     ]
     rows = {
         "api": [{"start": 50, "end": 210, "name": "cudaStreamSynchronize", "correlation": 9, "kind": "runtime"}],

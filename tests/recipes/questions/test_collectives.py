@@ -191,7 +191,8 @@ def test_other_kernels_are_not_said_to_wait_inside(tmp_path):
 
 
 def test_a_message_is_whole_with_its_sender_and_receiver_whoever_comes_first(tmp_path):
-    # on three ranks: 0 sends to 1, 2 sends to 0, which waits 40 us for it; 1 MB take 100 us after both have come
+    # on three ranks: 0 sends to 1, for which it waits 10 us; 2 sends to 0, which waits 40 us for it; 1 MB take 100 us after both
+    # have come
     def call(start, end, name, peer):
         own = {"start": start * 1000, "end": end * 1000, "name": f"MPI_{name}", "kind": "p2p", "thread": 0, "communicator": 1}
         return {**own, "peer": peer, "tag": 0, "bytes": 1_000_000}
@@ -202,5 +203,6 @@ def test_a_message_is_whole_with_its_sender_and_receiver_whoever_comes_first(tmp
     answer = ask(make_run(tmp_path / "run", ranks), "collectives")
     (row,) = answer.table.to_pylist()
     chosen = ("op", "instances", "incomplete", "group_size", "transfer_median_ns", "busbw_gb_per_s", "wait_ns")
-    assert [row[c] for c in chosen] == ["Send", 2, 0, 3, 100_000, 10.0, 40_000]
+    assert [row[c] for c in chosen] == ["Send", 2, 0, 3, 100_000, 10.0, 50_000]
+    assert (row["late_sender_ns"], row["late_receiver_ns"]) == (40_000, 10_000)
     assert answer.notes == ()

@@ -13,8 +13,7 @@ from alltrace.trace.arrays import Int64
 class Ends(NamedTuple):
     """n sends, or n receives."""
 
-    # int64 array (3, n): what a send and its receive have in common: source, destination, and a tag or
-    # communicator
+    # int64 array (4, n): what a send and its receive have in common: source, destination, communicator, and MPI's tag
     keys: Int64
     objects: Int64  # n objects
     starts: Int64
@@ -23,7 +22,7 @@ class Ends(NamedTuple):
 
 
 def joined(parts: Iterable[Ends]) -> Ends:
-    none = Ends(np.empty((3, 0), np.int64), *[np.empty(0, np.int64)] * 4)
+    none = Ends(np.empty((4, 0), np.int64), *[np.empty(0, np.int64)] * 4)
     return Ends(*(np.concatenate(columns, axis=-1) for columns in zip(none, *parts, strict=True)))
 
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from alltrace.core.paraver import OWNER_SHIFT, QUERY_SHIFT, TRACK_SHIFT, innermost, strongest
 from alltrace.export.columns import UNKNOWN, call_keys, numbers, words
-from alltrace.export.paraver.pairing import Ends
 from alltrace.export.paraver.records import RecordWriter
 from alltrace.export.paraver.survey import Survey
 from alltrace.export.selection import Selection
@@ -130,7 +129,6 @@ class Task:
         self._survey, self._profile, self._writer = survey, profile, writer
         self._details, self._kernel_name = details, "name" if demangled else "short_name"
         self._folder = folder
-        self.mpi: list[tuple[bool, Ends]] = []
 
     def write(self) -> None:
         """Write all of the rank but what needs other ranks."""
@@ -247,8 +245,7 @@ class Task:
     def _mpi(self) -> None:
         import pyarrow as pa
 
-        rank = self._tracks.rank.rank
-        for part in self._parts("mpi", ["name", "kind", "bytes", "sent_bytes", "recv_bytes", "peer", "tag"]):
+        for part in self._parts("mpi", ["name", "kind", "bytes", "sent_bytes", "recv_bytes"]):
             ids = numbers(part.rows, "name")
             codes, kinds = words(part.rows, "kind")
             kinds = [*kinds, "other"]
@@ -257,7 +254,7 @@ class Task:
             pairs, which = np.unique(np.stack((inverse, codes)), axis=1, return_inverse=True)
             states = np.array([state_of_mpi(names[n], kinds[k]) for n, k in pairs.T.tolist()], np.int64)[which.reshape(-1)]
             types = [_MPI_TYPES.get(k, ev.MPI_REST) for k in kinds]
-            messages, grouped = (np.array([t == wanted for t in types])[codes] for wanted in (ev.MPI_P2P, ev.MPI_COLLECTIVE))
+            grouped = np.array([t == ev.MPI_COLLECTIVE for t in types])[codes]
             values = self._survey.values["mpi"].of(ids)
             size, *counted = (numbers(part.rows, c) for c in ("bytes", "sent_bytes", "recv_bytes"))
             sent, received = buffer_bytes(ids, size, *counted)
@@ -266,14 +263,6 @@ class Task:
                 some = Intervals(None, part.tracks[rows], part.starts[rows], part.ends[rows])
                 extra = [(n, sizes[rows]) for n, sizes in more]
                 self._host_intervals(some, types, values[rows], states[rows], extra, codes[rows] % len(types))
-            peers, tags = numbers(part.rows, "peer"), numbers(part.rows, "tag", 0)
-            for sends, word in ((True, "send"), (False, "recv")):
-                moves = np.array([word in n.lower() and "sendrecv" not in n.lower() for n in names])[inverse]
-                rows = np.flatnonzero(moves & messages & (peers >= 0))
-                mine = np.full(len(rows), rank, np.int64)
-                keys = np.stack((mine, peers[rows], tags[rows]) if sends else (peers[rows], mine, tags[rows]))
-                objects = self._of(part.tracks[rows])
-                self.mpi.append((sends, Ends(keys, objects, part.starts[rows], part.ends[rows], np.maximum(size, 0)[rows])))
 
     def _host(self) -> None:
         for table, number in _HOST_TYPES.items():

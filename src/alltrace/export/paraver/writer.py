@@ -81,7 +81,6 @@ def export_paraver(
         writer = RecordWriter(sorter, [o for task in named for o in task])
         first = np.cumsum([0, *(len(task) for task in named)])
         objects = [np.arange(*first[n : n + 2]) for n in range(len(tracks))]
-        messages: list[tuple[bool, Ends]] = []
         sent = SentSelection(selection)
         task = _RankTask(sent, survey, profile, int(first[-1]), draft.folder.absolute(), details, demangled)
         packed = results_of(task, list(zip(tracks, objects, strict=True)), sent, jobs, draft.folder)
@@ -91,9 +90,7 @@ def export_paraver(
             writer.types |= part.types
             for what, count in part.counts.items():
                 writer.counts[what] += count
-            messages += part.mpi
-        _communications(writer, messages, None)
-        _nccl_messages(selection, writer, objects, tracks)
+        _messages(selection, writer, objects, tracks)
         beside = {suffix: path.with_name(stem + suffix) for suffix in (".row", ".pcf")}
         draft.file(beside[".row"]).write_text(resources.row_text(), encoding="utf-8")
         draft.file(beside[".pcf"]).write_text(pcf_text(survey.events, profile), encoding="utf-8")
@@ -126,48 +123,55 @@ def _about(selection: Selection) -> str:
     return "\n".join([*lines, ""])
 
 
-def _communications(writer: RecordWriter, messages: list[tuple[bool, Ends]], tag: int | None) -> None:
-    """Messages, each a send or a receive: from the start of the send to the end of the receive; without a tag with MPI's tag."""
+def _communications(writer: RecordWriter, messages: list[tuple[bool, Ends]]) -> None:
+    """Messages, each a send or a receive: from the start of the send to the end of the receive."""
     sends, receives = (joined(e for s, e in messages if s is wanted) for wanted in (True, False))
     at, to = pair(sends, receives)
     if not len(at):
         return
     sent, received = sends.starts[at], receives.ends[to]
-    tags = sends.keys[2][at] if tag is None else tag
+    tags = np.where(sends.keys[3][at] == UNKNOWN, ev.TAG_NCCL, sends.keys[3][at])
     writer.communications(sends.objects[at], (sent, sent), receives.objects[to], (received, received), sends.sizes[at], tags)
 
 
-def _nccl_messages(selection: Selection, writer: RecordWriter, objects: list[Int64], tracks: list[Tracks]) -> None:
-    """Sends and receives of NCCL between ranks, if both are known with their peers; without an end one ends where it starts."""
+def _messages(selection: Selection, writer: RecordWriter, objects: list[Int64], tracks: list[Tracks]) -> None:
+    """Sends and receives between ranks, if both are known with their peers; without an end one ends where it starts.
+
+    A message of MPI is received when the call has ended that completes its receive.
+    """
     import pyarrow as pa
 
-    columns = ["start", "end", "device", "stream", "communicator", "op", "peer", "group_rank", "bytes"]
+    columns = ["start", "end", "device", "stream", "communicator", "op", "peer", "group_rank", "bytes", "tag", "thread"]
     rows: list[tuple[int, Int64, list[str]]] = []
     world: dict[tuple[int, int], int] = {}
     for number, own in enumerate(tracks):
-        for batch in selection.batches(own.rank, "collectives", columns):
+        for batch in selection.batches(own.rank, "collectives", [*columns, "api_start", "api_end"]):
             values = np.stack([numbers(batch, c) for c in columns])
-            values[1] = np.where(batch.column("end").is_valid().to_numpy(), values[1], values[0])
+            of_host = batch.column("start").is_null().to_numpy()
+            for place, name in enumerate(("api_start", "api_end")):
+                values[place] = np.where(of_host, numbers(batch, name), values[place])
+            values[1] = np.maximum(values[0], values[1])
             for communicator, group_rank in np.unique(values[[4, 7]], axis=1).T.tolist():
                 if group_rank >= 0 and communicator != UNKNOWN:
                     world[communicator, group_rank] = number
             ops, inverse = np.unique(values[5], return_inverse=True)
             texts = selection.run.texts(pa.array(ops)).to_pylist()
-            moves = np.array([t in (*_SENDS, *_RECEIVES) for t in texts])[inverse] & (values[6] >= 0) & (values[2] >= 0)
+            moves = np.array([t in (*_SENDS, *_RECEIVES) for t in texts])[inverse] & (values[6] >= 0)
+            moves &= (values[2] >= 0) | (of_host & (values[9] >= 0))
             rows.append((number, values[:, moves], [texts[i] for i in inverse[moves].tolist()]))
     messages: list[tuple[bool, Ends]] = []
     for number, values, words in rows:
         task = np.full(values.shape[1], number, np.int64)
         own = tracks[number]
-        places = own.of_streams(values[2], values[3])
+        places = np.where(values[9] >= 0, own.of_threads(values[10]), own.of_streams(values[2], values[3]))
         peers = np.array([world.get((c, p), -1) for c, p in values[[4, 6]].T.tolist()], np.int64)
         for sends, wanted in ((True, _SENDS), (False, _RECEIVES)):
             at = np.flatnonzero(np.array([w in wanted for w in words], bool) & (places >= 0) & (peers >= 0))
             pairs = (task[at], peers[at]) if sends else (peers[at], task[at])
             start, end = (values[i][at] - selection.zero_ns for i in (0, 1))
-            keys, sizes = np.stack((*pairs, values[4][at])), np.maximum(values[8][at], 0)
+            keys, sizes = np.stack((*pairs, *values[[4, 9]][:, at])), np.maximum(values[8][at], 0)
             messages.append((sends, Ends(keys, objects[number][places[at]], start, end, sizes)))
-    _communications(writer, messages, ev.TAG_NCCL)
+    _communications(writer, messages)
 
 
 class _PackedTask(NamedTuple):
@@ -175,7 +179,6 @@ class _PackedTask(NamedTuple):
     shapes: list[tuple[int, Form]]  # their shapes, by number
     counts: dict[str, int]  # how many states, events and communications there are
     types: set[int]  # the types of the events
-    mpi: list[tuple[bool, Ends]]  # the sends and receives of MPI, to pair with those of other ranks
 
 
 @dataclass(frozen=True)
@@ -205,7 +208,7 @@ class _RankTask:
                 )  # fmt: skip
                 task.write()
                 advance(1)
-                return _PackedTask(sorter.keep(), writer.lines.shapes, writer.counts, writer.types, task.mpi)
+                return _PackedTask(sorter.keep(), writer.lines.shapes, writer.counts, writer.types)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 

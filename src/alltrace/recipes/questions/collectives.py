@@ -4,7 +4,8 @@ The ranks of an instance arrive one by one; nothing can move before the last is 
 last arrival to the last end, on clocks aligned over all hosts. Bandwidths are nccl-tests' (its PERFORMANCE.md), in
 decimal GB/s: the algorithm bandwidth is S/t with S the total buffer (n times a rank's message for all-gather and
 reduce-scatter over n ranks; what a rank sends to all others together for all-to-all); the bus bandwidth is that times
-2(n-1)/n for all-reduce, (n-1)/n for these three, 1 for others.
+2(n-1)/n for all-reduce, (n-1)/n for these three, 1 for others. A receiver waits for a late sender, and a sender for a late
+receiver, unless MPI holds its message until then.
 
 With `--nccl-tests` the bandwidth is compared with the result of nccl-tests on the same hosts. With `--source inspector`
 the operations come from NCCL Inspector's files of the whole job: the rank that took the shortest time arrived last.
@@ -58,6 +59,8 @@ _SUMMARY = (
     col.percent("peak_percent", "bus bandwidth as a share of the link's, if --link-gb-per-s is given"),
     col.ns("wait_ns", "time that ranks waited for the last to arrive, summed over ranks and instances"),
     col.ns("wait_certain_ns", "of these, waits of at least what the clocks may be off"),
+    col.ns("late_sender_ns", "of the waits, those of receivers for their senders; null for what is no message"),
+    col.ns("late_receiver_ns", "the same of senders for their receivers, which wait unless the library holds the message"),
 )
 _AGAINST_TESTS = (
     col.percent("zero_skew_percent", "share of the instances whose skew is at most a tenth of the transfer"),
@@ -191,6 +194,9 @@ class _Instances:
         self.unsized = int(((self.bytes < 0) & ~others).sum())  # of NCCL
         wait, fact = members.column("wait_ns").to_numpy(), members.column("fact").to_numpy(zero_copy_only=False)
         self.wait, self.certain_wait = each(wait, np.add), each(np.where(fact, wait, 0), np.add)
+        self.late_sender, self.late_receiver = (
+            each(np.where(is_one_of(members.column("op"), (op,)), wait, 0), np.add) for op in (RECV, SEND)
+        )
         self.duration = each(members.column("end").to_numpy() - members.column("start").to_numpy(), np.maximum)
         self.confidence = each(members.column("confidence").to_numpy(), np.minimum)
         errors = pc.fill_null(members.column("error_ns"), -1).to_numpy()
@@ -299,6 +305,8 @@ def _row(
         "wait_ns": None if instances.alone is not None else int(instances.wait[here].sum()),
         "wait_certain_ns": None if instances.alone is not None else int(instances.certain_wait[here].sum()),
     }
+    if isinstance(instances, _Instances) and op == SEND and instances.alone is None:
+        row |= {f"{late}_ns": int(getattr(instances, late)[whole].sum()) for late in ("late_sender", "late_receiver")}
     if not len(whole):
         return row
     skew, transfer = instances.skew[whole], instances.transfer[whole]

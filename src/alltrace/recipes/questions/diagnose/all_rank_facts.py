@@ -419,7 +419,7 @@ class AllRankFacts:
         def column(name: str) -> NDArray[np.int64]:
             return np.asarray(pc.fill_null(table.column(name), 0).to_numpy(), np.int64)
 
-        rank, start, end, last = (column(c) for c in ("rank", "wait_start_ns", "end", "awaited_ns"))
+        rank, start, end, last, until = (column(c) for c in ("rank", "wait_start_ns", "end", "awaited_ns", "until_ns"))
         step = np.full(len(rank), -1)
         waited, moved = np.zeros(len(rank), np.int64), np.zeros(len(rank), np.int64)
         rows = rows_by(rank)
@@ -434,8 +434,8 @@ class AllRankFacts:
             inside &= self.steps[place] == facts.steps[np.maximum(at, 0)]
             step[mine] = np.where(inside, place, -1)
             sets = merge(facts.waits[:, 0].copy(), facts.waits[:, 1].copy())
-            waited[mine] = overlap_ns(start[mine], end[mine], sets)
-            moved[mine] = overlap_ns(np.clip(last[mine], start[mine], end[mine]), end[mine], sets)
+            waited[mine] = overlap_ns(start[mine], until[mine], sets)
+            moved[mine] = overlap_ns(np.clip(last[mine], start[mine], until[mine]), until[mine], sets)
         # what is less may be an error of the clocks
         error = np.asarray(pc.fill_null(table.column("error_ns"), -1).to_numpy(), np.int64)
         moved[(error < 0) | (moved < error)] = 0
