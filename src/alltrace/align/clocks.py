@@ -39,10 +39,9 @@ from alltrace.align.clock_fit import (
     robust_levels,
 )
 from alltrace.align.clock_jumps import Jump, find_jump
-from alltrace.align.clock_sharing import FEW, Sharing, Units
+from alltrace.align.clock_sharing import FEW, PlacedRank, Sharing, Units
 from alltrace.align.constants import MAD_TO_SIGMA, MOST_RATE, OTHER_RECORDING_NS, OUTLIER_SIGMAS, SHORTEST_NS, WRONG_SHARE
 from alltrace.align.members import EXCHANGE, Evidence
-from alltrace.align.placed_ranks import PlacedRank
 from alltrace.run.manifest import Clock
 from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct, rows_by

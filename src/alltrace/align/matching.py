@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.align.call_order import misordered, ranks_named
+from alltrace.align.clock_sharing import PlacedRank
 from alltrace.align.clocks import Solution, solve
 from alltrace.align.communicators_by_order import Inferred, communicators_by_order
 from alltrace.align.constants import WRONG_SHARE
 from alltrace.align.matching_score import Explained, connected, lacking, reason_of
 from alltrace.align.members import Evidence
 from alltrace.align.order_matching import Member, matched
-from alltrace.align.placed_ranks import PlacedRank
 from alltrace.align.related_clocks import Placing, RankClock, fitted_clocks, related_clocks
 from alltrace.align.schema import Group
 from alltrace.align.timelines import AnyTimelines, Kinds, Timelines, message_keys

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from alltrace.align.nccl_calls import OPEN, Calls, Contexts
-from alltrace.align.nccl_kernels import NOT_KNOWN, Kernels
+from alltrace.align.nccl_calls import NOT_KNOWN, OPEN, Calls, Contexts, Kernels
 from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, SENT, numbered
 from alltrace.align.nccl_trace import Traced
 from alltrace.trace.arrays import Flags, Int64

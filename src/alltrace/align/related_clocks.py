@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from alltrace.align.clock_sharing import PlacedRank
 from alltrace.align.clocks import Solution
 from alltrace.align.constants import OTHER_RECORDING_NS
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.pair_clocks import ClockLine, Ends, relate, relate_partly
-from alltrace.align.placed_ranks import PlacedRank
 from alltrace.align.timelines import AnyTimelines, Kinds, message_keys
 from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct_rows, rows_by

@@ -9,9 +9,8 @@ itself is the step (autocorrelation, as in Greyhound, ATC'25, for NCCL calls).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,10 @@ import pyarrow as pa
 
 from alltrace.align.schema import NEARLY_ALL
 from alltrace.align.step_names import CHECKPOINT, LONGEST_NAME, step_name
-from alltrace.engine.tasks import remote, run_tasks
 from alltrace.run.collecting import Growing, file_pieces
 from alltrace.run.launch_matching import Operations
 from alltrace.run.overlay import STEPS
 from alltrace.run.rank import Rank
-from alltrace.run.sent_run import SentRun
 from alltrace.run.store import Run
 from alltrace.trace.arrays import Flags, Floats, Int64, coded, integers, is_one_of
 from alltrace.trace.kernel_rules import NOT_COMPUTE
@@ -87,31 +84,17 @@ class RankSteps:
     saves: Flags = field(default_factory=lambda: np.empty(0, np.bool_))  # a range inside says that a checkpoint is written
 
 
-def find_steps(run: Run, *, each: Sequence[RankSteps | None] | None = None, jobs: int | None = None) -> tuple[Any, tuple[str, ...]]:
+def find_steps(run: Run, each: Iterable[RankSteps | None]) -> tuple[Any, tuple[str, ...]]:
     """The table `STEPS` of all ranks, by rank and step, and notes; `each` is what `rank_steps` found on every rank."""
-    rows = sum(sum(r.rows.values()) for r in run.ranks)
-    if each is not None:
-        pass
-    elif jobs != 1 and (rows > 4_000_000 or remote()):
-        sent = SentRun(run)
-        outcomes = run_tasks(partial(_of_rank, sent), [r.rank for r in run.ranks], jobs=jobs, needs=sent.needs)
-        each = [o.get() for o in outcomes]
-    else:
-        each = [rank_steps(run.rank(r.rank)) for r in run.ranks]
-    found = [f for f in each if f is not None]
-    found.sort(key=lambda f: f.rank)
+    steps = sorted((its for its in each if its is not None), key=lambda its: its.rank)
     notes = []
-    if run.ranks and not found:
+    if run.ranks and not steps:
         notes.append("no steps were found: no range names them, and the kernels do not repeat")
-    elif len(found) < len(run.ranks):
-        without = sorted({r.rank for r in run.ranks} - {f.rank for f in found})
+    elif len(steps) < len(run.ranks):
+        without = sorted({r.rank for r in run.ranks} - {its.rank for its in steps})
         notes.append(f"no steps were found on {len(without)} of {len(run.ranks)} ranks, the first of them rank {without[0]}")
-    numbers = _numbers(run, found)
-    return _table(found, numbers, _kinds(found, numbers)), tuple(notes)
-
-
-def _of_rank(sent: SentRun, number: int, _advance: Callable[[int], None]) -> RankSteps | None:
-    return rank_steps(sent.run.rank(number))
+    numbers = _numbers(run, steps)
+    return _table(steps, numbers, _kinds(steps, numbers)), tuple(notes)
 
 
 def rank_steps(rank: Rank) -> RankSteps | None:
