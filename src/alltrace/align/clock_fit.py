@@ -313,5 +313,4 @@ def over(values: NDArray[np.generic], weights: NDArray[np.generic], otherwise: f
 
 
 def _heads(keys: Int64) -> Int64:
-    """Where runs of equal keys begin."""
     return np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1]))) if len(keys) else np.empty(0, np.int64)

@@ -33,7 +33,6 @@ class PlacedRank:
 
 
 def place_ranks(manifest: Manifest) -> list[PlacedRank]:
-    """The ranks of a run at their UTC stamps."""
     zero = manifest.zero_utc_ns
     ranks = []
     for rank in manifest.ranks:
@@ -56,7 +55,6 @@ class Units:
 
     @property
     def count(self) -> int:
-        """The number of units."""
         return int(self.of_rank.max(initial=-1)) + 1
 
     def offsets(self, cells: Cells, rows: NDArray[np.intp], weight: Floats, ahead_ns: Floats) -> tuple[Floats, Floats]:

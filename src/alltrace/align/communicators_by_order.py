@@ -77,7 +77,6 @@ def _partitions_of(verdict: _Verdict) -> set[_Partition]:
 
 
 def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Inferred:
-    """The communicators of operations that nothing names."""
     numbers: dict[tuple[int, Members], int] = {}
     scores: list[list[float]] = []
     labels: dict[int, list[tuple[Int64, Int64]]] = {}
@@ -356,7 +355,6 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
 
 
 def _groups(ranks: Sequence[int], label: Int64) -> list[Members]:
-    """For each rank the members of its group, none if it is alone."""
     members = {g: tuple(ranks[i] for i in rows.tolist()) for g, rows in rows_by(label).items()}
     return [members[g] if len(members[g]) > 1 else () for g in label.tolist()]
 

@@ -135,7 +135,6 @@ def _write(run: Run, draft: Path, made_from: str) -> None:
 
 
 def _worked_with(run: Run, record: RankRecord) -> list[Device]:
-    """The devices that a process works with."""
     if len(record.devices) < 2:
         return list(record.devices)
     counts: dict[int, int] = {}
@@ -189,7 +188,6 @@ def _same(run: Run, record: RankRecord, draft: Path, number: int) -> RankRecord:
 def _apart(
     rank: Rank, devices: Sequence[Device], owners: Mapping[int, Flags], draft: Path, numbers: Sequence[int]
 ) -> list[RankRecord]:
-    """The devices of a process, as ranks."""
     folders = [draft / rank_folder(number) for number in numbers]
     for folder in folders:
         folder.mkdir()

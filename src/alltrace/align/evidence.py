@@ -83,7 +83,6 @@ def _table(columns: dict[str, Any]) -> Any:
 
 
 def _numbered(table: Any) -> Any:
-    """The table with ordinals where it has no sequence numbers."""
     sequence = table.column("sequence")
     if sequence.null_count == 0:
         return table

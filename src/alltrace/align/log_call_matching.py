@@ -63,15 +63,12 @@ class LoggedCalls:
     utc_ns: Int64 | None  # when its line was written, in UTC or a local time of an unknown zone; None without times
 
     def cut(self, low: int, high: int) -> LoggedCalls:
-        """The calls from `low` to `high`."""
         times = None if self.utc_ns is None else self.utc_ns[low:high]
         return LoggedCalls(self.op[low:high], self.kind[low:high], self.group[low:high], self.bytes[low:high], times)
 
 
 @dataclass(frozen=True)
 class CallMatch:
-    """The calls of a rank's operations."""
-
     call: Int64  # -1 without one
     sure: Flags  # no similarly good alignment fills in something else
     covered: int  # operations within the log

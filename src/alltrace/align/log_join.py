@@ -201,7 +201,6 @@ def _exchanges(numbers: Mapping[str, int]) -> dict[str, int]:
 
 
 def _doubt(found: CallMatch, how: str) -> str | None:
-    """Why a match is not used."""
     if found.reason is not None:
         return found.reason
     if found.share < LEAST_SHARE:
@@ -266,7 +265,6 @@ class _Members(NamedTuple):
 
 
 def _by_rank(matching: Matching) -> Iterator[tuple[int, _Members]]:
-    """The members of each rank that has some."""
     for table in matching.tables():
         if table.num_rows:
             yield table.column("rank")[0].as_py(), _Members(*(table.column(name).to_numpy() for name in _Members._fields))

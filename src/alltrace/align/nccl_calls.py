@@ -64,7 +64,6 @@ class Calls:
 
     @property
     def count(self) -> int:
-        """The number of calls."""
         return len(self.start)
 
 
@@ -241,7 +240,6 @@ class Kernels:
 
     @property
     def count(self) -> int:
-        """The number of kernels."""
         return len(self.start)
 
 

@@ -54,7 +54,6 @@ def _untraced(calls: Calls, unit: Int64) -> tuple[Calls, Int64]:
 
 
 def _units_of_kernels(calls: Calls, kernels: Kernels) -> Int64:
-    """The unit in which each kernel was launched, or -1."""
     unit = np.full(kernels.count, -1, np.int64)
     for thread in np.unique(calls.unit_thread):
         mine = np.flatnonzero(calls.unit_thread == thread)  # by start, as units are numbered

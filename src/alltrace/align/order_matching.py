@@ -45,7 +45,6 @@ class Member(NamedTuple):
     together: bool = True  # members call them in one order, and are not only streams that do the same
 
     def take(self, rows: NDArray[np.intp]) -> Member:
-        """Some of them."""
         arrays = ("op", "size", "start", "end", "meets", "way", "number")
         return self._replace(**{name: getattr(self, name)[rows] for name in arrays})
 

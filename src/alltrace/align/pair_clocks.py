@@ -62,7 +62,6 @@ class ClockLine:
     certainty: float  # 1 if no other offset fits nearly as well, down to 0 if another fits as well
 
     def apply(self, times: Floats) -> Floats:
-        """Times of the second rank on the first's clock."""
         return times + self.offset_ns + self.slope * (times - self.middle_ns)
 
     def then(self, outer: ClockLine) -> ClockLine:
@@ -90,11 +89,9 @@ class Ends(NamedTuple):
     number: Int64  # the same on all ranks, -1 without one
 
     def of(self, keys: Int64) -> Ends:
-        """Those with one of some keys."""
         return self.take(np.isin(self.key, keys))
 
     def take(self, rows: Flags | slice) -> Ends:
-        """Some of them."""
         return Ends(self.time[rows], self.key[rows], self.number[rows])
 
 

@@ -37,11 +37,9 @@ class RankClock(NamedTuple):
     component: int  # times of different components only compare by their stamps
 
     def common(self, time_ns: float) -> float:
-        """The common time of a time of its files, ns."""
         return (time_ns + self.shift_ns) * (1.0 - self.rate)
 
     def common_times(self, times: Int64) -> Floats:
-        """The common time of times of its files, ns."""
         return np.asarray((times + self.shift_ns) * (1.0 - self.rate), np.float64)
 
 
@@ -113,11 +111,9 @@ class Placing(NamedTuple):
     hosts: Mapping[int, str] = MappingProxyType({})
 
     def shift(self, rank: int) -> int:
-        """The shift of a rank, 0 if nothing is known."""
         return self.shifts_ns.get(rank, 0)
 
     def of_members(self, ranks: Mapping[int, int]) -> Placing:
-        """What is said of members, each of a rank."""
         units = {m: self.units.get(r, ("rank", r)) for m, r in ranks.items()}
         hosts = {m: self.hosts[r] for m, r in ranks.items() if r in self.hosts}
         return Placing({m: self.shift(r) for m, r in ranks.items()}, units, hosts)
@@ -167,11 +163,9 @@ class _Forest:
 
     @property
     def connected(self) -> bool:
-        """Whether all ranks are related."""
         return len(self._root) == 1
 
     def component(self, rank: int) -> int:
-        """The tree of a rank."""
         return int(self._sets.of(self._unit[rank]))
 
     def grow(self, edges: Iterator[_Edge]) -> None:

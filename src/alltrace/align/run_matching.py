@@ -120,7 +120,6 @@ def match_run(
 
 
 def _write(writer: pq.ParquetWriter, tables: Iterable[pa.Table], row_group_rows: int) -> None:
-    """Write tables in row groups of a number of rows."""
     waiting: list[pa.Table] = []
     for table in tables:
         waiting.append(table)

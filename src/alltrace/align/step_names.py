@@ -99,8 +99,6 @@ _OPTIMIZER = re.compile(
 
 
 class StepName(NamedTuple):
-    """What a range's name says of iterations."""
-
     role: Role  # an optimizer works at the end of a step
     family: str  # the common part of the names of all these ranges
     number: int | None = None  # of the program

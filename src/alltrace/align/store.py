@@ -194,7 +194,6 @@ def _collect_all(
 
 
 def _in_order(outcomes: Iterator[Outcome[RankPart]]) -> Iterator[RankPart]:
-    """The results in the order of their items."""
     early: dict[int, RankPart] = {}
     following = 0
     for outcome in outcomes:
