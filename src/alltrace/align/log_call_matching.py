@@ -145,9 +145,8 @@ def _tokens(trace: TracedOps, log: LoggedCalls) -> tuple[Int64, Int64]:
 
 def _chance(trace: TracedOps, log: LoggedCalls) -> float:
     """The share of operations that would agree if their order meant nothing."""
-    mine, its = _tokens(trace, log)
-    width = int(max(mine.max(), its.max())) + 1
-    return float((np.bincount(mine, minlength=width) / len(mine)) @ (np.bincount(its, minlength=width) / len(its)))
+    mine, its = map(rows_by, _tokens(trace, log))
+    return sum(len(rows) * len(its[token]) for token, rows in mine.items() if token in its) / (len(trace.op) * len(log.op))
 
 
 def _windows(trace: TracedOps, log: LoggedCalls) -> list[tuple[int, int]]:

@@ -24,6 +24,7 @@ from alltrace.run.launch_matching import CALLS, match_launches
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of, is_true
 from alltrace.trace.communication_kernels import EXCHANGE
+from alltrace.trace.distinct import rows_by
 from alltrace.trace.kernel_rules import COMMUNICATION
 from alltrace.trace.schema import TABLES
 
@@ -76,19 +77,26 @@ class Contexts:
     end: Int64
     op: list[str]
 
-    def around(self, thread: Int64, start: Int64, end: Int64) -> Int64:
-        """The index of the range that holds each span of time of a thread, or -1."""
-        found = np.full(len(thread), -1, np.int64)
-        for one in np.intersect1d(thread, self.thread):
-            mine, rows = np.flatnonzero(self.thread == one), np.flatnonzero(thread == one)
-            at = np.searchsorted(self.start[mine], start[rows], side="right") - 1
-            inside = (at >= 0) & (self.end[mine[at]] >= end[rows])
-            found[rows[inside]] = mine[at[inside]]
-        return found
-
     def named_around(self, ops: Sequence[str], thread: Int64, start: Int64, end: Int64) -> Int64:
         """The operation of the range that holds each span of time, by its place among `ops`, or -1."""
-        return np.array([*map(ops.index, self.op), -1], np.int64)[self.around(thread, start, end)]
+        around = spans_around((self.thread, self.start, self.end), (thread, start, end))
+        return np.array([*map(ops.index, self.op), -1], np.int64)[around]
+
+
+def spans_around(spans: tuple[Int64, Int64, Int64], inner: tuple[Int64, Int64, Int64]) -> Int64:
+    """The span that each inner one is in, if the last that begins before it on its thread holds it, or -1.
+
+    Both are thread, start and end; on each thread, spans ascend.
+    """
+    (threads, starts, ends), (thread, start, end) = spans, inner
+    place, own = np.full(len(thread), -1, np.int64), rows_by(threads)
+    for one, rows in rows_by(thread).items():
+        mine = own.get(one, rows[:0])
+        at = np.searchsorted(starts[mine], start[rows], side="right") - 1
+        inside = np.flatnonzero(at >= 0)
+        inside = inside[ends[mine[at[inside]]] >= end[rows[inside]]]
+        place[rows[inside]] = mine[at[inside]]
+    return place
 
 
 def nccl_ranges(rank: Rank) -> pa.Table:

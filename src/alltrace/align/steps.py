@@ -23,7 +23,7 @@ from alltrace.run.launch_matching import Operations
 from alltrace.run.overlay import STEPS
 from alltrace.run.rank import Rank
 from alltrace.run.store import Run
-from alltrace.trace.arrays import Flags, Floats, Int64, coded, integers, is_one_of
+from alltrace.trace.arrays import Flags, Floats, Int64, coded, integers, is_one_of, nearest
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 _SLOW = 1.2
@@ -445,9 +445,7 @@ def _numbers(run: Run, found: Sequence[RankSteps]) -> dict[int, Int64]:
         if of[rank] != of[leader] and len(own) == len(reference):
             numbers[rank] = np.arange(len(own))
             continue
-        nearest = np.clip(np.searchsorted(reference, own), 1, len(reference) - 1)
-        nearest -= (own - reference[nearest - 1]) < (reference[nearest] - own)
-        shift = int(np.median(nearest - np.arange(len(own))))
+        shift = int(np.median(nearest(reference, own) - np.arange(len(own))))
         numbers[rank] = np.arange(len(own)) + shift
     if told:
         numbers = {rank: told.get(rank, _continued(told[leader], n)) for rank, n in numbers.items()}
