@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from alltrace.align.printed_steps import _fits
+from alltrace.align.printed_steps import _as_good, _by_time, _Fit, _fits, _uncertain_ns, _zones
 from alltrace.align.store import aligned
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
@@ -133,3 +134,49 @@ def test_a_long_log_is_held_against_the_steps_in_little_memory():
     tracemalloc.stop()
     assert min(fits, key=fits.get) == 4_000
     assert peak < 12 << 20  # an array for each place would be 16 MB
+
+
+def clocks(*offsets, evidence=9):
+    return SimpleNamespace(manifest=SimpleNamespace(clocks=[SimpleNamespace(offset_ns=n, evidence=evidence) for n in offsets]))
+
+
+def test_the_clock_of_the_log_is_as_uncertain_as_the_hosts_differ():
+    assert _uncertain_ns(clocks()) == 5e6
+    assert _uncertain_ns(clocks(70)) == 5e6
+    assert _uncertain_ns(clocks(-300, 700)) == 1000 + 5e6
+    assert _uncertain_ns(clocks(-300, 700, evidence=0)) == 1000 + 1e9
+    assert _uncertain_ns(clocks(-300, evidence=0)) == 5e6
+
+
+def test_zones_are_quarters_of_an_hour_at_which_a_line_is_within_the_time():
+    quarter = 900e9
+    assert _zones(np.array([10e9, 20e9]), 0, int(15e9)) == [0]
+    assert _zones(np.array([10e9]) + 8 * quarter, 0, int(15e9)) == [8]
+    assert _zones(np.array([10e9]) - 56 * quarter, 0, int(15e9)) == [-56]
+    assert _zones(np.array([10e9]) - 57 * quarter, 0, int(15e9)) == []
+    assert _zones(np.array([10e9]), int(11e9), int(15e9)) == []
+    assert _zones(np.array([10e9, 10e9 + quarter]) + quarter, int(10e9), int(10e9)) == [1, 2]
+
+
+def test_steps_are_placed_by_the_times_of_lines():
+    line = np.arange(1, 9) * 5e9 + 0.5
+    assert _by_time(line, line[2:6] - 2e9, 4e9) == 2
+    assert _by_time(line, line[[2, 3, 4, 5, 6]] - np.array([2e9, 2e9, 2e9, 2e9, 6e9]), 4e9) == 2  # four of five agree
+    assert _by_time(line, line[[2, 3, 4, 5]] - np.array([2e9, 2e9, 2e9, 6e9]), 4e9) is None
+    assert _by_time(np.round(line), line[2:6] - 2e9, 4e9) == 2
+    assert _by_time(np.round(line), line[2:6] - 2e9, 3.9e9) is None  # whole seconds are too coarse
+    assert _by_time(line[::-1], line[2:6], 4e9) is None
+    assert _by_time(np.append(line, np.nan), line[2:6], 4e9) is None
+
+
+def test_another_place_is_as_good_unless_times_tell_them_apart():
+    best = _Fit(0.01, 1e-4, 0.05, 25)
+    assert _as_good(best._replace(steps=2), best)
+    assert not _as_good(best._replace(worst=0.4), best)
+    assert _as_good(best._replace(worst=0.39), best)
+    spread = np.sqrt(2e-4 / 25)
+    assert _as_good(best._replace(mean=0.01 + 2.9 * spread), best)
+    assert not _as_good(best._replace(mean=0.01 + 3.1 * spread), best)
+    wide = best._replace(variance=1.0)
+    assert _as_good(wide._replace(mean=0.19), wide)
+    assert not _as_good(wide._replace(mean=0.2), wide)

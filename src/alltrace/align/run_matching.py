@@ -27,7 +27,7 @@ from alltrace.align.rank_parts import part_file
 from alltrace.align.related_clocks import placing_of
 from alltrace.align.schema import NEARLY_ALL, NOTHING_TO_ALIGN, Alignment, Joined
 from alltrace.align.timelines import MATCHED_COLUMNS, MOST_IN_MEMORY, Timelines
-from alltrace.run.manifest import NAMES
+from alltrace.run.manifest import NAMES, RankRecord
 from alltrace.run.names import Names
 from alltrace.run.overlay import MEMBERS, collectives_file, signature
 from alltrace.run.parquet import quick_codec, read_parquet, write_quickly
@@ -65,9 +65,7 @@ def match_run(
         joined, names = _joined(run, parts, draft, names)
     ranks = place_ranks(run.manifest)
     placing = placing_of(ranks)
-    doubted = {r.rank: r.doubt for r in run.ranks if r.doubt is not None}
-    if 2 * len(doubted) > len(ranks):
-        doubted = {}  # what most reports have is no reason to leave one out
+    doubted = _recorded_doubts(run.ranks)
 
     def matched(file_of: Callable[[int], Path]) -> Matching:
         def table_of(rank: int) -> pa.Table:
@@ -117,6 +115,12 @@ def match_run(
         matching_reason=matching.reason,
         doubted=doubted,
     )
+
+
+def _recorded_doubts(ranks: Sequence[RankRecord]) -> dict[int, str]:
+    """The ranks that their reports show to be in doubt; what most reports have is no reason to leave one out."""
+    doubts = {r.rank: r.doubt for r in ranks if r.doubt is not None}
+    return doubts if len(doubts) <= len(ranks) - len(doubts) else {}
 
 
 def _write(writer: pq.ParquetWriter, tables: Iterable[pa.Table], row_group_rows: int) -> None:

@@ -9,6 +9,7 @@ itself is the step (autocorrelation, as in Greyhound, ATC'25, for NCCL calls).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -225,10 +226,9 @@ def _between(done: Int64, starts: Int64, ends: Int64, codes: Int64) -> tuple[Int
     data loading; work after an optimizer, such as reading the loss, belongs to its step. Without such a range the first
     step is left out.
     """
-    size = int(codes.max()) + 1
     first, second = starts < done[0], (starts >= done[0]) & (starts < done[1])
-    counts = np.bincount(codes[first], minlength=size)
-    same = (counts == np.bincount(codes[second], minlength=size))[codes] & first
+    once, again = (Counter(codes[rows].tolist()) for rows in (first, second))
+    same = first & np.isin(codes, [code for code, count in once.items() if again[code] == count])
     if not same.any():
         return done[:-1], done[1:]
     name = codes[np.flatnonzero(same)[starts[same].argmin()]]
