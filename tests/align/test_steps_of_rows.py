@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 
-from alltrace.align.steps import RankSteps, _between, _continued, _Family, _last_works, _middles, _outermost, _period, _periods
+from alltrace.align.steps import (
+    RankSteps,
+    _between,
+    _continued,
+    _Family,
+    _kinds,
+    _last_works,
+    _middles,
+    _numbers,
+    _outermost,
+    _period,
+    _periods,
+)
 
 NONE = np.iinfo(np.int64).min
 
@@ -94,3 +108,67 @@ def test_periods_begin_at_the_rarest_token():
     # nothing comes once: from the first on
     places, whole = _periods(np.tile([0, 1, 1, 0, 1, 0, 0, 1], 8))
     assert (places.tolist(), whole) == (list(range(0, 64, 8)), True)
+
+
+def ranks_of(middles, hosts, components, numbers):
+    """A run, and the steps of its ranks, of 2 ns each around their middles."""
+    apply = SimpleNamespace(apply=lambda times: times)
+    run = SimpleNamespace(
+        rank=lambda number: SimpleNamespace(clock=apply),
+        ranks=[SimpleNamespace(rank=n, host=host) for n, host in enumerate(hosts)],
+        manifest=SimpleNamespace(clocks=[SimpleNamespace(host=h, component=c) for h, c in components.items()]),
+    )
+    nothing = [np.full((len(m), 2), NONE) for m in middles]
+    middles = [np.array(m) for m in middles]
+    each = zip(middles, numbers, nothing, strict=True)
+    steps = [RankSteps(n, "range", its - 1, its + 1, own, device) for n, (its, own, device) in enumerate(each)]
+    return run, steps
+
+
+def numbers_of(*args):
+    return {rank: its.tolist() for rank, its in _numbers(*ranks_of(*args)).items()}
+
+
+def test_steps_are_numbered_by_lining_ranks_up():
+    one = {"a": 0, "b": 0}
+    assert numbers_of([[10, 20, 30, 40], [21, 31, 41]], "ab", one, [None, None]) == {0: [0, 1, 2, 3], 1: [1, 2, 3]}
+    assert numbers_of([[20, 30, 40, 50], [9, 19, 29]], "ab", one, [None, None]) == {0: [1, 2, 3, 4], 1: [0, 1, 2]}
+    apart = {"a": 0, "b": 1}
+    assert numbers_of([[10, 20, 30], [1021, 1031, 1041]], "ab", apart, [None, None]) == {0: [0, 1, 2], 1: [0, 1, 2]}
+    assert numbers_of([[10, 20], [12]], "ab", one, [np.array([7, 8]), None]) == {0: [7, 8], 1: [7]}
+    assert numbers_of([[10, 20], [0, 11, 21]], "ab", one, [np.array([7, 8]), None]) == {0: [7, 8], 1: [6, 7, 8]}
+    assert numbers_of([[10], [10]], "ab", one, [np.array([3]), np.array([4])]) == {0: [3], 1: [4]}
+    assert numbers_of([], "", {}, []) == {}
+
+
+def kinds_of(took, *, computed=None, copied=None, saves=None):
+    count = len(took)
+    took = np.array(took)
+    steps = RankSteps(0, "range", np.zeros(count, np.int64), took, None, took=took)
+    steps.computed = np.zeros(count, np.int64) if computed is None else np.array(computed)
+    steps.copied = np.zeros(count, np.int64) if copied is None else np.array(copied)
+    steps.saves = np.zeros(count, np.bool_) if saves is None else np.isin(np.arange(count), saves)
+    kinds = _kinds([steps], {0: np.arange(count)})
+    return tuple([number for number, kind in kinds.items() if kind == one] for one in ("warm-up", "checkpoint"))
+
+
+def test_longer_steps_that_copy_or_say_so_write_a_checkpoint():
+    took = [100, 100, 100, 100, 150, 100, 100, 100, 100, 100]
+    assert kinds_of(took) == ([], [])
+    assert kinds_of(took, saves=[4]) == ([], [4])
+    assert kinds_of(took, saves=[5]) == ([], [])
+    assert kinds_of(took, copied=[0] * 4 + [(64 << 10) + 1] + [0] * 5) == ([], [4])
+    assert kinds_of(took, copied=[0] * 4 + [64 << 10] + [0] * 5) == ([], [])
+    assert kinds_of(took, copied=[1 << 20] * 4 + [(4 << 20) + 1] + [1 << 20] * 5) == ([], [4])
+    assert kinds_of(took, copied=[1 << 20] * 4 + [4 << 20] + [1 << 20] * 5) == ([], [])
+    often = [100, 150, 100, 150, 100, 100, 150, 100, 100, 100, 100]
+    assert kinds_of(often, saves=[1, 3, 6]) == ([], [])  # 3 of 11 are a part of the work
+    assert kinds_of([*often, 100, 100], saves=[1, 3, 6]) == ([], [1, 3, 6])
+
+
+def test_first_steps_that_take_longer_are_a_warm_up():
+    assert kinds_of([300, 150, 100, 101, 99, 100, 100, 100])[0] == [0, 1]
+    assert kinds_of([300, 100, 100, 101, 99, 100, 100, 300])[0] == [0]
+    assert kinds_of([100, 300, 100, 101, 99, 100, 100, 100])[0] == []
+    late = [100, 100, 100, 100, 100, 100, 100, 300]
+    assert kinds_of([101, *late[1:]], computed=[200, 100, 100, 100, 100, 100, 100, 100])[0] == [0]
