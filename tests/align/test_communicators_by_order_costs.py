@@ -22,7 +22,7 @@ from alltrace.align.communicators_by_order import (
     _spread,
 )
 from alltrace.align.constants import BY_MODES
-from alltrace.align.message_partners import CLEAR, FLOOR_NS
+from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS
 
 APART = np.array([0, 0, 1, 1])
 
@@ -131,3 +131,20 @@ def test_the_distance_of_a_partition_is_by_whom_it_goes_with():
     assert _distance(pairs, [world], [across], 4) == 1
     assert _distance(pairs, [], [world], 4) == 2
     assert _distance(pairs, [], [across], 8) == 2
+
+
+def test_groups_with_transfers_of_their_own_cost_a_parameter_each():
+    rng = np.random.default_rng(9)
+    end = np.array([1e5, 1e5, 9e5, 9e5]) + rng.normal(0.0, 300.0, (50, 4))
+    one = _evaluated(np.zeros((50, 4)), end, np.zeros(4), APART)
+    apart, _ = _group_stays(one.stay - _median(one.stay), APART)
+    transfer = _group_stays(one.stay, APART)[1]
+    own = _likelihood(_spread(apart), _spread(np.abs(transfer - _median(transfer))), 2.0, np.array([2, 2]))
+    assert _costs([one])[0] == pytest.approx(float(own) + 2 * math.log(50) / (2.0 * EVIDENCE * 200))
+    alike = _evaluated(np.zeros((50, 4)), end * 0 + 1e5, np.zeros(4), APART)
+    assert _costs([alike])[0] == pytest.approx(math.log(FLOOR_NS) + math.log(2) / 4)
+    # one broken instance of a hundred
+    end[7, :2] = -500.0
+    broken = _evaluated(np.zeros((50, 4)), end, np.zeros(4), APART)
+    assert broken.unlawful[7] == 0.5
+    assert _costs([broken])[0] > _costs([one])[0] + CLEAR * 0.01

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from alltrace.align.message_partners import (
     _LEAST,
+    CLEAR,
     FLOOR_NS,
     Lane,
     _best,
@@ -18,7 +21,9 @@ from alltrace.align.message_partners import (
     _nearest,
     _parts,
     _Pattern,
+    _pattern,
     _strides,
+    message_pairs,
 )
 
 
@@ -109,3 +114,39 @@ def test_the_nearest_end_of_what_runs_at_once_counts():
     of = {1: (starts, ends), 2: (start, end + 2)}
     found = _best(0, [1, 2, 3], lambda r, q: _nearest(start, end, *of[q]), {0: end, 1: ends, 2: end + 2, 3: end[:0]})
     assert [c.tolist() for c in found] == [[2, 1, 2], [0, 1, 2]]
+
+
+def test_a_pattern_has_the_share_of_messages_that_fit_and_their_scatter():
+    end = {0: np.arange(20) * 1e6, 1: np.append(np.arange(19) * 1e6 + 300.0, 40e6)}
+    start = {0: end[0] - 5e3, 1: end[1] - 4e3}
+    found = _pattern([0, 1], {0: [1], 1: [0]}, start, end, lambda r, q: _nearest(start[r], end[r], start[q], end[q]))
+    assert found.mate[0].tolist() == [1] * 19 + [-1]
+    assert found.mate[1].tolist() == [0] * 19 + [-1]
+    assert found.share == 38 / 40
+    # all are 300 ns apart, and together for as long
+    assert found.cost == pytest.approx((math.log(300 + FLOOR_NS) + math.log(FLOOR_NS)) / 2 + CLEAR * 2 / 40)
+    few = {r: ends[: _LEAST - 1] for r, ends in end.items()}
+    assert _pattern([0, 1], {0: [1], 1: [0]}, start, few, lambda r, q: np.arange(_LEAST - 1)) is None
+
+
+def test_rank_0_is_a_mate_like_any_other():
+    assert _parts([0, 1, 2], [], _Pattern({2: np.array([0, 0, 1]), 1: np.array([-1])}, 1.0, 0.0)) == 2
+
+
+def test_pairs_are_told_with_their_messages_and_how_sure_they_are():
+    rng = np.random.default_rng(4)
+    sent = np.cumsum(rng.uniform(5e5, 2e6, 40))
+    apart = np.cumsum(rng.uniform(5e5, 2e6, 40))
+    lanes = [
+        lane(e - 6e4, e + rng.normal(0.0, 500.0, 40))._replace(rank=rank)
+        for rank, e in ((0, sent), (1, sent), (2, apart), (3, apart))
+    ]
+    lanes = [its._replace(place=np.arange(40)) for its in lanes]
+    found = list(message_pairs(lanes))
+    assert [pair for pair, _, _ in found] == [(0, 1), (2, 3)]
+    assert all(score == pytest.approx(0.98, abs=0.1) for _, score, _ in found)
+    assert [[(rank, place.tolist()) for rank, place in part] for part in found[0][2]] == [
+        [(0, list(range(40))), (1, list(range(40)))]
+    ]
+    assert list(message_pairs(lanes[:1])) == []
+    assert list(message_pairs([lanes[0], lanes[2]])) == []
