@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from alltrace.align.log_call_matching import CallMatch
-from alltrace.align.log_join import _doubt, _exchanges, _filled, _in_order, _marked, _notes, _put
+from alltrace.align.log_join import _doubt, _exchanges, _filled, _in_order, _marked, _Members, _Names, _notes, _put, _Shared
+from alltrace.align.schema import Group
 from alltrace.run.manifest import LogMatch
 from alltrace.trace.names import name_id
 from alltrace.trace.schema import TABLES
@@ -110,3 +111,47 @@ def test_notes_of_logs(ranks):
     assert notes[3].startswith("4 operations without a call")
     assert notes[4] == f"NCCL's logs were not joined with {'rank 3' if len(ranks) == 1 else 'ranks 3-5'}: it has no log"
     assert _notes(bad) == notes[4:]
+
+
+def members(instance, row, communicator):
+    return _Members(*(np.array(v, np.int64) for v in (instance, row, communicator)))
+
+
+def test_logs_name_a_communicator_if_nine_of_ten_members_agree():
+    table = rows(communicator=[8] * 9 + [7] + [6, 5], group_size=[4, 2] + [3] * 8 + [9, 2])
+    names = _Names()
+    names.add(members([0] * 12, range(12), [0] * 10 + [1, 1]), table, {0, 1})
+    groups = [
+        Group(0, "inferred 0", (0, 1), 2, "structure"),
+        Group(1, "inferred 1", (0, 1), 2, "structure"),
+        Group(2, "c", (0,), 2),
+    ]
+    known = {8: "a", 7: "b", 6: "c", 5: "d"}
+    first, second, third = names.over(groups, known)
+    assert (first.name, first.size, first.found_by) == ("a", 4, "logs")
+    assert (second.name, second.found_by) == ("inferred 1", "structure")  # its votes are even
+    assert third is groups[2]
+    names.add(members([0], [9], [0]), table, {0})
+    assert names.over(groups, known)[0].name == "inferred 0"  # 9 of 11
+    names.add(members([0], [0], [0]), table, set())
+    taken = _Names()
+    taken.add(members([0], [10], [0]), table, {0})
+    assert taken.over(groups, known)[0].name == "inferred 0"  # another one has this name
+    assert _Names().over(groups, known) == tuple(groups)
+
+
+def test_operations_without_a_size_get_what_all_others_have():
+    apart = name_id("Send")
+    shared = _Shared(3)
+    shared.add(0, members([0, 1, 2], [0, 1, 2], [0] * 3), rows(bytes=[64, 8, 16], count=[16, 2, None], communicator=[5, None, 5]))
+    shared.add(1, members([0, 1, 2], [0, 1, 2], [0] * 3), rows(bytes=[64, 16, None], count=[16, 4, None], communicator=[5, 5, 5]))
+    assert shared.lacking == {1}
+    table = rows(bytes=[None, None, None, 3], count=[None, None, 7, None], op=[1, 1, 1, 1], evidence=["kernel"] * 4)
+    filled, count = shared.filled(members([0, 1, 2], [0, 1, 2], [0] * 3), table)
+    assert filled.column("bytes").to_pylist() == [64, None, 16, 3]  # two know another size of the second
+    assert filled.column("count").to_pylist() == [16, None, 7, None]
+    assert filled.column("communicator").to_pylist() == [5, None, 5, None]
+    assert filled.column("evidence").to_pylist() == ["kernel+log", "kernel", "kernel+log", "kernel"]
+    assert count == 2
+    sends = rows(bytes=[None], op=[apart], evidence=["kernel"])
+    assert shared.filled(members([0], [0], [0]), sends) == (sends, 0)
