@@ -98,8 +98,8 @@ class ReportReader(Protocol):
         A batch has the columns of the table's `arrow_schema`, in that order; a column that the report lacks is all
         null. Times are the report's own (ns since its 0). `process`, `thread` and `device` are rows of
         `dictionaries()`; every table that has no `process` column belongs to the host as a whole. Rows come in the
-        order of the report. `depth` and `parent` of `ranges` are left null: the writer of the run fills them once the
-        rows are sorted.
+        order of the report. `depth` and `parent` of `ranges` and `kind` of `kernels` are left null: the import fills
+        them.
 
         Args:
             tables: The tables wanted.

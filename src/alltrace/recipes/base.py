@@ -270,13 +270,18 @@ class Question:
     # whether the answer for a whole run is a table alone that is kept with the run (`execution.kept_findings`)
     keeps: bool = False
     # names of the parts that `map` keeps with the run (`execution.kept_parts`); once they are there, it reads nothing
-    # else. Otherwise each table is read once, with all columns that `tables` names
+    # else. Otherwise each table is read once, with all columns that `tables` names. Its `clock` must be `aligned`
     kept_parts: tuple[str, ...] = ()
     # names of columns that say what a row is about and what the answer is, the most important first: a table always
     # shows the first three that the answer has, and the others rather than those that are not named
     important: tuple[str, ...] = ()
     # rows from which it pays off to run ranks in processes; each takes half a second of CPU time to start
     worth_processes: int = 4_000_000
+
+    def __post_init__(self) -> None:
+        """Raises `TypeError`: it has parts to keep, but is not asked of an aligned run."""
+        if self.kept_parts and self.clock != "aligned":
+            raise TypeError(f'recipe {self.name} has kept_parts, which are kept for aligned runs only; expected clock="aligned"')
 
     @property
     def statements(self) -> Shown | None:

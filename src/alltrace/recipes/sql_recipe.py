@@ -121,7 +121,7 @@ def as_declared(name: str, columns: Columns, rows: pa.Table | None) -> pa.Table:
     """The rows of a statement in the order of declared columns; none for None. Raises `AlltraceError`: they differ."""
     names = [column.name for column in columns]
     if rows is None:
-        return pa.table({name: pa.nulls(0) for name in names})
+        return schema_of(columns).empty_table()
     if set(rows.column_names) != set(names):
         returned = ", ".join(rows.column_names)
         raise AlltraceError(f"recipe {name}: the last statement gives the columns {returned}; expected {', '.join(names)}")

@@ -113,7 +113,7 @@ def signature(manifest: Manifest) -> str:
         (r.rank, r.host, r.time_base_utc_ns, r.start_ns, r.end_ns, sorted(r.rows.items()), [reports[i] for i in r.reports])
         for r in manifest.ranks
     ]
-    made_from = [code_version(), manifest.zero_utc_ns, manifest.kernel_rules, manifest.complete, ranks]
+    made_from: list[Any] = [code_version(), manifest.zero_utc_ns, manifest.kernel_rules, manifest.complete, ranks]
     logs = [(log.kind, log.content_hash) for log in manifest.logs if log.kind != "gpu"]
     if logs:
         made_from.append(logs)

@@ -115,7 +115,8 @@ def _columns(options: Options) -> col.Columns:
 def _chart(options: Options) -> Chart:
     if options.get("by_time"):
         return Chart("bars", "rank", ("excess_ns",), detail="device", title="What each rank takes longer in slow steps")
-    return Chart("bars", "rank", ("caused_ns", "waited_ns"), detail="device", title="Waits at collectives: caused and suffered")
+    detail = None if options.get("source") == "inspector" else "device"  # NCCL Inspector's files name no device
+    return Chart("bars", "rank", ("caused_ns", "waited_ns"), detail=detail, title="Waits at collectives: caused and suffered")
 
 
 def _reads(options: Options) -> dict[str, tuple[str, ...]]:
