@@ -13,10 +13,16 @@ from alltrace.align.pair_clocks import (
     _coincidences,
     _cost,
     _distinct,
+    _equal_order,
     _fitted,
+    _lines,
     _numbered,
     _of_one_run,
     _places,
+    _refined,
+    _related,
+    _repeats,
+    _sets,
     _sharpened,
     _surely,
     _theil,
@@ -154,3 +160,74 @@ def test_the_line_through_ends_is_robust_and_has_a_rate_only_where_it_shows():
     assert _fitted(x * (1 + 3e-6) + left, x, rate=False).slope == 0.0
     assert _theil(np.array([0.0, 1.0, 2.0, 3.0, 4.0]), np.array([0.0, 9.0, 2.0, 15.0, 0.0])) == pytest.approx((1.0 + 3.0) / 2)
     assert _theil(np.array([1.0]), np.array([1.0])) == 0.0
+
+
+def test_pieces_are_long_short_and_of_the_commonest_key():
+    key = np.array([0] * 12 + [1] * 20)
+    sets = list(_sets(ends(np.arange(32.0), key), ends(np.arange(40.0), np.array([0] * 15 + [1] * 25))))
+    assert [(len(some.time), len(others.time), many, length) for some, others, many, length in sets] == [
+        (32, 40, 16, 16), (32, 40, 16, 8), (20, 25, 16, 8)
+    ]  # fmt: skip
+    short = list(_sets(ends(np.arange(16.0)), ends(np.arange(40.0))))
+    assert [(many, length) for _, _, many, length in short] == [(16, 16)]
+    few = list(_sets(ends(np.arange(30.0), [0] * 22 + [1] * 8), ends(np.arange(30.0), [0] * 5 + [1] * 25)))
+    assert len(few) == 2  # eight of the commonest key are too few
+
+
+def test_lines_go_through_the_offsets_of_several_pieces():
+    rng = np.random.default_rng(12)
+    first = np.cumsum(rng.uniform(3e5, 2e6, 80))
+    second = (first - 5e6) / (1 + 1e-4)
+    offset, slope, middle = _lines(ends(first), ends(second), rate=True)[0]
+    assert ClockLine(offset, slope, middle, 1.0, 1, 1.0).apply(second) == pytest.approx(first, abs=50.0)
+    assert all(slope == 0.0 for _, slope, _ in _lines(ends(first), ends(second), rate=False))
+    assert len(_lines(ends(first), ends(second), rate=True)) <= 4
+    assert _lines(ends(first[:3], [0, 0, 1]), ends(second[:3], [1, 1, 0]), rate=True) == []
+
+
+def test_a_line_is_fitted_to_the_nearest_ends():
+    rng = np.random.default_rng(13)
+    second = np.cumsum(rng.uniform(3e5, 2e6, 60))
+    first = second + 7e5 + rng.normal(0.0, 200.0, 60)
+    found = _refined(ends(first), ends(second), 7e5 + 4e4, 0.0, 0.0, rate=True)
+    assert (found.offset_ns, found.count) == (pytest.approx(7e5, abs=80.0), 60)
+    assert found.scale_ns == pytest.approx(200.0, rel=0.3)
+    assert _refined(ends(first, np.zeros(60, np.int64)), ends(second, np.ones(60, np.int64)), 7e5, 0.0, 0.0, rate=True) is None
+
+
+def test_other_places_of_the_middle_piece_are_periods_away():
+    time = np.cumsum(np.tile([1e5, 1e5, 3e5, 5e5], 30))
+    best = ClockLine(0.0, 0.0, 0.0, 1.0, 120, 1.0)
+    found = [line.offset_ns for line in _repeats(ends(time), ends(time), best, 5e4)]
+    assert len(found) == 2
+    assert all(abs(offset) == 1e6 for offset in found)
+    alone = np.cumsum(np.random.default_rng(1).uniform(3e5, 2e6, 60))
+    assert all(abs(line.offset_ns) > 5e4 for line in _repeats(ends(alone), ends(alone), best, 5e4))
+
+
+def test_equal_sequences_relate_ranks_where_a_piece_fits_nowhere_else():
+    rng = np.random.default_rng(14)
+    time = np.cumsum(rng.uniform(3e5, 2e6, 40))
+    assert _equal_order(ends(time), ends(time + 9e9))
+    assert not _equal_order(ends(time), ends(time + 9e9, [0] * 39 + [1]))
+    assert not _equal_order(ends(time), ends(time[:-1]))
+    assert not _equal_order(ends(time[:5]), ends(time[:5]))
+    assert not _equal_order(ends(np.arange(40) * 1e6), ends(np.arange(40) * 1e6))
+    noise = rng.normal(0.0, 3e5, 40)
+    assert not _equal_order(ends(time), ends(time + noise))
+
+
+def test_how_sure_a_relation_is():
+    rng = np.random.default_rng(15)
+    first = np.cumsum(rng.uniform(3e5, 2e6, 100))
+    late = rng.normal(0.0, 500.0, 100)
+    cost, found = _related(ends(first), ends(first + late), rate=False)
+    assert (found.certainty, found.count) == (1.0, pytest.approx(100, abs=2))
+    assert cost == pytest.approx(math.log(0.385 * 500 + 200), abs=0.3)
+    few = _related(ends(first[:8]), ends(first[:8] + late[:8]), rate=False)
+    assert few[1].certainty == few[1].count / 16
+    steps = np.arange(100) * 1e6
+    alike = _related(ends(steps), ends(steps + late), rate=False)[1]
+    assert alike.certainty <= 0.5  # stamps and overlap alone tell periods
+    other = _related(ends(first), ends(np.cumsum(rng.uniform(3e5, 2e6, 100))), rate=False)[1]
+    assert other.certainty < 0.3
