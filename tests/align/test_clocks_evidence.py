@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from types import SimpleNamespace
+
 import numpy as np
 
+from alltrace.align.clock_fit import Clocks
 from alltrace.align.clock_sharing import PlacedRank
-from alltrace.align.clocks import Solution, _heaviest, _named, _rounded, _scatter, _typical, _usable
+from alltrace.align.clocks import Solution, _heaviest, _join_by_messages, _named, _rounded, _scatter, _typical, _usable
 from alltrace.align.members import EXCHANGE, Evidence
 from alltrace.run.manifest import Clock
 
@@ -45,3 +49,28 @@ def test_small_things():
     ]
     solution = Solution(tuple(clocks), {}, {}, {})
     assert [_typical(solution, clock) for clock in clocks] == [0, 0, 9]
+
+
+@dataclass
+class Fit:
+    clocks: Clocks
+    component: np.ndarray
+
+
+def test_components_are_joined_by_the_tightest_messages_first():
+    # the clock of rank 1 is 1,000 ahead of rank 0's, that of rank 2 5,000; sender, receiver, and when each ends by its clock
+    sent = [(0, 1, 0, 1_100), (1, 0, 1_200, 300), (1, 2, 1_000, 5_020), (2, 1, 5_050, 1_070), (0, 2, 0, 5_500), (2, 0, 5_000, 500)]
+    rank = np.array([r for one, other, _, _ in sent for r in (one, other)])
+    evidence = SimpleNamespace(instance=np.repeat(np.arange(6), 2), direction=np.tile(np.array([1, -1], np.int8), 6))
+    end = np.array([float(t) for _, _, *times in sent for t in times])
+    rows = SimpleNamespace(messages=np.arange(12), at=rank, end=end, evidence=evidence)
+    fit = Fit(Clocks(np.zeros(3), np.zeros(3), 0.0), np.arange(3))
+    state = SimpleNamespace(fit=fit, widths=np.zeros(3), messages=np.zeros(3, np.int64))
+    _join_by_messages(state, rows)
+    assert state.fit.clocks.ahead_ns.tolist() == [0.0, 1_000.0, 5_000.0]
+    assert state.fit.component.tolist() == [0, 0, 0]
+    assert state.widths.tolist() == [0.0, 100.0, 120.0]
+    assert state.messages.tolist() == [2, 4, 4]
+    joined = state.fit
+    _join_by_messages(state, rows)
+    assert state.fit is joined
