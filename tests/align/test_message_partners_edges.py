@@ -114,6 +114,8 @@ def test_the_nearest_end_of_what_runs_at_once_counts():
     of = {1: (starts, ends), 2: (start, end + 2)}
     found = _best(0, [1, 2, 3], lambda r, q: _nearest(start, end, *of[q]), {0: end, 1: ends, 2: end + 2, 3: end[:0]})
     assert [c.tolist() for c in found] == [[2, 1, 2], [0, 1, 2]]
+    equally = _best(0, [2, 4], lambda r, q: np.arange(3), {0: end, 2: end + 2, 4: end - 2})
+    assert equally[0].tolist() == [2, 2, 2]  # the first of them
 
 
 def test_a_pattern_has_the_share_of_messages_that_fit_and_their_scatter():

@@ -125,6 +125,8 @@ def test_a_clock_is_moved_by_the_least_with_which_all_meet():
     assert _moved(reference, member([600.0, 1600.0, 2600.0], length=100.0)).end.tolist() == [600.0, 1600.0, 2600.0]  # too far
     assert _moved(reference, member([880.0, 2120.0, 3000.0], length=100.0)).end[0] == 880.0  # no move is enough for both
     assert _moved(reference, member([880.0, 1890.0, 2895.0], length=100.0, meets=False)).end[0] == 880.0
+    rooted = own._replace(meets=np.array([False, True, True]))  # of these it is not known
+    assert _moved(reference, rooted).end.tolist() == [890.0, 1900.0, 2905.0]
 
 
 def test_of_places_that_do_not_ascend_the_dearer_are_left_out():

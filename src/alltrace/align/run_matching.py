@@ -204,7 +204,7 @@ def _communicators(matching: Matching) -> Iterator[tuple[Int64, Floats]]:
         instance = np.stack([matching.instance[members[n]][rows[n]] for n in chosen])
         matched = instance >= 0
         first = np.full(int(instance.max(initial=0)) + 1, -1)
-        place = np.arange(usual) + 0 * instance
+        place = np.broadcast_to(np.arange(usual), instance.shape)
         first[instance[matched]] = place[matched]
         apart = np.abs(first[instance[matched]] - place[matched])
         if not len(apart) or 2 * np.bincount(apart)[1:].max(initial=0) <= len(apart):
