@@ -81,7 +81,8 @@ def test_a_piece_is_found_where_its_operations_are():
     lanes = rng.integers(0, 2, 400)
     place = _place(trace(op[100:180], lane=lanes[100:180] + 5), log(op, group=1 - lanes), 64, 4)
     assert place.lanes.tolist() == [6, 5]
-    assert _place(trace([1, 2]), log([3, 4]), 8, 1).agreeing == -1.0
+    nowhere = _place(trace([1, 2]), log([3, 4], group=[0, 1]), 8, 1)
+    assert (nowhere.agreeing, nowhere.lanes.tolist()) == (-1.0, [-1, -1])
 
 
 def test_of_many_places_those_count_at_which_streams_and_durations_agree():
