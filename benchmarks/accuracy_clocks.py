@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from alltrace.align.clock_sharing import PlacedRank
 from alltrace.align.clocks import Solution, solve
 from alltrace.align.members import Evidence
-from alltrace.align.placed_ranks import PlacedRank
 
 
 @dataclass(frozen=True)

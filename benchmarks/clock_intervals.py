@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from alltrace.align.clock_sharing import PlacedRank
 from alltrace.align.clocks import solve
 from alltrace.align.members import EXCHANGE, Evidence
 from alltrace.align.nccl_names import SYNCHRONISING
-from alltrace.align.placed_ranks import PlacedRank
 from alltrace.synth.identity import JOB_START_UTC_NS, identities
 from alltrace.synth.scenario import Clocks, Layout, Links, Scenario, Work
 from alltrace.synth.simulate import simulate

@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from alltrace.align.clock_sharing import PlacedRank
 from alltrace.align.clocks import solve
 from alltrace.align.matching import match
-from alltrace.align.placed_ranks import PlacedRank
 from alltrace.align.related_clocks import placing_of
 from alltrace.align.timelines import MATCHED_COLUMNS, MOST_IN_MEMORY, Timelines
 from alltrace.trace.names import name_id

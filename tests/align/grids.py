@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tests.align.collectives import Made, table_of
 
-from alltrace.align.placed_ranks import PlacedRank
+from alltrace.align.clock_sharing import PlacedRank
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

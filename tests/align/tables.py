@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from alltrace.align.clock_sharing import PlacedRank
 from alltrace.align.matching import Matching, match
-from alltrace.align.placed_ranks import PlacedRank
 from alltrace.align.related_clocks import Placing
 from alltrace.align.timelines import MOST_IN_MEMORY, Timelines
 from alltrace.run.overlay import MEMBERS

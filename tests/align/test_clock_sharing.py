@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 
+from alltrace.align.clock_sharing import place_ranks
 from alltrace.align.clocks import solve
 from alltrace.align.members import Evidence
 from benchmarks.accuracy_clocks import Job, errors_ns, simulate
@@ -87,3 +89,17 @@ def test_ranks_that_end_far_later_keep_their_hosts_clock_if_another_one_would_br
     ranks = [replace(p, rank=n, host="node0", shift_ns=0, report=n) for n, p in enumerate(simulated.ranks[:4])]
     solution = solve(evidence, ranks)
     assert len({solution.shared[p.rank] for p in ranks}) == 1
+
+
+def test_ranks_are_placed_by_their_stamps_and_the_monotonic_clock_of_their_report():
+    def rank(number, base, *reports):
+        return SimpleNamespace(rank=number, host="h", reports=reports, time_base_utc_ns=base)
+
+    reports = [SimpleNamespace(system_clock_ns=70), SimpleNamespace(system_clock_ns=80)]
+    ranks = [rank(0, 150, 0), rank(1, None, 1), rank(2, 130), rank(3, 110, 2)]
+    placed = place_ranks(SimpleNamespace(zero_utc_ns=100, ranks=ranks, reports=reports))
+    assert [(p.report, p.shift_ns, p.system_ns, p.stamped) for p in placed] == [
+        (0, 50, 70, True), (1, 0, 80, False), (-3, 30, None, True), (2, 10, None, True)
+    ]  # fmt: skip
+    unstamped = place_ranks(SimpleNamespace(zero_utc_ns=None, ranks=ranks[:1], reports=reports))
+    assert (unstamped[0].shift_ns, unstamped[0].stamped) == (0, False)

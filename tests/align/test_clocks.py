@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from alltrace.align.clock_sharing import PlacedRank
 from alltrace.align.clocks import solve
 from alltrace.align.members import Evidence
-from alltrace.align.placed_ranks import PlacedRank
 from benchmarks.accuracy_clocks import Job, errors_ns, simulate
 
 SMALL = Job(hosts=3, per_host=4, tensor=2, steps=12, layers=2, span_s=20.0)

@@ -10,6 +10,7 @@ from tests.align.tables import timelines_of
 
 from alltrace.align.communicators_by_order import _classes, _in_pairs, _Verdict, communicators_by_order
 from alltrace.align.related_clocks import RankClock, placing_of, related_clocks
+from alltrace.align.timelines import NamedTimelines
 
 
 def inferred(grid):
@@ -17,7 +18,7 @@ def inferred(grid):
     placing = placing_of(executed.placed)
     timelines = timelines_of(executed.made.tables, executed.made.texts)
     first = communicators_by_order(timelines, related_clocks(timelines, placing))
-    clocks = related_clocks(timelines.named(first.of, len(first.scores)), placing)
+    clocks = related_clocks(NamedTimelines(timelines, first.of, len(first.scores)), placing)
     return timelines, communicators_by_order(timelines, clocks)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.making import make_run
 
-from alltrace.align.doubted_ranks import _most_off
+from alltrace.align.run_matching import _most_off
 from alltrace.align.store import aligned
 from alltrace.recipes.execution.ask import ask
 from alltrace.run.importer import import_reports

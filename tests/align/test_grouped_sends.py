@@ -50,6 +50,11 @@ def fold_rows(*calls):
     return [tuple(row[c] for c in ("op", "peer", "bytes", "sequence")) for row in found.to_pylist()]
 
 
+def test_one_alone_beside_a_group_stays_what_it_is():
+    calls = call("Send", 2, 100), call("Recv", 2, 40), call("Send", 3, 8, start=300)
+    assert folded(*calls) == [("SendRecv", 2, 100, 25, None, 200), ("Send", 3, 8, 2, 9, 300)]
+
+
 @pytest.mark.parametrize("op", ["Send", "Recv"])
 def test_several_tensors_one_way_stay_what_they_are(op):
     assert folded(call(op, 2, 100), call(op, 2, 60)) == [(op, 2, 160, 40, None, 200)]

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alltrace.align.iteration_names import iteration_of
-from alltrace.align.step_names import step_name
+from alltrace.align.step_names import iteration_of, step_name
 
 LONG = "9" * 400
 

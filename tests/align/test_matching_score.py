@@ -7,7 +7,7 @@ import pytest
 from tests.align.collectives import Made, table_of
 from tests.align.tables import timelines_of
 
-from alltrace.align.matching_score import Explained, reason_of
+from alltrace.align.matching_score import FEW, Explained, connected, lacking, reason_of
 from alltrace.align.related_clocks import RankClock
 
 
@@ -49,3 +49,40 @@ def test_half_of_the_communication_explained_is_enough():
         "50% of the communication is not explained; for 25% the communicator is known neither from the reports nor from the times; "
         "the clocks of 1 of 2 ranks are related to the others' with little certainty"
     )
+
+
+def test_operations_without_a_partner_count_while_all_ranks_were_captured():
+    begin = np.arange(FEW + 3) * 1_000_000
+    tables = {}
+    for rank, its in enumerate((begin, begin[1:-1], begin[:1])):
+        columns = {
+            "communicator": ["a"] * len(its),
+            "op": ["AllReduce"] * len(its),
+            "group_size": [3] * len(its),
+            "stream": [7] * len(its),
+        }
+        tables[rank] = table_of(start=its, end=its + 1_000, device=[0] * len(its), **columns)
+    timelines = timelines_of(tables, Made({}, {}, {}, ["a"]).texts)
+    alone = {0: np.arange(FEW + 3) < 3, 1: np.arange(FEW + 1) < 1, 2: np.array([True])}
+    clocks = {m: RankClock(0.0, 0.0, 0.0, 1.0, int(m == 2)) for m in timelines.extents}
+    # from the second to the last but one both were captured; of one operation a share says nothing
+    assert lacking(timelines, clocks, alone) == {0: 2 / (FEW + 1), 1: 1 / (FEW + 1)}
+    shorter = {**tables, 1: tables[1].slice(1)}
+    assert lacking(timelines_of(shorter, Made({}, {}, {}, ["a"]).texts), clocks, {**alone, 1: alone[1][1:]}) == {}
+    assert lacking(timelines_of({0: tables[0]}, Made({}, {}, {}, ["a"]).texts), clocks, alone) == {}
+
+
+def test_communicators_connect_members_in_chains():
+    every = np.array([3, 5, 7, 9])
+    assert connected(np.array([0, 0, 1, 1]), np.array([3, 5, 5, 9]), every) == (3 * 2 / (4 * 3), 2)
+    assert connected(np.array([0, 0]), np.array([3, 3]), np.array([3])) == (1.0, 1)
+    assert connected(np.array([0, 0, 1]), np.array([3, 5, 7]), every) == (2 / 12, 3)
+
+
+def test_the_reason_names_what_is_unknown():
+    assert reason_of(None, 0.0, {}, 1) is None
+    assert reason_of(0.5, 0.0, {}, 1) is None
+    assert reason_of(0.25, 0.0, {}, 1) == "75% of the communication is not explained"
+    assert "for 40% the communicator is known neither" in reason_of(0.25, 0.4, {}, 1)
+    assert "the clocks of 2 groups of ranks" in reason_of(0.25, 0.0, {0: 0.1}, 2)
+    assert "the clocks of 1 of 2 ranks" in reason_of(0.25, 0.0, {0: 0.74, 1: 0.75}, 1)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 from tests.align.test_evidence import ALL_GATHER, SEND_RECV, call, launch, picked, rows_of
 from tests.making import collective, kernel
+
+from alltrace.align.nccl_calls import NOT_KNOWN
+from alltrace.align.nccl_trace import _extents, _members
 
 TOLD = {"commHash": 4096, "commRank": 0, "count": 256, "dataType": "ncclFloat16"}
 
@@ -179,3 +183,13 @@ def test_a_frameworks_range_says_what_a_kernel_without_calls_exchanges(tmp_path)
         ("SendRecv", 2000, "kernel"),
         ("SendRecv", 3000, "kernel"),
     ]
+
+
+def test_the_member_of_a_row_that_does_not_say_it_is_the_only_one_of_its_process():
+    process, communicator, said = np.array([1, 1, 1, 2, 2, 2, 3]), np.zeros(7, np.int64), np.array([4, -1, 4, 0, 1, -1, -1])
+    assert _members(process, communicator, said).tolist() == [4, 4, 4, 0, 1, -1, -1]
+
+
+def test_operations_last_from_their_first_row_to_their_last():
+    low, high = _extents(np.array([0, 2, 0]), np.array([5, 7, 3]), np.array([9, 8, 11]), 3)
+    assert (low.tolist(), high.tolist()) == ([3, NOT_KNOWN, 7], [11, NOT_KNOWN, 8])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from alltrace.align.timelines import MATCHED_COLUMNS, operation_times
+from alltrace.align.timelines import MATCHED_COLUMNS, decoded
 
 TEXTS = {"evidence"}
 
@@ -21,10 +21,14 @@ OF_DEVICE = {"start": 10, "end": 30, "op": 1, "evidence": "kernel", "communicato
 OF_HOST = {"api_start": 40, "api_end": 70, "op": 1, "evidence": "mpi", "communicator": 4}
 
 
+def operations_of(table):
+    return decoded(table, lambda sizes: sizes, lambda tags: tags)
+
+
 def test_operations_have_the_times_of_their_device_and_those_of_mpi_of_their_calls():
-    times = operation_times(table_of(OF_DEVICE | {"api_start": 1, "api_end": 2}, OF_HOST | {"start": 3, "end": 4}))
+    times = operations_of(table_of(OF_DEVICE | {"api_start": 1, "api_end": 2}, OF_HOST | {"start": 3, "end": 4}))
     assert (times.start.tolist(), times.end.tolist()) == ([10, 40], [30, 70])
-    assert (times.matchable.tolist(), times.calls_only) == ([True, True], 0)
+    assert (times.row.tolist(), times.calls_only) == ([0, 1], 0)
 
 
 def test_operations_without_name_times_or_others_are_no_members():
@@ -41,12 +45,11 @@ def test_operations_without_name_times_or_others_are_no_members():
         OF_HOST | {"communicator": None},
         OF_DEVICE | {"communicator": None},
     ]
-    times = operation_times(table_of(*rows))
-    assert times.matchable.tolist() == [False, False, False, False, False, True, False, True, False, True, True]
+    times = operations_of(table_of(*rows))
+    assert sorted(times.row.tolist()) == [5, 7, 9, 10]
     assert times.calls_only == 4
-    assert times.start[2] == -1
 
 
 def test_sequence_numbers_are_those_of_traces_and_logs():
     rows = [OF_DEVICE | {"evidence": e, "sequence": 7} for e in ("trace", "log", "nvtx+kernel", "kernel")]
-    assert operation_times(table_of(*rows, OF_HOST | {"sequence": 7})).sequence.tolist() == [7, 7, -1, -1, -1]
+    assert operations_of(table_of(*rows, OF_HOST | {"sequence": 7})).sequence.tolist() == [7, 7, -1, -1, -1]

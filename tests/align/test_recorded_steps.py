@@ -16,7 +16,7 @@ from tests.capture.launching import find_torch
 from tests.making import make_run
 
 from alltrace.align.capture_slowdown import slowdown_by_recorder
-from alltrace.align.recorded_steps import CapturedSteps, captured_steps, recorded_steps
+from alltrace.align.recorded_steps import CapturedSteps, _begins, _of_run, _repeated, captured_steps, recorded_steps
 from alltrace.api import OpenRun
 from alltrace.readers.flight_recorder.read import Entry, read_recording
 from alltrace.recipes.logs.flight_recorder import answer
@@ -188,3 +188,21 @@ def test_a_record_of_pytorch(tmp_path):
     printed = float(np.median(spans[15:24]) / np.median(np.delete(spans, slice(14, 25))))
     assert slowdown.ratio == pytest.approx(printed, rel=0.25)
     assert slowdown.certain
+
+
+def test_the_stretch_is_that_of_most_steps():
+    like = np.array([7, *[0, 1, 2] * 10, 9])
+    time = np.arange(32) * 10
+    # the first of the run's steps begins before the record
+    captured = CapturedSteps(np.array([-20, 5, 35, 65]), np.array([5, 35, 65, 95]), -20, 200)
+    usual, first = _of_run(like, time, captured)
+    assert (usual.tolist(), first) == ([0, 1, 2], 1)
+    assert _begins(like, usual, first).tolist() == list(range(1, 28, 3))
+    assert _begins(like, usual, 0).tolist() == list(range(1, 28, 3))
+    assert _of_run(like, time, captured._replace(starts=captured.starts[1:3], ends=captured.ends[1:3])) is None
+    assert _of_run(np.arange(32), time, captured) is None
+    uneven = captured._replace(starts=np.array([5, 35, 65, 85]), ends=np.array([35, 65, 85, 115]))
+    assert _of_run(like, time, uneven) is None
+    usual, first = _repeated(np.tile([4, 5, 5], 6))
+    assert (usual.tolist(), first) == ([4, 5, 5], 0)
+    assert _repeated(np.arange(18)) is None

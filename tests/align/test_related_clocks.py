@@ -8,9 +8,9 @@ from tests.align.collectives import quality
 from tests.align.grids import Grid, execute
 from tests.align.tables import match_tables, timelines_of
 
+from alltrace.align.clock_sharing import PlacedRank
 from alltrace.align.clocks import Solution
 from alltrace.align.pair_clocks import Ends, relate_partly
-from alltrace.align.placed_ranks import PlacedRank
 from alltrace.align.related_clocks import Placing, fitted_clocks, placing_of, related_clocks
 from alltrace.run.manifest import Clock
 

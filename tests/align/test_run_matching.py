@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -209,3 +210,9 @@ def test_what_logs_filled_does_not_count_if_far_fewer_find_a_partner(tmp_path, m
     monkeypatch.setattr(run_matching, "match", poor)
     assert instances(again(whole.run)) == expected
     assert len(attempts) == 2
+
+
+def test_what_most_reports_have_is_no_reason_to_leave_one_out():
+    ranks = [SimpleNamespace(rank=n, doubt=None if n > 1 else "its clock stands") for n in range(4)]
+    assert run_matching._recorded_doubts(ranks) == {0: "its clock stands", 1: "its clock stands"}
+    assert run_matching._recorded_doubts(ranks[:3]) == {}

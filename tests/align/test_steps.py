@@ -10,11 +10,15 @@ from tests.making import kernel, make_run
 
 import alltrace
 from alltrace.align import steps
-from alltrace.align.steps import find_steps
+from alltrace.align.steps import find_steps, rank_steps
 from alltrace.synth import write_run
 
 STEPS = 7
 SMALL = {"ranks": 8, "hosts": 2, "steps": STEPS, "kernels_per_layer": 6, "layers": 5, "warmup_steps": 1, "checkpoint_every": 4}
+
+
+def steps_of(run):
+    return find_steps(run, [rank_steps(run.rank(r.rank)) for r in run.ranks])
 
 
 def found(folder, layout, **values):
@@ -108,14 +112,14 @@ def _kinds(folder, took, computed=None, kind="compute"):
     host = [(2 * n, 2 * n + 1 + n % 2) for n in range(len(took))]
     api = [{"start": start, "end": end, "correlation": n, "name": "cudaLaunchKernel"} for n, (start, end) in enumerate(host)]
     ranges = [{"start": start, "end": end, "name": f"step {n}"} for n, (start, end) in enumerate(host)]
-    table, _ = find_steps(make_run(folder / "run", {0: {"kernels": kernels, "api": api, "ranges": ranges}}))
+    table, _ = steps_of(make_run(folder / "run", {0: {"kernels": kernels, "api": api, "ranges": ranges}}))
     return table.column("kind").to_pylist()
 
 
 def test_ranges_that_launch_nothing_are_no_steps(tmp_path):
     kernels = [kernel(start=1000 * n + 100 * k, end=1000 * n + 100 * k + 90, name=f"k{k}") for n in range(8) for k in range(9)]
     ranges = [{"start": 1000 * n + 950, "end": 1000 * n + 960, "name": f"step {n}"} for n in range(8)]
-    table, _ = find_steps(make_run(tmp_path / "run", {0: {"kernels": kernels, "ranges": ranges}}))
+    table, _ = steps_of(make_run(tmp_path / "run", {0: {"kernels": kernels, "ranges": ranges}}))
     assert set(table.column("source").to_pylist()) == {"kernels"}
 
 
@@ -138,7 +142,7 @@ def _repeated(numbers):
 )
 def test_ranks_without_numbers_have_those_of_the_others(tmp_path, own, others, wanted):
     ranks = {0: {"ranges": [_named(n) for n in own]}, 1: {"ranges": _repeated(others)}}
-    steps = find_steps(make_run(tmp_path, ranks))[0].to_pylist()
+    steps = steps_of(make_run(tmp_path, ranks))[0].to_pylist()
     assert [s["step"] for s in steps if s["rank"] == 1] == wanted
     assert [s["step"] for s in steps if s["rank"] == 0] == [n - min(0, *others) for n in own]
 
@@ -156,7 +160,7 @@ def test_a_process_beside_does_not_launch_the_work_of_another(tmp_path, at):
         "kernels": [kernel(1100 * n, 1100 * n + 50, correlation=n) for n in (1, 2)],
         "api": [_launch(at + n, n, process=1) for n in (1, 2)] + [_launch(1050 * n, n) for n in (1, 2)],
     }
-    steps = find_steps(make_run(tmp_path, {0: rows}))[0].to_pylist()
+    steps = steps_of(make_run(tmp_path, {0: rows}))[0].to_pylist()
     assert [(s["device_start"], s["device_end"]) for s in steps] == [(1100, 1150), (2200, 2250), (None, None)]
 
 
@@ -166,7 +170,7 @@ def test_work_and_a_call_without_correlation_do_not_belong_together(tmp_path):
         "kernels": [kernel(1100 * n, 1100 * n + 50, correlation=None) for n in (1, 2)],
         "api": [_launch(100, None), _launch(2050, 2)],
     }
-    steps = find_steps(make_run(tmp_path, {0: rows}))[0].to_pylist()
+    steps = steps_of(make_run(tmp_path, {0: rows}))[0].to_pylist()
     assert [(s["device_start"], s["device_end"]) for s in steps] == [(1100, 1150), (2200, 2250), (None, None)]
 
 
@@ -175,7 +179,7 @@ def _range(start, end, name, thread=0, depth=0):
 
 
 def _found(folder, ranges, **rows):
-    found = find_steps(make_run(folder, {0: {"ranges": ranges, **rows}}))[0].to_pylist()
+    found = steps_of(make_run(folder, {0: {"ranges": ranges, **rows}}))[0].to_pylist()
     return [(s["step"], s["start"], s["end"]) for s in found]
 
 

@@ -143,10 +143,15 @@ def _code(tree: ast.AST) -> list[ast.AST]:
             nodes.append(node)
         function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         for name, value in ast.iter_fields(node):
-            if name not in ("annotation", "returns") and not (function and name != "body"):
+            if name not in ("annotation", "returns") and not (function and name != "body") and not _is_guard(node):
                 children = value if isinstance(value, list) else [value]
                 waiting += ((c, inside or function) for c in children if isinstance(c, ast.AST))
     return nodes
+
+
+def _is_guard(node: ast.AST) -> bool:
+    """Whether it is the argument `strict` of `zip`, which asserts what is so and changes nothing."""
+    return isinstance(node, ast.keyword) and node.arg == "strict"
 
 
 def core_places() -> list[Place]:

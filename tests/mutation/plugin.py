@@ -12,7 +12,7 @@ import pytest
 DURATIONS = "MUTATION_DURATIONS"
 """The environment variable that names the file that gets the seconds of each test."""
 TESTS = "MUTATION_TESTS"
-"""The one that names a file with the ids of tests, a line each; no other test is run."""
+"""The one that names a file with the ids of tests, or files of them, a line each; no other test is run."""
 FAILED = "MUTATION_FAILED"
 """The one that names a file that gets the id of the first test that failed."""
 
@@ -25,8 +25,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if TESTS in os.environ:
         lines = Path(os.environ[TESTS]).read_text(encoding="utf-8").splitlines()
         order = {line: number for number, line in enumerate(lines)}
-        config.hook.pytest_deselected(items=[i for i in items if i.nodeid not in order])
-        items[:] = sorted((i for i in items if i.nodeid in order), key=lambda i: order[i.nodeid])
+        places = {i: order.get(i.nodeid, order.get(i.nodeid.partition("::")[0])) for i in items}
+        config.hook.pytest_deselected(items=[i for i in items if places[i] is None])
+        items[:] = sorted((i for i in items if places[i] is not None), key=lambda i: places[i] or 0)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

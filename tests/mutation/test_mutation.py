@@ -1,6 +1,7 @@
 """The changes that mutation tests make, which tests judge them, and what becomes of them."""
 
 import json
+import os
 import subprocess
 
 import pytest
@@ -21,6 +22,7 @@ def f(é: int = 3) -> int:
     x: tuple[1] = not é
     if é < 10 and (é + 2) * 3 >= min(é, 7):
         return "ä", é - 1
+    list(zip(é, é, strict=True))
     return max(é // 2, 0) if x is True else é in zeros(é & 1)
 '''
 
@@ -30,8 +32,8 @@ def test_each_rule_changes_its_places():
     assert [(p.line, p.old, p.new) for p in allowed] == [
         (7, "not ", ""), (8, "<", "<="), (8, "10", "11"), (8, "and", "or"), (8, "+", "-"), (8, "2", "3"), (8, "*", "+"),
         (8, "3", "4"), (8, ">=", ">"), (8, "min", "max"), (8, "7", "8"), (9, "-", "+"), (9, "1", "2"),
-        (10, "max", "min"), (10, "//", "*"), (10, "2", "3"), (10, "0", "1"), (10, "is", "is not"), (10, "True", "False"),
-        (10, "in", "not in"), (10, "zeros", "ones"), (10, "&", "|"), (10, "1", "2"),
+        (11, "max", "min"), (11, "//", "*"), (11, "2", "3"), (11, "0", "1"), (11, "is", "is not"), (11, "True", "False"),
+        (11, "in", "not in"), (11, "zeros", "ones"), (11, "&", "|"), (11, "1", "2"),
     ]  # fmt: skip
     texts = [p.applied(SOURCE) for p in allowed]
     assert len(set(texts)) == len(allowed)
@@ -103,6 +105,7 @@ def test_tests_that_execute_a_line_judge_it_near_and_quick_ones_first(tmp_path, 
     (tmp_path / PACKAGE / "a").mkdir(parents=True)
     (tmp_path / "tests" / "a").mkdir(parents=True)
     (tmp_path / near).write_text("")
+    os.utime(tmp_path / near, (0, 0))
     (tmp_path / PACKAGE / module).write_text("new\none\nx = (1,\n  2)\nlast\n")
     record = tmp_path / "record"
     (record / "source" / "a").mkdir(parents=True)
@@ -123,6 +126,8 @@ def test_tests_that_execute_a_line_judge_it_near_and_quick_ones_first(tmp_path, 
     assert chosen_tests(module, 4, kept, 60.0) == [f"{near}::quick", f"{near}::slow", "tests/c/test_d.py::t"]
     assert chosen_tests(module, 4, kept, 5.0) == [f"{near}::quick"]
     assert chosen_tests(module, 4, None, 5.0) == [near]
+    os.utime(tmp_path / near)  # it was written after the record: all its tests
+    assert chosen_tests(module, 4, kept, 60.0) == [near, "tests/c/test_d.py::t"]
 
 
 @pytest.mark.slow

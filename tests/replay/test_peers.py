@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from alltrace.replay import path, peers
-from alltrace.replay.peers import _transfers
+from alltrace.replay.peers import _factors, _median, _transfers, _typical, likes
 from alltrace.replay.rank_graph import COMPUTE, HOST
 
 
@@ -188,3 +188,41 @@ def test_slack_and_blame_are_of_the_nodes_of_each_rank(monkeypatch, seed):
     found, transfers = path.blame_ns(replay, taken)
     assert found == {r: float(excess[rank[target] == r].sum()) for r in (4, 1, 2)}
     assert transfers == (work - work // 3)[instance >= 0].sum()
+
+
+def test_the_median_is_of_what_is_there():
+    nan = np.nan
+    columns = np.array([[4.0, nan, 8.0, nan], [1.0, 6.0, nan, nan], [9.0, 2.0, nan, nan]])
+    assert _median(columns)[:3].tolist() == [4.0, 4.0, 8.0]
+    assert np.isnan(_median(columns)[3])
+
+
+def test_what_corresponds_takes_its_median_and_of_two_the_lower():
+    found = _typical(np.array([[0, 0, 0, 1, 2, 2, 3, 3, 3, 3]]), np.array([5.0, 1.0, 9.0, 4.0, 3.0, 7.0, 1.0, 2.0, 4.0, 9.0]))
+    assert found[[0, 1, 2, 4, 5, 6, 7, 8, 9]].tolist() == [5.0, 5.0, 5.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0]
+    assert np.isnan(found[3])
+    two = _typical(np.array([[0, 0, 0], [0, 1, 0]]), np.array([5.0, 1.0, 9.0]))
+    assert (two[0], two[2], np.isnan(two[1])) == (5.0, 5.0, True)
+
+
+def test_factors_are_the_others_median_over_the_own_value():
+    values = np.array([[2.0, 0.0], [4.0, 5.0], [8.0, np.nan], [16.0, 10.0]])
+    assert _factors(values, np.zeros(4, np.int64))[:, 0].tolist() == [4.0, 2.0, 0.5, 0.25]
+    assert _factors(values, np.zeros(4, np.int64))[:, 1].tolist() == [1.0, 1.0, 1.0, 0.25]
+    # of two the faster; who has no like is compared with all others
+    assert _factors(values[:, :1], np.array([0, 0, 1, 2]))[:, 0].tolist() == [1.0, 0.5, 0.5, 0.25]
+    assert _factors(values[:1, :1], np.array([0]))[:, 0].tolist() == [1.0]
+
+
+def test_instances_are_alike_by_operation_size_and_members():
+    members = pa.table({
+        "instance": [0, 0, 1, 2, 4, 5],
+        "op": pa.array(["a", "a", "a", "b", "a", "a"]).dictionary_encode(),
+        "bytes": pa.array([8, 9, 8, 8, None, 8], pa.int64()),
+        "members": [2, 2, 2, 2, 2, 3],
+    })  # fmt: skip
+    found = likes(members).tolist()
+    assert found[0] == found[1]
+    assert len({found[0], found[2], found[4], found[5]}) == 4
+    assert found[3] == -1
+    assert likes(members.slice(0, 0)).tolist() == []

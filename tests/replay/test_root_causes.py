@@ -69,3 +69,18 @@ def test_a_transfer_that_takes_too_long_is_of_nobody():
     _, blamed = shares(Job(np.full((24, 4), 100_000), groups, transfers, sync=4))
     assert blamed[NOBODY] > 0.4
     assert max(blamed[r] for r in ALL) < 0.01
+
+
+def test_a_wait_of_a_nanosecond_is_traced_back_like_any_other():
+    compute = np.full((24, 4), 100_000)
+    compute[::2, 1] += 40_000
+    replay, members = Job(compute, [[ALL]] * 24, [20_000] * 24, sync=4).replay()
+    arrivals = replay.nodes(members.column("rank").to_numpy(), members.column("row").to_numpy())[1]
+    late = arrivals[(members.column("rank").to_numpy() == 1) & (members.column("instance").to_numpy() == 20)]
+    since = np.array([np.iinfo(np.int64).min])
+    wait, rank, share = root_causes(replay, peers_of(replay, members), late, np.array([1]), since)
+    assert (wait.tolist(), rank.tolist(), share.tolist()) == ([0], [1], [1.0])
+    whole = root_causes(replay, peers_of(replay, members), late, np.array([400_000]), since)
+    assert (whole[2] > 0).all()  # who is on the way and takes no longer than others is not named
+    assert sum(whole[2]) == pytest.approx(1.0)
+    assert [len(c) for c in root_causes(replay, peers_of(replay, members), np.array([-1]), np.array([1]), since)] == [0, 0, 0]

@@ -41,11 +41,9 @@ class Aligned:
     `run` is the run with the alignment's clocks: its tables are aligned, `collectives` among them. `notes` is what a
     reader must know of clocks and matches, `steps_notes` of the steps, `unmatched` the operations of each rank that
     found no partner. `matching_score` says how sure it is which ranks communicate, from 0 to 1: the share of operations
-    that are explained, each
-        weighed by
-    how sure its match is; None if there is no communication. `matching_reason` is one sentence where the score is too
-    low to compute a loss or a wait from, else None. `doubted` has for each rank whose times are in doubt, and that is
-    therefore compared with no other, the reason.
+    that are explained, each weighed by how sure its match is; None if there is no communication. `matching_reason` is
+    one sentence where the score is too low to compute a loss or a wait from, else None. `doubted` has for each rank
+    whose times are in doubt, and that is therefore compared with no other, the reason.
     """
 
     def __init__(self, run: Run) -> None:

@@ -23,14 +23,11 @@ def ranks_named(ranks: Collection[int]) -> str:
 
 
 class _Calls(NamedTuple):
-    """The calls of a communicator by one member, in their order."""
-
     member: int
     op: Int64
     instance: Int64  # -1 without one
 
     def lacking(self) -> int:
-        """How many have no instance."""
         return int((self.instance < 0).sum())
 
 

@@ -41,7 +41,6 @@ class CaptureSlowdown(NamedTuple):
 
     @property
     def text(self) -> str:
-        """That in a sentence."""
         change = 100 * abs(self.ratio - 1)
         longer = "longer" if self.ratio >= 1 else "shorter"
         what = f"{change:.1f} % {longer}" if self.certain else "no difference beyond their variation"

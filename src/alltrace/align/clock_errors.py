@@ -36,7 +36,6 @@ class Lateness:
 
     @property
     def weight(self) -> Floats:
-        """The weight of each cell."""
         return 1.0 / (self.always + self.noise)
 
 

@@ -210,7 +210,7 @@ def measured(ends: Ends, clocks: Clocks) -> tuple[Cells, Flags]:
     value, time = (over(np.bincount(slot, worth * v, slots).reshape(shape), number) for v in (late, ends.end - clocks.t0))
     # what all members of a part of a block have in common is no matter of clocks
     of_block, of_like = Sums(ends.block), Sums(ends.like)
-    value -= np.where(number > 0, over(of_block(number * value), of_block(number))[ends.block], 0.0)
+    value -= over(of_block(number * value), of_block(number))[ends.block]
     parts, total = (number > 0).sum(axis=1), number.sum(axis=1)
     mean, mean_time = over((number * value).sum(axis=1), total), over((number * time).sum(axis=1), total)
     apart = time - mean_time[:, None]
@@ -313,5 +313,4 @@ def over(values: NDArray[np.generic], weights: NDArray[np.generic], otherwise: f
 
 
 def _heads(keys: Int64) -> Int64:
-    """Where runs of equal keys begin."""
     return np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1]))) if len(keys) else np.empty(0, np.int64)

@@ -11,13 +11,38 @@ from numpy.typing import NDArray
 
 from alltrace.align.clock_fit import Cells, Clocks, Ends, robust_levels
 from alltrace.align.constants import OUTLIER_SIGMAS, WRONG_SHARE
-from alltrace.align.placed_ranks import PlacedRank
+from alltrace.run.manifest import Manifest
 from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct, distinct_rows, rows_by
 
 _APART, _BY_STAMPS, _MONOTONIC = 0, 1, 2
 FEW = 2
 """So many instances show nothing of a clock: a line goes through any two points."""
+
+
+@dataclass(frozen=True)
+class PlacedRank:
+    """A rank before its clock is known."""
+
+    rank: int
+    host: str
+    report: int  # that its times are of
+    shift_ns: int  # from the time of its files to ns since the run's zero, by its UTC stamp
+    system_ns: int | None = None  # the host's monotonic clock at the zero of its files
+    stamped: bool = True  # there is a UTC stamp
+
+
+def place_ranks(manifest: Manifest) -> list[PlacedRank]:
+    zero = manifest.zero_utc_ns
+    ranks = []
+    for rank in manifest.ranks:
+        base = rank.time_base_utc_ns
+        stamped = base is not None and zero is not None
+        report = rank.reports[0] if rank.reports else -1 - rank.rank
+        system = manifest.reports[report].system_clock_ns if 0 <= report < len(manifest.reports) else None
+        shift = base - zero if base is not None and zero is not None else 0
+        ranks.append(PlacedRank(rank.rank, rank.host, report, shift, system, stamped))
+    return ranks
 
 
 @dataclass(frozen=True)
@@ -30,7 +55,6 @@ class Units:
 
     @property
     def count(self) -> int:
-        """The number of units."""
         return int(self.of_rank.max(initial=-1)) + 1
 
     def offsets(self, cells: Cells, rows: NDArray[np.intp], weight: Floats, ahead_ns: Floats) -> tuple[Floats, Floats]:

@@ -39,10 +39,9 @@ from alltrace.align.clock_fit import (
     robust_levels,
 )
 from alltrace.align.clock_jumps import Jump, find_jump
-from alltrace.align.clock_sharing import FEW, Sharing, Units
+from alltrace.align.clock_sharing import FEW, PlacedRank, Sharing, Units
 from alltrace.align.constants import MAD_TO_SIGMA, MOST_RATE, OTHER_RECORDING_NS, OUTLIER_SIGMAS, SHORTEST_NS, WRONG_SHARE
 from alltrace.align.members import EXCHANGE, Evidence
-from alltrace.align.placed_ranks import PlacedRank
 from alltrace.run.manifest import Clock
 from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct, rows_by
@@ -56,8 +55,6 @@ _EXACT = 1 << 10
 
 @dataclass(frozen=True)
 class Solution:
-    """The clocks found."""
-
     clocks: tuple[Clock, ...]  # one per host, in the order of the hosts' first ranks
     stamp_errors_ns: dict[int, int]  # what a rank's UTC stamp is ahead of its host's clock
     ahead_ns: dict[int, int]  # what a rank's stamped time is ahead at the run's zero: offset and stamp error
@@ -151,7 +148,6 @@ class _Rows:
     exchanges: Int64
 
     def ends(self, used: Int64) -> Ends:
-        """The ends of some rows."""
         evidence = self.evidence
         return ends_of(evidence.instance[used], evidence.communicator[used], self.at[used], self.start[used], self.end[used])
 
@@ -432,7 +428,6 @@ def _rounded(error: float) -> int | None:
 
 
 def _notes(state: _State, clocks: Sequence[Clock], alone: Flags) -> list[str]:
-    """What a reader must know of the clocks."""
     notes = []
     zero = float(state.fit.ends.end.min()) if len(state.fit.ends.end) else 0.0
     for h, jump in sorted(state.jumps.items()):

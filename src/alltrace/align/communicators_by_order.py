@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from alltrace.align.related_clocks import RankClock
 from alltrace.align.schema import LEAST_MATCHING_SCORE, NEARLY_ALL
 from alltrace.align.timelines import PART, AnyTimelines
 from alltrace.trace.arrays import Floats, Int64
-from alltrace.trace.distinct import rows_by
+from alltrace.trace.distinct import distinct, rows_by
 
 Members = tuple[int, ...]
 _Partition = frozenset[Members]
@@ -77,7 +78,6 @@ def _partitions_of(verdict: _Verdict) -> set[_Partition]:
 
 
 def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Inferred:
-    """The communicators of operations that nothing names."""
     numbers: dict[tuple[int, Members], int] = {}
     scores: list[list[float]] = []
     labels: dict[int, list[tuple[Int64, Int64]]] = {}
@@ -240,22 +240,22 @@ def _member(lane: Lane, clock: int) -> Member:
 
 
 def _partitions(ranks: Sequence[int], known: Collection[_Partition]) -> list[Int64]:
-    """Each rank's group in partitions into groups of equal size at a constant stride, and those that are known."""
+    """Each rank's group in partitions into groups of equal size at a constant stride, and in those across known ones."""
     count = max(ranks) + 1
     at = np.array(ranks)
     partitions: dict[bytes, Int64] = {}
     for base, total in ((at, count), (np.arange(len(ranks)), len(ranks))):
-        for stride in [t for t in range(1, total) if total % t == 0]:
-            for size in [s for s in range(2, total // stride + 1) if total % (stride * s) == 0]:
-                label = base // (stride * size) * stride + base % stride
-                label = np.unique(label, return_inverse=True)[1].reshape(-1)
+        divisors = sorted({math.gcd(t, total) for t in range(total)})
+        for stride, whole in combinations(divisors, 2):
+            if whole % stride == 0:
+                label = distinct(base // whole * stride + base % stride)[1]
                 if (np.bincount(label) > 1).any():
                     partitions.setdefault(label.tobytes(), label)
     for partition in known:
         position = {r: n for group in partition for n, r in enumerate(group)}
         label = np.array([position.get(r, -1) for r in ranks])
         if (label >= 0).all() and (np.bincount(label) > 1).any():
-            label = np.unique(label, return_inverse=True)[1].reshape(-1)
+            label = distinct(label)[1]
             partitions.setdefault(label.tobytes(), label)
     return list(partitions.values())
 
@@ -356,7 +356,6 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
 
 
 def _groups(ranks: Sequence[int], label: Int64) -> list[Members]:
-    """For each rank the members of its group, none if it is alone."""
     members = {g: tuple(ranks[i] for i in rows.tolist()) for g, rows in rows_by(label).items()}
     return [members[g] if len(members[g]) > 1 else () for g in label.tolist()]
 

@@ -32,6 +32,7 @@ from alltrace.run.derived import derived, draft_of, remove
 from alltrace.run.gpu_logs import FILE as GPU_LOG_FILE
 from alltrace.run.gpu_logs import GPU_LOG
 from alltrace.run.json_files import read_json, write_json
+from alltrace.run.launch_matching import CALLS, match_launches
 from alltrace.run.manifest import NAMES, RANKS, Device, RankRecord, plain, rank_folder, write_manifest
 from alltrace.run.members import Member, Members
 from alltrace.run.overlay import rank_signature, signature
@@ -41,7 +42,7 @@ from alltrace.run.run_logs import PRINTED_FILE
 from alltrace.run.store import Run
 from alltrace.run.verify import DEVICES, OPERATIONS
 from alltrace.run.writer import TableWriter
-from alltrace.trace.arrays import Flags, Int64, integers
+from alltrace.trace.arrays import Flags, integers
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.schema import DICTIONARIES, EVENT_TABLES, TABLES
 
@@ -134,7 +135,6 @@ def _write(run: Run, draft: Path, made_from: str) -> None:
 
 
 def _worked_with(run: Run, record: RankRecord) -> list[Device]:
-    """The devices that a process works with."""
     if len(record.devices) < 2:
         return list(record.devices)
     counts: dict[int, int] = {}
@@ -188,7 +188,6 @@ def _same(run: Run, record: RankRecord, draft: Path, number: int) -> RankRecord:
 def _apart(
     rank: Rank, devices: Sequence[Device], owners: Mapping[int, Flags], draft: Path, numbers: Sequence[int]
 ) -> list[RankRecord]:
-    """The devices of a process, as ranks."""
     folders = [draft / rank_folder(number) for number in numbers]
     for folder in folders:
         folder.mkdir()
@@ -234,33 +233,23 @@ def _dictionary(rank: Rank, name: str, device: Device, place: Path) -> None:
 
 def _owners(rank: Rank, places: Mapping[int, int]) -> dict[int, Flags]:
     """For each thread that launches work, to which devices, by their places."""
-    api = rank.file_table("api", ("process", "correlation", "thread"))
-    called = integers(api.column("process"), -1), integers(api.column("correlation"), -1), integers(api.column("thread"), -1)
-    known = (called[1] >= 0) & (called[2] >= 0)
-    keys, threads = _key(called[0][known], called[1][known]), called[2][known]
-    order = np.argsort(keys, kind="stable")
-    keys, threads = keys[order], threads[order]
-    counts: dict[int, Int64] = {}
-    for name in ("kernels", "copies", "graphs"):
-        work = rank.file_table(name, ("process", "correlation", "device"))
-        process, correlation, device = (integers(work.column(c), -1) for c in ("process", "correlation", "device"))
-        wanted = _key(process, correlation)
-        at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
-        launched = (keys[at] == wanted) & (correlation >= 0) if len(keys) else np.zeros(len(wanted), np.bool_)
-        for number, place in places.items():
-            for thread, its in rows_by(threads[at[launched & (device == number)]]).items():
-                counts.setdefault(thread, np.zeros(len(places), np.int64))[place] += len(its)
-    return {thread: launches >= LEAST_LAUNCHED * launches.max() for thread, launches in counts.items()}
+    parts = [rank.file_table(name, ("process", "correlation", "device")) for name in ("kernels", "copies", "graphs")]
+    process, correlation, device = (
+        np.concatenate([integers(part.column(name), -1) for part in parts]) for name in ("process", "correlation", "device")
+    )
+    launches = match_launches([rank.file_table("api", CALLS)], process, correlation)
+    device, counts = device[launches.op], {}
+    for thread, rows in rows_by(launches.thread[launches.call_of_pair()]).items():
+        its = np.array([np.count_nonzero(device[rows] == number) for number in places])
+        if its.any():
+            counts[thread] = its
+    return {thread: its >= LEAST_LAUNCHED * its.max() for thread, its in counts.items()}
 
 
 def _sharing(owners: Mapping[int, Flags], count: int) -> list[list[int]]:
     """The places of devices to which one thread launches, of each set of these."""
     pairs = (pair for its in owners.values() for pair in pairwise(np.flatnonzero(its).tolist()))
     return [places.tolist() for places in rows_by(DisjointSets(count, pairs).labels()).values() if len(places) > 1]
-
-
-def _key(process: Int64, correlation: Int64) -> Int64:
-    return ((process + 1) << 33) + correlation
 
 
 def _shares(name: str, rows: pa.Table, places: Mapping[int, int], owners: Mapping[int, Flags]) -> list[Flags]:

@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.align.mpi_operations import mpi_operations
-from alltrace.align.nccl_calls import nccl_ranges, read_calls, read_contexts
+from alltrace.align.nccl_calls import nccl_ranges, read_calls, read_contexts, read_kernels
 from alltrace.align.nccl_join import join
-from alltrace.align.nccl_kernels import read_kernels
 from alltrace.align.nccl_names import ALL_TO_ALL, POINT_TO_POINT, RECV, SEND, SEND_RECV
 from alltrace.align.nccl_trace import read_trace
 from alltrace.run.rank import Rank
@@ -84,7 +83,6 @@ def _table(columns: dict[str, Any]) -> Any:
 
 
 def _numbered(table: Any) -> Any:
-    """The table with ordinals where it has no sequence numbers."""
     sequence = table.column("sequence")
     if sequence.null_count == 0:
         return table

@@ -63,15 +63,12 @@ class LoggedCalls:
     utc_ns: Int64 | None  # when its line was written, in UTC or a local time of an unknown zone; None without times
 
     def cut(self, low: int, high: int) -> LoggedCalls:
-        """The calls from `low` to `high`."""
         times = None if self.utc_ns is None else self.utc_ns[low:high]
         return LoggedCalls(self.op[low:high], self.kind[low:high], self.group[low:high], self.bytes[low:high], times)
 
 
 @dataclass(frozen=True)
 class CallMatch:
-    """The calls of a rank's operations."""
-
     call: Int64  # -1 without one
     sure: Flags  # no similarly good alignment fills in something else
     covered: int  # operations within the log
@@ -148,9 +145,8 @@ def _tokens(trace: TracedOps, log: LoggedCalls) -> tuple[Int64, Int64]:
 
 def _chance(trace: TracedOps, log: LoggedCalls) -> float:
     """The share of operations that would agree if their order meant nothing."""
-    mine, its = _tokens(trace, log)
-    width = int(max(mine.max(), its.max())) + 1
-    return float((np.bincount(mine, minlength=width) / len(mine)) @ (np.bincount(its, minlength=width) / len(its)))
+    mine, its = map(rows_by, _tokens(trace, log))
+    return sum(len(rows) * len(its[token]) for token, rows in mine.items() if token in its) / (len(trace.op) * len(log.op))
 
 
 def _windows(trace: TracedOps, log: LoggedCalls) -> list[tuple[int, int]]:

@@ -201,7 +201,6 @@ def _exchanges(numbers: Mapping[str, int]) -> dict[str, int]:
 
 
 def _doubt(found: CallMatch, how: str) -> str | None:
-    """Why a match is not used."""
     if found.reason is not None:
         return found.reason
     if found.share < LEAST_SHARE:
@@ -226,27 +225,26 @@ def _filled(table: Any, rows: Int64, at: Int64, units: Units, new: set[str]) -> 
     fills["communicator"] = units.communicator_id[here], (call >= 0) & (units.communicator_id[here] != 0)
     fills["datatype"] = units.datatype_id[here], (call >= 0) & (units.datatype_id[here] != 0)
     for name, (values, known) in fills.items():
-        column = table.column(name)
-        kind = column.type
-        empty = column.is_null().to_numpy()
+        empty = table.column(name).is_null().to_numpy()
         if name in ("group_rank", "group_size"):  # they belong to the communicator given there
             empty &= table.column("communicator").is_null().to_numpy() | (call >= 0)
-        put = empty & known
-        if not put.any():
-            continue
-        mixed = np.where(put, values, integers(column))
-        table = table.set_column(table.column_names.index(name), name, pa.array(mixed, pa.int64(), mask=empty & ~put).cast(kind))
-        changed |= put
-    single = (call >= 0) & (units.single_id[here] != 0)
-    exchange = table.column("op").to_numpy() == name_id("SendRecv")
-    told = single & exchange
-    if told.any():
-        ops = np.where(told, units.single_id[here], integers(table.column("op")))
-        valid = table.column("op").is_valid().to_numpy() | told
-        table = table.set_column(table.column_names.index("op"), "op", pa.array(ops, pa.int64(), mask=~valid))
-        changed |= told
+        table = _put(table, name, values, empty & known)
+        changed |= empty & known
+    told = (call >= 0) & (units.single_id[here] != 0) & (integers(table.column("op")) == name_id("SendRecv"))
+    table = _put(table, "op", units.single_id[here], told)
+    changed |= told
     new.update(units.texts)
     return _marked(table, changed), int(changed.sum())
+
+
+def _put(table: Any, name: str, values: Int64, where: Flags) -> Any:
+    """The table with other values of a column in some rows."""
+    if not where.any():
+        return table
+    column = table.column(name)
+    mixed = np.where(where, values, integers(column.cast("int64")))
+    array = pa.array(mixed, pa.int64(), mask=column.is_null().to_numpy() & ~where).cast(column.type)
+    return table.set_column(table.column_names.index(name), name, array)
 
 
 def _marked(table: Any, changed: Flags) -> Any:
@@ -266,7 +264,6 @@ class _Members(NamedTuple):
 
 
 def _by_rank(matching: Matching) -> Iterator[tuple[int, _Members]]:
-    """The members of each rank that has some."""
     for table in matching.tables():
         if table.num_rows:
             yield table.column("rank")[0].as_py(), _Members(*(table.column(name).to_numpy() for name in _Members._fields))
@@ -340,11 +337,9 @@ class _Shared:
         given = np.zeros(table.num_rows, np.bool_)
         given[rows] = True
         for name, values in self._values.items():
-            column = table.column(name)
-            new = integers(column.cast("int64"), _UNKNOWN).copy()
-            new[rows] = np.where(new[rows] == _UNKNOWN, values[instance], new[rows])
-            array = pa.array(new, pa.int64(), mask=new == _UNKNOWN).cast(column.type)
-            table = table.set_column(table.column_names.index(name), name, array)
+            own = np.full(table.num_rows, _UNKNOWN)
+            own[rows] = values[instance]
+            table = _put(table, name, own, table.column(name).is_null().to_numpy() & (own != _UNKNOWN))
         return _marked(table, given), len(rows)
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from alltrace.align.nccl_names import ALL_TO_ALL, NUMBERED_TYPES, RECV, SEND, SEND_RECV, operation_of
 from alltrace.trace.arrays import Flags, Int64, integers
+from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.names import name_id
 from alltrace.trace.nccl_words import OPERATIONS
 
@@ -59,7 +60,7 @@ def units_of(calls: Any, *, by_call: bool) -> Units:
     if still.any():
         direct = np.isin(of, [ops.index(SEND), ops.index(RECV)])
         head |= still & (~direct | np.concatenate(([True], ~direct[:-1])))
-        head |= _begun_again(head, still & direct, of * (1 << 32) + numbers["peer"])
+        head |= _begun_again(head, still & direct, distinct_rows(of, numbers["peer"])[1])
     unit = np.cumsum(head) - 1
     first = np.flatnonzero(head)
     many = np.bincount(unit)
@@ -140,6 +141,5 @@ def _times(column: Any, keep: Int64) -> Int64 | None:
     valid = column.is_valid().to_numpy()
     if 2 * valid.mean() < 1:
         return None
-    last = np.maximum.accumulate(np.where(valid, np.arange(len(valid)), 0))
-    last = np.maximum(last, int(np.flatnonzero(valid)[0]))
-    return integers(column)[last][keep]
+    timed = np.flatnonzero(valid)
+    return integers(column)[timed[np.maximum(np.searchsorted(timed, keep, side="right") - 1, 0)]]

@@ -17,16 +17,16 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.align.call_order import misordered, ranks_named
+from alltrace.align.clock_sharing import PlacedRank
 from alltrace.align.clocks import Solution, solve
 from alltrace.align.communicators_by_order import Inferred, communicators_by_order
 from alltrace.align.constants import WRONG_SHARE
 from alltrace.align.matching_score import Explained, connected, lacking, reason_of
 from alltrace.align.members import Evidence
 from alltrace.align.order_matching import Member, matched
-from alltrace.align.placed_ranks import PlacedRank
 from alltrace.align.related_clocks import Placing, RankClock, fitted_clocks, related_clocks
 from alltrace.align.schema import Group
-from alltrace.align.timelines import AnyTimelines, Kinds, Timelines, message_keys
+from alltrace.align.timelines import AnyTimelines, Kinds, NamedTimelines, Timelines, message_keys
 from alltrace.run.overlay import MEMBERS
 from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct_rows, occurrences, rows_by
@@ -66,7 +66,6 @@ class Matching:
 
     @cached_property
     def members(self) -> int:
-        """The number of operations that are a member of an instance."""
         return sum(int((i >= 0).sum()) for i in self.instance.values())
 
     def tables(self) -> Iterator[pa.Table]:
@@ -171,7 +170,7 @@ def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence
 
 def _matched(operations: Timelines, clocks: Mapping[int, RankClock], inferred: Inferred) -> Matching:
     """The matching by clocks and communicators."""
-    timelines: AnyTimelines = operations.named(inferred.of, len(inferred.scores)) if inferred.scores else operations
+    timelines: AnyTimelines = NamedTimelines(operations, inferred.of, len(inferred.scores)) if inferred.scores else operations
     named = operations.first_inferred
     certainty = np.concatenate((np.ones(named), _INFERRED * np.array(inferred.scores), [1.0]))  # the last: of none
     return _result(timelines, clocks, _instances(timelines, clocks), certainty, named)
@@ -242,7 +241,6 @@ def _instances(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> _Ins
 
 
 def _member(timelines: AnyTimelines, clock: RankClock, member: int, rows: Int64) -> Member:
-    """The operations of a sequence on one member."""
     its, kinds = timelines.of(member), timelines.kinds
     kind = its.kind[rows]
     return Member(

@@ -1,4 +1,4 @@
-"""NCCL's calls as NVTX shows them: which operations a thread called, in which groups, and what their payloads say."""
+"""NCCL's calls as NVTX shows them, with their groups and payloads, and the kernels and copies that communicate."""
 
 from __future__ import annotations
 
@@ -10,16 +10,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.align.nccl_names import NOTHING, Payload, numbered, operation_of, parse_payload
+from alltrace.align.nccl_names import (
+    NOTHING,
+    Payload,
+    datatype_of_kernel,
+    numbered,
+    operation_of,
+    operation_of_kernel,
+    parse_payload,
+)
 from alltrace.run.collecting import file_pieces
+from alltrace.run.launch_matching import CALLS, match_launches
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Flags, Int64, coded, integers
+from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of, is_true
+from alltrace.trace.communication_kernels import EXCHANGE
+from alltrace.trace.distinct import rows_by
+from alltrace.trace.kernel_rules import COMMUNICATION
 from alltrace.trace.schema import TABLES
 
 _GROUP_START, _GROUP_END, _INIT, _CONTEXT = "ncclGroupStart", "ncclGroupEnd", "ncclCommInit", "nccl:"
 _PREFIX = "nccl"
 _DOMAIN = "NCCL"
 _COLUMNS = ["start", "end", "process", "thread", "payload"]
+NOT_KNOWN = np.iinfo(np.int64).min
+_KERNEL_COLUMNS = ["start", "end", "process", "device", "stream", "correlation"]
 OPEN = np.iinfo(np.int64).max
 """The end of a range that was open at the end of the capture."""
 
@@ -51,7 +65,6 @@ class Calls:
 
     @property
     def count(self) -> int:
-        """The number of calls."""
         return len(self.start)
 
 
@@ -64,19 +77,26 @@ class Contexts:
     end: Int64
     op: list[str]
 
-    def around(self, thread: Int64, start: Int64, end: Int64) -> Int64:
-        """The index of the range that holds each span of time of a thread, or -1."""
-        found = np.full(len(thread), -1, np.int64)
-        for one in np.intersect1d(thread, self.thread):
-            mine, rows = np.flatnonzero(self.thread == one), np.flatnonzero(thread == one)
-            at = np.searchsorted(self.start[mine], start[rows], side="right") - 1
-            inside = (at >= 0) & (self.end[mine[at]] >= end[rows])
-            found[rows[inside]] = mine[at[inside]]
-        return found
-
     def named_around(self, ops: Sequence[str], thread: Int64, start: Int64, end: Int64) -> Int64:
         """The operation of the range that holds each span of time, by its place among `ops`, or -1."""
-        return np.array([*map(ops.index, self.op), -1], np.int64)[self.around(thread, start, end)]
+        around = spans_around((self.thread, self.start, self.end), (thread, start, end))
+        return np.array([*map(ops.index, self.op), -1], np.int64)[around]
+
+
+def spans_around(spans: tuple[Int64, Int64, Int64], inner: tuple[Int64, Int64, Int64]) -> Int64:
+    """The span that each inner one is in, if the last that begins before it on its thread holds it, or -1.
+
+    Both are thread, start and end; on each thread, spans ascend.
+    """
+    (threads, starts, ends), (thread, start, end) = spans, inner
+    place, own = np.full(len(thread), -1, np.int64), rows_by(threads)
+    for one, rows in rows_by(thread).items():
+        mine = own.get(one, rows[:0])
+        at = np.searchsorted(starts[mine], start[rows], side="right") - 1
+        inside = np.flatnonzero(at >= 0)
+        inside = inside[ends[mine[at[inside]]] >= end[rows[inside]]]
+        place[rows[inside]] = mine[at[inside]]
+    return place
 
 
 def nccl_ranges(rank: Rank) -> pa.Table:
@@ -205,3 +225,67 @@ def _joined(parts: list[_Units]) -> _Units:
     rows, unit, unit_start, unit_end, unit_rows = (np.concatenate(c) for c in zip(*parts, strict=True))
     unit = unit + np.repeat(shift, [len(p[0]) for p in parts])
     return rows, unit, unit_start, unit_end, unit_rows
+
+
+@dataclass
+class Kernels:
+    """Communication kernels and copies by start; -1 is unknown, of times `NOT_KNOWN`."""
+
+    start: Int64
+    end: Int64
+    process: Int64
+    device: Int64
+    stream: Int64
+    thread: Int64  # that launched it
+    op: Int64  # index in `ops`
+    datatype: Int64  # index in `datatypes`
+    api_start: Int64  # of the launching call, `NOT_KNOWN` if unknown; likewise `api_end`
+    api_end: Int64
+    copied: Flags  # a copy, with unknown operation and type
+    exchanging: Flags  # waits for peers inside (class `exchange`)
+    ops: list[str]
+    datatypes: list[str]
+
+    @property
+    def count(self) -> int:
+        return len(self.start)
+
+
+def read_kernels(rank: Rank) -> Kernels:
+    """The communication kernels of a rank, by the kernel rules, and its copies that communicate."""
+    columns = [*_KERNEL_COLUMNS, "name", "kind"]
+    none = TABLES["kernels"].arrow_schema(columns).empty_table()
+    pieces = file_pieces(rank, "kernels", columns) if rank.has("kernels") else ()
+    parts = [piece.filter(pa.array(is_one_of(piece.column("kind"), COMMUNICATION))) for piece in pieces]
+    kernels, copies = pa.concat_tables([none, *parts]), rank.table("copies", [*_KERNEL_COLUMNS, "collective"])
+    copies = copies.filter(pa.array(is_true(copies.column("collective")))).drop_columns("collective")
+    copies = copies.append_column("name", pa.nulls(copies.num_rows, kernels.schema.field("name").type))
+    waits = is_one_of(kernels.column("kind"), (EXCHANGE,)), np.zeros(copies.num_rows, np.bool_)
+    table = pa.concat_tables([kernels.drop_columns("kind"), copies])
+    table = table.append_column("copied", pa.array(np.arange(table.num_rows) >= kernels.num_rows))
+    table = table.append_column("exchanging", pa.array(np.concatenate(waits)))
+    table = table.filter(pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end"))))
+    table = table.take(pc.sort_indices(table.column("start"))).combine_chunks()
+    ids, at = coded(table.column("name"))
+    texts = rank.texts(ids).to_pylist()
+    named = [operation_of_kernel(t) for t in texts]
+    ops, op = numbered(named)
+    datatypes, datatype = numbered([datatype_of_kernel(t, o) for t, o in zip(texts, named, strict=True)])
+    process, device, stream, correlation = (integers(table.column(c), -1) for c in ("process", "device", "stream", "correlation"))
+    thread, api_start, api_end = _launches(rank, process, correlation)
+    start, end = table.column("start").to_numpy(), table.column("end").to_numpy()
+    copied, exchanging = (is_true(table.column(c)) for c in ("copied", "exchanging"))
+    return Kernels(
+        start, end, process, device, stream, thread, op[at], datatype[at], api_start, api_end, copied, exchanging, ops, datatypes
+    )
+
+
+def _launches(rank: Rank, process: Int64, correlation: Int64) -> tuple[Int64, Int64, Int64]:
+    """Thread, start and end of the call that launched each kernel, by process and correlation."""
+    count = len(correlation)
+    thread, start, end = np.full(count, -1), np.full(count, NOT_KNOWN), np.full(count, NOT_KNOWN)
+    calls = file_pieces(rank, "api", CALLS) if rank.has("api") else ()
+    launches = match_launches(calls, np.maximum(process, 0), correlation)  # a call without a process launched work without one
+    call, op = launches.call_of_pair()[::-1], launches.op[::-1]  # of several calls the first counts, which is written last
+    thread[op], start[op], end[op] = launches.thread[call], launches.start[call], launches.end[call]
+    return thread, start, np.where(end < 0, NOT_KNOWN, end)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from alltrace.align.nccl_calls import OPEN, Calls, Contexts
-from alltrace.align.nccl_kernels import NOT_KNOWN, Kernels
+from alltrace.align.nccl_calls import NOT_KNOWN, OPEN, Calls, Contexts, Kernels, spans_around
 from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, SENT, numbered
 from alltrace.align.nccl_trace import Traced
 from alltrace.trace.arrays import Flags, Int64
@@ -34,7 +33,8 @@ def join(calls: Calls, kernels: Kernels, contexts: Contexts, traced: Traced) -> 
         traced.calls.members.update(calls.members)
         parts.append(_of_calls(traced.calls, kernels, traced.unit))
     if calls.count:
-        unit = _units_of_kernels(calls, kernels)
+        began = kernels.api_start  # a kernel is of the unit in which it was launched; units of a thread are numbered by start
+        unit = spans_around((calls.unit_thread, calls.unit_start, calls.unit_end), (kernels.thread, began, began + 1))
         if traced.calls is not None:
             calls, unit = _untraced(calls, np.where(traced.unit < 0, unit, -1))
         alone &= unit < 0
@@ -52,18 +52,6 @@ def _untraced(calls: Calls, unit: Int64) -> tuple[Calls, Int64]:
     of_units = {n: getattr(calls, n)[units] for n in ("unit_start", "unit_end", "unit_thread", "unit_context")}
     found = replace(calls, **kept, **of_units, unit=np.searchsorted(units, calls.unit[rows]), ops=[*calls.ops])
     return found, np.where(unit < 0, -1, np.searchsorted(units, unit))
-
-
-def _units_of_kernels(calls: Calls, kernels: Kernels) -> Int64:
-    """The unit in which each kernel was launched, or -1."""
-    unit = np.full(kernels.count, -1, np.int64)
-    for thread in np.unique(calls.unit_thread):
-        mine = np.flatnonzero(calls.unit_thread == thread)  # by start, as units are numbered
-        rows = np.flatnonzero((kernels.thread == thread) & (kernels.api_start != NOT_KNOWN))
-        at = np.searchsorted(calls.unit_start[mine], kernels.api_start[rows], side="right") - 1
-        inside = (at >= 0) & (kernels.api_start[rows] < calls.unit_end[mine[at]])
-        unit[rows[inside]] = mine[at[inside]]
-    return unit
 
 
 def _of_calls(calls: Calls, kernels: Kernels, unit: Int64) -> dict[str, Any]:

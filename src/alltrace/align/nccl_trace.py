@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alltrace.align.nccl_calls import Calls, Contexts
-from alltrace.align.nccl_kernels import NOT_KNOWN, Kernels
+from alltrace.align.nccl_calls import NOT_KNOWN, Calls, Contexts, Kernels
 from alltrace.align.nccl_names import NOTHING, SEND_RECV, SENT, numbered, operation_of, parse_payload
 from alltrace.trace.arrays import Int64, coded, integers
 from alltrace.trace.distinct import distinct_rows

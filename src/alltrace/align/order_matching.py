@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from alltrace.align.constants import SHORTEST_NS, WRONG_SHARE
 from alltrace.core import sequences
-from alltrace.trace.arrays import Flags, Floats, Int64
+from alltrace.trace.arrays import Flags, Floats, Int64, nearest
 from alltrace.trace.distinct import distinct_rows, occurrences, rows_by
 
 _SHIFTS = 32
@@ -45,7 +45,6 @@ class Member(NamedTuple):
     together: bool = True  # members call them in one order, and are not only streams that do the same
 
     def take(self, rows: NDArray[np.intp]) -> Member:
-        """Some of them."""
         arrays = ("op", "size", "start", "end", "meets", "way", "number")
         return self._replace(**{name: getattr(self, name)[rows] for name in arrays})
 
@@ -122,9 +121,9 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
     possible = inside & (reference.op[at] == own.op) & np.array([_lawful(reference, own, a) for a in at])
     if not possible.any():
         return np.full(m, -1, np.int64), 0.0
-    nearest = np.where(possible, apart, np.inf).min(axis=0)
+    least = np.where(possible, apart, np.inf).min(axis=0)
     if scatter_ns is None:
-        scatter_ns = float(np.median(nearest[np.isfinite(nearest)]))
+        scatter_ns = float(np.median(least[np.isfinite(least)]))
     scale = 4.0 * scatter_ns + SHORTEST_NS
     cost = apart / scale
     if own.together:
@@ -159,17 +158,16 @@ def _in_order(reference: Member, own: Member) -> bool:
 
     Where the nearest are as far away as those of ranks that do not wait for each other, they show nothing.
     """
-    nearest = np.full(len(own.op), np.inf)
+    least = np.empty(len(own.op))
     for op, rows in rows_by(own.op).items():
         ends = np.sort(reference.end[reference.op == op])
-        at = np.searchsorted(ends, own.end[rows])
-        nearest[rows] = np.minimum(*(np.abs(ends[np.clip(i, 0, len(ends) - 1)] - own.end[rows]) for i in (at - 1, at)))
+        least[rows] = np.abs(ends[nearest(ends, own.end[rows])] - own.end[rows])
     apart = np.abs(reference.end - own.end)
-    usual = 4.0 * float(np.median(nearest)) + SHORTEST_NS
+    usual = 4.0 * float(np.median(least)) + SHORTEST_NS
     if usual > _LOOSE * np.ptp(reference.end) / len(reference.end):
         return True
-    nearer = (apart > 4.0 * usual) & (nearest <= usual)
-    return bool(apart.mean() <= 4.0 * nearest.mean() + SHORTEST_NS or nearer.mean() <= WRONG_SHARE)
+    nearer = (apart > 4.0 * usual) & (least <= usual)
+    return bool(apart.mean() <= 4.0 * least.mean() + SHORTEST_NS or nearer.mean() <= WRONG_SHARE)
 
 
 def _moved(reference: Member, own: Member) -> Member:
@@ -263,11 +261,7 @@ def _shifts(reference: Member, own: Member) -> Int64:
     """The shifts that are tried: those at which most ends are nearest to each other, and those at the ends of both."""
     n, m = len(reference.op), len(own.op)
     order = np.argsort(reference.end, kind="stable")
-    ends = reference.end[order]
-    at = np.searchsorted(ends, own.end)
-    before, after = np.maximum(at - 1, 0), np.minimum(at, n - 1)
-    nearest = order[np.where(np.abs(ends[before] - own.end) <= np.abs(ends[after] - own.end), before, after)]
-    shift, votes = np.unique(nearest - np.arange(m), return_counts=True)
+    shift, votes = np.unique(order[nearest(reference.end[order], own.end)] - np.arange(m), return_counts=True)
     best = shift[np.argsort(-votes, kind="stable")[:_SHIFTS]]
     return np.unique(np.concatenate((best, best - 1, best + 1, [0, n - m])))
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from alltrace.align.clock_fit import MAD_TO_SIGMA
 from alltrace.align.schema import NEARLY_ALL
-from alltrace.trace.arrays import Flags, Floats, Int64
+from alltrace.trace.arrays import Flags, Floats, Int64, nearest
+from alltrace.trace.distinct import rows_by
 
 _PIECE, _SHORT_PIECE = 16, 8
 _PIECES = 16
@@ -62,7 +63,6 @@ class ClockLine:
     certainty: float  # 1 if no other offset fits nearly as well, down to 0 if another fits as well
 
     def apply(self, times: Floats) -> Floats:
-        """Times of the second rank on the first's clock."""
         return times + self.offset_ns + self.slope * (times - self.middle_ns)
 
     def then(self, outer: ClockLine) -> ClockLine:
@@ -90,11 +90,9 @@ class Ends(NamedTuple):
     number: Int64  # the same on all ranks, -1 without one
 
     def of(self, keys: Int64) -> Ends:
-        """Those with one of some keys."""
         return self.take(np.isin(self.key, keys))
 
     def take(self, rows: Flags | slice) -> Ends:
-        """Some of them."""
         return Ends(self.time[rows], self.key[rows], self.number[rows])
 
 
@@ -115,8 +113,8 @@ def relate(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
     relation = _related(first, second, rate=rate)
     if relation is None:
         return None
-    nearest, near = nearest_ends(first, second, relation[1])
-    return relation[1] if _of_one_run(nearest[near], second.time[near], relation[1]) else None
+    partner, near = nearest_ends(first, second, relation[1])
+    return relation[1] if _of_one_run(partner[near], second.time[near], relation[1]) else None
 
 
 def _equal_order(first: Ends, second: Ends) -> bool:
@@ -224,8 +222,8 @@ class _Cost(NamedTuple):
 
 
 def _cost(line: ClockLine, first: Ends, second: Ends) -> _Cost:
-    nearest, near = nearest_ends(first, second, line)
-    left = np.abs(nearest[near] - line.apply(second.time[near])) + _LEAST_SCALE_NS
+    partner, near = nearest_ends(first, second, line)
+    left = np.abs(partner[near] - line.apply(second.time[near])) + _LEAST_SCALE_NS
     sharpest, usual = (float(np.log(np.quantile(left, 0.3))), float(np.log(left).mean())) if near.any() else (math.inf, math.inf)
     share = float(near.sum()) / max(len(first.time), len(second.time))
     lacking = 4.0 * (1.0 - min(share, 1.0)) + _STAMPS * math.log10(1.0 + abs(line.offset_ns) / 1e6)
@@ -372,33 +370,24 @@ def _refined(first: Ends, second: Ends, offset: float, slope: float, middle: flo
     """The line after it was fitted to the nearest ends of equal key."""
     line = ClockLine(offset, slope, middle, math.inf, 0, 1.0)
     for _ in range(2):
-        nearest, near = nearest_ends(first, second, line)
+        partner, near = nearest_ends(first, second, line)
         if near.sum() < _FEWEST:
             return None
-        line = _fitted(nearest[near], second.time[near], rate=rate)
+        line = _fitted(partner[near], second.time[near], rate=rate)
     return line
 
 
 def nearest_ends(first: Ends, second: Ends, line: ClockLine) -> tuple[Floats, Flags]:
     """For each end of the second rank the nearest of the first with its key, and whether that is mutual."""
     times = line.apply(second.time)
-    nearest, near = np.full(len(times), np.nan), np.zeros(len(times), np.bool_)
-    for key in np.unique(second.key).tolist():
-        mine, theirs = np.flatnonzero(second.key == key), first.time[first.key == key]
-        if not len(theirs):
-            continue
-        at = _nearest(theirs, times[mine])
-        back = _nearest(times[mine], theirs)
-        nearest[mine] = theirs[at]
-        near[mine] = back[at] == np.arange(len(mine))
-    return nearest, near
-
-
-def _nearest(values: Floats, times: Floats) -> Int64:
-    """The place of the value nearest to each time; values ascend."""
-    at = np.searchsorted(values, times)
-    before, after = np.maximum(at - 1, 0), np.minimum(at, len(values) - 1)
-    return np.where(np.abs(values[before] - times) < np.abs(values[after] - times), before, after)
+    partner, mutual = np.full(len(times), np.nan), np.zeros(len(times), np.bool_)
+    for key, mine in rows_by(second.key).items():
+        theirs = first.time[first.key == key]
+        if len(theirs):
+            at = nearest(theirs, times[mine])
+            partner[mine] = theirs[at]
+            mutual[mine] = nearest(times[mine], theirs)[at] == np.arange(len(mine))
+    return partner, mutual
 
 
 def _fitted(first: Floats, second: Floats, *, rate: bool) -> ClockLine:
@@ -423,8 +412,8 @@ def _sharpened(first: Ends, second: Ends, line: ClockLine, *, rate: bool) -> Clo
 
     It is the line with the least quantile of the distances (Rousseeuw 1984), of those through two ends each.
     """
-    nearest, near = nearest_ends(first, second, line)
-    second_ns, first_ns = second.time[near], nearest[near]
+    partner, near = nearest_ends(first, second, line)
+    second_ns, first_ns = second.time[near], partner[near]
     x, left = second_ns - line.middle_ns, first_ns - line.apply(second_ns)
     draw = np.random.default_rng(len(x))
     some = draw.choice(len(x), _MOST_SHARPENED, replace=False) if len(x) > _MOST_SHARPENED else np.arange(len(x))

@@ -88,7 +88,6 @@ def _zones(stamp: Floats, first: int, last: int) -> list[int]:
 def _numbered(
     run: Run, steps: Any, notes: tuple[str, ...], number: Int64, stamp: Floats, took: Floats
 ) -> tuple[Any, tuple[str, ...]]:
-    """The steps with the log's numbers."""
     own, first = np.unique(steps.column("step").to_numpy(), return_index=True)
     of, begin, end = (steps.column(c).to_numpy() for c in ("step", "start", "end"))
     lasted = np.array([np.median((end - begin)[of == s]) for s in own.tolist()], np.float64)

@@ -69,7 +69,6 @@ def part_file(folder: Path, number: int) -> Path:
 
 
 def remove_others(folder: Path, manifest: Manifest) -> None:
-    """Remove the parts of ranks that the run has no more."""
     ranks = {_place(folder, r.rank).name for r in manifest.ranks}
     with suppress(OSError):
         for place in folder.iterdir():

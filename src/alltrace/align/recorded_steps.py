@@ -86,16 +86,11 @@ def recorded_steps(entries: Sequence[Entry], rank: int, captured: CapturedSteps 
     time = np.array([e.created_ns for e in own], np.int64)
     numbers: dict[tuple[str, ...], int] = {}
     like = np.array([numbers.setdefault((e.group, e.op, e.sizes, e.datatypes, e.frame), len(numbers)) for e in own], np.int64)
-    first = 0
-    if captured is None:
-        period = _period(like)
-    else:
-        period, first = _of_run(time, captured)
-        if period and _repeats(like, period) < _ALIKE:
-            period = 0
-    if not period:
+    stretch = _repeated(like) if captured is None else _of_run(like, time, captured)
+    if stretch is None:
         return None
-    usual = _usual(like, period) if captured is None else like[first : first + period]
+    usual, first = stretch
+    period = len(usual)
     at = _begins(like, usual, first % period)
     starts, took = time[at], time[at + period] - time[at]
     if len(starts) < _LEAST_STEPS:
@@ -107,12 +102,13 @@ def recorded_steps(entries: Sequence[Entry], rank: int, captured: CapturedSteps 
     return RecordedSteps(rank, period, starts, took, inside, (ends <= captured.begin_ns) | (starts >= captured.end_ns))
 
 
-def _period(like: Int64) -> int:
-    """The smallest period with which the record repeats; 0 for none."""
+def _repeated(like: Int64) -> tuple[Int64, int] | None:
+    """The stretch that most periods are, of the smallest with which the record repeats, and the record's begin."""
     for period in range(1, min(len(like) // _LEAST_STEPS, _MOST_PERIOD) + 1):
         if _repeats(like, period) >= _ALIKE:
-            return period
-    return 0
+            stretches = Counter(like[n : n + period].tobytes() for n in range(0, len(like) - period + 1, period))
+            return np.frombuffer(stretches.most_common(1)[0][0], np.int64), 0
+    return None
 
 
 def _repeats(like: Int64, period: int) -> float:
@@ -120,23 +116,17 @@ def _repeats(like: Int64, period: int) -> float:
     return float((like[period:] == like[:-period]).mean()) if len(like) > period else 0.0
 
 
-def _of_run(time: Int64, captured: CapturedSteps) -> tuple[int, int]:
-    """How many collectives most of the run's steps have, and the place of the first one of such a step; 0 for none."""
+def _of_run(like: Int64, time: Int64, captured: CapturedSteps) -> tuple[Int64, int] | None:
+    """The collectives of a step that has as many as most of the run's, and the place of the first one."""
     low, high = (np.searchsorted(time, edges) for edges in (captured.starts, captured.ends))
-    counts = (high - low)[(low > 0) & (high < len(time))]
-    counts = counts[counts > 0]
-    if len(counts) < _LEAST_STEPS:
-        return 0, 0
-    period, number = Counter(counts.tolist()).most_common(1)[0]
-    if number < _ALIKE * len(counts):
-        return 0, 0
-    return period, int(low[(high - low == period) & (low > 0)][0])
-
-
-def _usual(like: Int64, period: int) -> Int64:
-    """The stretch that most periods from the start of the record on are."""
-    found = Counter(like[n : n + period].tobytes() for n in range(0, len(like) - period + 1, period))
-    return np.frombuffer(found.most_common(1)[0][0], np.int64)
+    whole = (low > 0) & (high < len(time)) & (high > low)
+    if whole.sum() < _LEAST_STEPS:
+        return None
+    period, number = Counter((high - low)[whole].tolist()).most_common(1)[0]
+    if number < _ALIKE * whole.sum() or _repeats(like, period) < _ALIKE:
+        return None
+    first = int(low[whole & (high - low == period)][0])
+    return like[first : first + period], first
 
 
 def _begins(like: Int64, usual: Int64, first: int) -> Int64:

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from alltrace.align.clock_sharing import PlacedRank
 from alltrace.align.clocks import Solution
 from alltrace.align.constants import OTHER_RECORDING_NS, OUTLIER_SIGMAS
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.pair_clocks import ClockLine, Ends, relate, relate_partly
-from alltrace.align.placed_ranks import PlacedRank
 from alltrace.align.timelines import AnyTimelines, Kinds, message_keys
 from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct_rows, rows_by
@@ -38,11 +38,9 @@ class RankClock(NamedTuple):
     component: int  # times of different components only compare by their stamps
 
     def common(self, time_ns: float) -> float:
-        """The common time of a time of its files, ns."""
         return (time_ns + self.shift_ns) * (1.0 - self.rate)
 
     def common_times(self, times: Int64) -> Floats:
-        """The common time of times of its files, ns."""
         return np.asarray((times + self.shift_ns) * (1.0 - self.rate), np.float64)
 
 
@@ -115,11 +113,9 @@ class Placing(NamedTuple):
     stamped: frozenset[int] = frozenset()  # with a UTC stamp
 
     def shift(self, rank: int) -> int:
-        """The shift of a rank, 0 if nothing is known."""
         return self.shifts_ns.get(rank, 0)
 
     def of_members(self, ranks: Mapping[int, int]) -> Placing:
-        """What is said of members, each of a rank."""
         units = {m: self.units.get(r, ("rank", r)) for m, r in ranks.items()}
         hosts = {m: self.hosts[r] for m, r in ranks.items() if r in self.hosts}
         stamped = frozenset(m for m, r in ranks.items() if r in self.stamped)
@@ -170,11 +166,9 @@ class _Forest:
 
     @property
     def connected(self) -> bool:
-        """Whether all ranks are related."""
         return len(self._root) == 1
 
     def component(self, rank: int) -> int:
-        """The tree of a rank."""
         return int(self._sets.of(self._unit[rank]))
 
     def grow(self, edges: Iterator[_Edge]) -> None:

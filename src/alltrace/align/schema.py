@@ -32,8 +32,6 @@ class Group:
 
 @dataclass(frozen=True)
 class Alignment:
-    """The facts of an alignment."""
-
     signature: str  # of its inputs; with other ranks, rows or another version, it is computed again
     groups: tuple[Group, ...]
     clocks: tuple[Clock, ...]  # one per host

@@ -1,12 +1,14 @@
-"""How frameworks name the iterations of a program: every pattern with the place it is from.
+"""How frameworks name the iterations of a program, and what servers of language models say there of requests and lengths.
 
-A name belongs to a whole step (`iteration 12`, `ProfilerStep#12`), an iteration of an evaluation, or an optimizer's
-work, which is the end of a step. Names of parts of a step, such as a micro-batch, are none of these.
+Every pattern has the place it is from. A name belongs to a whole step (`iteration 12`, `ProfilerStep#12`), an iteration
+of an evaluation, or an optimizer's work, which is the end of a step. Names of parts of a step, such as a micro-batch,
+are none of these.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -34,18 +36,35 @@ _OF_FRAMEWORKS = tuple(
         r"(?P<family>\$?[Tt]rain(?:ing)?) (?P<number>\d+)",
         # the run of a compiled module (xla/service/gpu/gpu_executable.cc), in NVTX's domain TSL
         r"(?:TSL:)?XlaModule:#(?:prefix=[^,#]*,)?hlo_module=(?P<family>[^,#]+)(?:,program_id=\d+)?#",
-        # an iteration of TensorRT-LLM (tensorrt_llm/_torch/pyexecutor/py_executor.py)
-        r"(?P<family>\[Executor\] _forward_step)(?: (?P<number>\d+))?: .*",
-        # one of vLLM (vllm/v1/worker/gpu_worker.py, annotate_profile): requests, and in brackets tokens or lengths
-        r"(?P<family>execute)_(?:\d+_)?(?:context_\d+(?:\(.*\))?_generation_\d+(?:\(.*\))?|new_\d+_cached_\d+)",
-        # one of SGLang (sglang/srt/model_executor/model_runner.py, _build_step_span_name): mode, batch size, tokens
-        r"(?P<family>step)\[[^\]]*\]",
-        # one of ATOM (ROCm/ATOM, run_model)
-        r"(?P<family>)(?:prefill|decode)\[bs=[^\]]*\]",
         # Lightning's loop (lightning/pytorch/loops/training_epoch_loop.py, by its PyTorchProfiler)
         r"\[pl\]\[profile\](?P<family>run_training_batch)",
     )
 )
+
+_SERVERS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        # TensorRT-LLM (tensorrt_llm/_torch/pyexecutor/py_executor.py): the requests of each phase
+        r"(?P<family>\[Executor\] _forward_step)(?: (?P<number>\d+))?: "
+        r"(?:(?P<context>\d+) ctx reqs, (?P<generation>\d+) gen reqs|.*)",
+        # vLLM (vllm/v1/worker/gpu_worker.py, annotate_profile): requests, and in brackets tokens of context and generation, in
+        # later versions sums of query and key-value lengths (`sq`, `sk`)
+        r"(?P<family>execute)_(?:\d+_)?context_(?P<context>\d+)(?:\((?P<context_sizes>.*)\))?"
+        r"_generation_(?P<generation>\d+)(?:\((?P<generation_sizes>.*)\))?",
+        r"(?P<family>execute)_(?:\d+_)?new_(?P<context>\d+)_cached_(?P<generation>\d+)",
+        # SGLang (sglang/srt/model_executor/model_runner.py, _build_step_span_name): mode, batch and, of an extension, its tokens
+        r"(?P<family>step)\[(?P<mode>\w*)(?P<rest>[^\]]*)\]",
+        # ATOM (ROCm/ATOM, run_model): phase, batch and tokens
+        r"(?P<family>)(?P<mode>prefill|decode)\[(?P<rest>bs=[^\]]*)\]",
+    )
+)
+_MOST_DIGITS = 15
+_LENGTHS = re.compile(r"sq(\d+)sk(\d+)sqsq\d+sqsk\d+")
+_TOKENS = re.compile(r"([0-9]+)(?:_[0-9]+)?")  # some versions write the sum of squares after it
+_FIELD = re.compile(r"\b(bs|tok)s?=(\d+)")
+
+PREFILL, DECODE, MIXED = "prefill", "decode", "mixed"
+_MODES = {"EXTEND": PREFILL, "DECODE": DECODE, "MIXED": MIXED}
 
 _WORD = r"(?:step|iter(?:ation)?|batch)"
 _KIND = r"(?:profiler|train(?:ing)?|global|outer|mini)?"
@@ -80,8 +99,6 @@ _OPTIMIZER = re.compile(
 
 
 class StepName(NamedTuple):
-    """What a range's name says of iterations."""
-
     role: Role  # an optimizer works at the end of a step
     family: str  # the common part of the names of all these ranges
     number: int | None = None  # of the program
@@ -94,20 +111,67 @@ def step_name(name: str) -> StepName | None:
     text = _RECORDED.sub("", name)
     if len(text) > LONGEST_NAME:
         return None
-    for pattern in _OF_FRAMEWORKS:
-        found = pattern.fullmatch(text)
-        if found:
-            return _named("step", found)._replace(alone=not text.partition("#")[0].endswith("XlaModule:"))
+    for pattern in (*_OF_FRAMEWORKS, *_SERVERS):
+        if match := pattern.fullmatch(text):
+            return _named("step", match)._replace(alone=not text.partition("#")[0].endswith("XlaModule:"))
     if _OPTIMIZER.fullmatch(text):
         return StepName("optimizer", text)
     if _PART.search(text):
         return None
-    found = _NUMBERED.fullmatch(text) or _REPEATED.fullmatch(text)
-    return _named("evaluation" if _EVALUATION.search(text) else "step", found) if found else None
+    match = _NUMBERED.fullmatch(text) or _REPEATED.fullmatch(text)
+    return _named("evaluation" if _EVALUATION.search(text) else "step", match) if match else None
 
 
-def _named(role: Role, found: re.Match[str]) -> StepName:
-    number = found.groupdict().get("number")
+def _named(role: Role, match: re.Match[str]) -> StepName:
+    number = match.groupdict().get("number")
     # an epoch's number before the step's makes no separate family
-    family = re.sub(r"\d+", "#", found["family"])
+    family = re.sub(r"\d+", "#", match["family"])
     return StepName(role, family, int(number) if number and len(number) < 12 else None, alone=number is not None)
+
+
+class Iteration(NamedTuple):
+    """One iteration of a server; values that its name lacks are None."""
+
+    phase: str | None  # `prefill`, `decode`, `mixed` or another mode in lower case, such as `target_verify`
+    requests: int | None
+    prefill_requests: int | None
+    query_tokens: int | None  # tokens that are computed: the query lengths of all requests together
+    kv_tokens: int | None  # the lengths of their keys and values together
+
+
+def iteration_of(name: str) -> Iteration | None:
+    """What the name of a range says of an iteration of a server; None if it names none."""
+    match = next((m for pattern in _SERVERS if (m := pattern.fullmatch(name))), None)
+    said = match.groupdict() if match else {}
+    if mode := said.get("mode"):
+        phase = _MODES.get(mode, mode.lower())
+        fields = {key: _number(value) for key, value in _FIELD.findall(said["rest"])}
+        requests = fields.get("bs")
+        prefills = {PREFILL: requests, DECODE: 0}.get(phase)
+        # a decoding request computes a token; those that check drafts are of another mode
+        return Iteration(phase, requests, prefills, fields.get("tok", requests if phase == DECODE else None), None)
+    if not said.get("context"):
+        return None
+    context, generation = _number(said["context"]), _number(said["generation"])
+    requests = _sum((context, generation))
+    phase = None if not requests else MIXED if context and generation else PREFILL if context else DECODE
+    query, keys = zip(*(_sizes(said.get(f"{part}_sizes") or "") for part in ("context", "generation")), strict=True)
+    return Iteration(phase, requests, context, _sum(query), _sum(keys))
+
+
+def _sizes(text: str) -> tuple[int | None, int | None]:
+    """Query and key-value lengths of the requests of a phase together."""
+    if match := _LENGTHS.fullmatch(text):
+        return _number(match[1]), _number(match[2])
+    match = _TOKENS.fullmatch(text)
+    return _number(match[1]) if match else None, None
+
+
+def _number(digits: str) -> int | None:
+    return int(digits) if len(digits) <= _MOST_DIGITS else None
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    """The sum; None if a part is not known."""
+    numbers = [*values]
+    return None if None in numbers else sum(n for n in numbers if n is not None)

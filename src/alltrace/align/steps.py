@@ -9,9 +9,9 @@ itself is the step (autocorrelation, as in Greyhound, ATC'25, for NCCL calls).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,12 @@ import pyarrow as pa
 
 from alltrace.align.schema import NEARLY_ALL
 from alltrace.align.step_names import CHECKPOINT, LONGEST_NAME, step_name
-from alltrace.engine.tasks import remote, run_tasks
 from alltrace.run.collecting import Growing, file_pieces
 from alltrace.run.launch_matching import Operations
 from alltrace.run.overlay import STEPS
 from alltrace.run.rank import Rank
-from alltrace.run.store import Run, SentRun
-from alltrace.trace.arrays import Flags, Floats, Int64, coded, integers, is_one_of
+from alltrace.run.store import Run
+from alltrace.trace.arrays import Flags, Floats, Int64, coded, integers, is_one_of, nearest
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 _SLOW = 1.2
@@ -86,31 +85,17 @@ class RankSteps:
     saves: Flags = field(default_factory=lambda: np.empty(0, np.bool_))  # a range inside says that a checkpoint is written
 
 
-def find_steps(run: Run, *, each: Sequence[RankSteps | None] | None = None, jobs: int | None = None) -> tuple[Any, tuple[str, ...]]:
+def find_steps(run: Run, each: Iterable[RankSteps | None]) -> tuple[Any, tuple[str, ...]]:
     """The table `STEPS` of all ranks, by rank and step, and notes; `each` is what `rank_steps` found on every rank."""
-    rows = sum(sum(r.rows.values()) for r in run.ranks)
-    if each is not None:
-        pass
-    elif jobs != 1 and (rows > 4_000_000 or remote()):
-        sent = SentRun(run)
-        outcomes = run_tasks(partial(_of_rank, sent), [r.rank for r in run.ranks], jobs=jobs, needs=sent.needs)
-        each = [o.get() for o in outcomes]
-    else:
-        each = [rank_steps(run.rank(r.rank)) for r in run.ranks]
-    found = [f for f in each if f is not None]
-    found.sort(key=lambda f: f.rank)
+    steps = sorted((its for its in each if its is not None), key=lambda its: its.rank)
     notes = []
-    if run.ranks and not found:
+    if run.ranks and not steps:
         notes.append("no steps were found: no range names them, and the kernels do not repeat")
-    elif len(found) < len(run.ranks):
-        without = sorted({r.rank for r in run.ranks} - {f.rank for f in found})
+    elif len(steps) < len(run.ranks):
+        without = sorted({r.rank for r in run.ranks} - {its.rank for its in steps})
         notes.append(f"no steps were found on {len(without)} of {len(run.ranks)} ranks, the first of them rank {without[0]}")
-    numbers = _numbers(run, found)
-    return _table(found, numbers, _kinds(found, numbers)), tuple(notes)
-
-
-def _of_rank(sent: SentRun, number: int, _advance: Callable[[int], None]) -> RankSteps | None:
-    return rank_steps(sent.run.rank(number))
+    numbers = _numbers(run, steps)
+    return _table(steps, numbers, _kinds(steps, numbers)), tuple(notes)
 
 
 def rank_steps(rank: Rank) -> RankSteps | None:
@@ -241,10 +226,9 @@ def _between(done: Int64, starts: Int64, ends: Int64, codes: Int64) -> tuple[Int
     data loading; work after an optimizer, such as reading the loss, belongs to its step. Without such a range the first
     step is left out.
     """
-    size = int(codes.max()) + 1
     first, second = starts < done[0], (starts >= done[0]) & (starts < done[1])
-    counts = np.bincount(codes[first], minlength=size)
-    same = (counts == np.bincount(codes[second], minlength=size))[codes] & first
+    once, again = (Counter(codes[rows].tolist()) for rows in (first, second))
+    same = first & np.isin(codes, [code for code, count in once.items() if again[code] == count])
     if not same.any():
         return done[:-1], done[1:]
     name = codes[np.flatnonzero(same)[starts[same].argmin()]]
@@ -461,9 +445,7 @@ def _numbers(run: Run, found: Sequence[RankSteps]) -> dict[int, Int64]:
         if of[rank] != of[leader] and len(own) == len(reference):
             numbers[rank] = np.arange(len(own))
             continue
-        nearest = np.clip(np.searchsorted(reference, own), 1, len(reference) - 1)
-        nearest -= (own - reference[nearest - 1]) < (reference[nearest] - own)
-        shift = int(np.median(nearest - np.arange(len(own))))
+        shift = int(np.median(nearest(reference, own) - np.arange(len(own))))
         numbers[rank] = np.arange(len(own)) + shift
     if told:
         numbers = {rank: told.get(rank, _continued(told[leader], n)) for rank, n in numbers.items()}

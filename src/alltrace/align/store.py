@@ -114,7 +114,7 @@ def _fill(run: Run, draft: Path, parts: Path, jobs: int | None, progress: Callab
     if reason is None:
         alignment, each = _matched(run, draft, parts, jobs, progress)
     else:
-        each = None
+        each = []
         alignment = Alignment(signature(run.manifest), groups=(), clocks=(), stamp_errors_ns={}, unmatched={}, notes=(reason,))
         write_quickly(MEMBERS.arrow_schema().empty_table(), draft / "members.parquet")
     # steps may be found by collectives, so they see the run as aligned as it is by now
@@ -123,7 +123,7 @@ def _fill(run: Run, draft: Path, parts: Path, jobs: int | None, progress: Callab
     overlay = find_overlay(run.manifest, draft)
     if overlay is not None:
         run.adopt(overlay)
-    steps, more = _steps(run, each, jobs)
+    steps, more = _steps(run, each)
     write_quickly(steps, draft / "steps.parquet", _SHARED_ROWS)
     files["steps.parquet"] = checksum(draft / "steps.parquet")
     return {**plain(replace(alignment, steps_notes=tuple(more))), FILES: files}
@@ -193,7 +193,6 @@ def _collect_all(
 
 
 def _in_order(outcomes: Iterator[Outcome[RankPart]]) -> Iterator[RankPart]:
-    """The results in the order of their items."""
     early: dict[int, RankPart] = {}
     following = 0
     for outcome in outcomes:
@@ -242,11 +241,11 @@ def interned(table: Any) -> tuple[Any, Any]:
     return table if table.schema == schema else table.cast(schema), pa.concat_tables(found)
 
 
-def _steps(run: Run, each: list[RankSteps | AlltraceError | None] | None, jobs: int | None) -> tuple[Any, tuple[str, ...]]:
+def _steps(run: Run, each: list[RankSteps | AlltraceError | None]) -> tuple[Any, tuple[str, ...]]:
     from alltrace.align.steps import find_steps
 
     try:
-        steps, notes = find_steps(run, each=None if each is None else [_found(steps) for steps in each], jobs=jobs)
+        steps, notes = find_steps(run, map(_found, each))
         if any(log.kind == "training" for log in run.manifest.logs):
             from alltrace.align.capture_slowdown import capture_slowdown
             from alltrace.align.printed_steps import with_printed_steps

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from alltrace.align.members import DIRECTED, EXCHANGE, direction_of
 from alltrace.align.nccl_names import ALL_TO_ALL, SYNCHRONISING
 from alltrace.trace.arrays import Flags, Int64, integers, is_one_of
-from alltrace.trace.distinct import distinct, distinct_rows
+from alltrace.trace.distinct import distinct, distinct_rows, rows_by
 
 MATCHED_COLUMNS = (
     "start", "end", "api_start", "api_end", "wait_start", "device", "stream", "communicator", "op", "datatype", "bytes", "peer",
@@ -79,7 +79,6 @@ class Kinds:
         return len(self.member)
 
     def take(self, rows: Int64) -> Kinds:
-        """Some of them, in the order of `rows`."""
         columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("names", "ops")}
         return replace(self, **{name: column[rows] for name, column in columns.items()})
 
@@ -111,15 +110,15 @@ class Timelines:
         for rank in ranks:
             table = table_of(rank)
             self.rows[rank] = table.num_rows
-            decoded = self._decoded(table)
-            self.calls_only += decoded.calls_only
+            own_rows = self._decoded(table)
+            self.calls_only += own_rows.calls_only
             self.tested += pc.sum(table.column("tested")).as_py() or 0 if "tested" in table.column_names else 0
-            if not len(decoded.row):
+            if not len(own_rows.row):
                 continue
-            kinds, code = distinct_rows(*decoded.alike)
+            kinds, code = distinct_rows(*own_rows.alike)
             first = np.zeros(kinds.shape[1], np.int64)
             first[code[::-1]] = np.arange(len(code))[::-1]
-            chosen = table.select(_ALIKE).take(pa.array(decoded.row[first]))
+            chosen = table.select(_ALIKE).take(pa.array(own_rows.row[first]))
             others = {"bytes": kinds[1], "tag": kinds[2], "early": kinds[3], "rank": np.full(len(first), rank)}
             for name, values in others.items():
                 chosen = chosen.append_column(name, pa.array(values))
@@ -130,11 +129,9 @@ class Timelines:
             counts.append(np.bincount(code))
             self._first_kind[rank] = following
             following += len(first)
-            own[rank] = {}
-            for device in np.unique(kinds[0]).tolist():
-                end = decoded.end[decoded.alike[0] == device]
-                own[rank][device] = int(end[0]), int(end[-1])
-            self._hold(rank, _by_device(decoded, code + self._first_kind[rank]))
+            of_device = _by_device(own_rows, code + self._first_kind[rank])
+            own[rank] = {device: (int(its.end[0]), int(its.end[-1])) for device, its in of_device.items()}
+            self._hold(rank, of_device)
         self.devices = max((max(its) + 1 for its in own.values()), default=1)
         self.extents: Mapping[int, tuple[int, int]] = {
             rank * self.devices + device: extent for rank, its in own.items() for device, extent in its.items()
@@ -143,22 +140,15 @@ class Timelines:
         self.first_inferred = len(self.kinds.names)
 
     def rank_of(self, member: int) -> int:
-        """The rank that a member belongs to."""
         return member // self.devices
 
     def of(self, member: int) -> MemberTimes:
-        """The operations of a member."""
         rank, device = divmod(member, self.devices)
         if rank not in self._in_memory:
-            decoded = self._decoded(self._table_of(rank))
-            code = distinct_rows(*decoded.alike)[1]
-            self._hold(rank, _by_device(decoded, code + self._first_kind[rank]))
+            rows = self._decoded(self._table_of(rank))
+            self._hold(rank, _by_device(rows, distinct_rows(*rows.alike)[1] + self._first_kind[rank]))
         self._in_memory.move_to_end(rank)
         return self._in_memory[rank][device]
-
-    def named(self, label_of: Callable[[int], Int64], count: int) -> NamedTimelines:
-        """The same operations with `count` communicators that were inferred, which `label_of` has as `Inferred.of`."""
-        return NamedTimelines(self, label_of, count)
 
     def _hold(self, rank: int, times: dict[int, MemberTimes]) -> None:
         """Hold the operations of a rank in memory, and release those of others that were not used for longest."""
@@ -168,8 +158,8 @@ class Timelines:
             _, old = self._in_memory.popitem(last=False)
             self._operations -= sum(len(t.row) for t in old.values())
 
-    def _decoded(self, table: pa.Table) -> _Decoded:
-        return _decoded(table, lambda sizes: _coarse(sizes, self._sizes), lambda tags: _coarse(tags, self._tags))
+    def _decoded(self, table: pa.Table) -> Decoded:
+        return decoded(table, lambda sizes: _coarse(sizes, self._sizes), lambda tags: _coarse(tags, self._tags))
 
 
 class NamedTimelines:
@@ -197,7 +187,6 @@ class NamedTimelines:
         self.kinds = replace(kinds, communicator=communicator, part=part, count=np.concatenate(counts), names=names)
 
     def of(self, member: int) -> MemberTimes:
-        """The operations of a member."""
         its = self._base.of(member)
         return its._replace(kind=distinct_rows(its.kind, self._label_of(member))[1] + self._first_kind[member])
 
@@ -214,7 +203,7 @@ def _coarse(values: Int64, known: dict[int, int]) -> Int64:
     return np.array([known.get(v, -2 - v % _OTHER_SIZES) for v in own.tolist()], np.int64)[place]
 
 
-class _Decoded(NamedTuple):
+class Decoded(NamedTuple):
     """The operations of a rank's table that can be members of an instance, by their end."""
 
     start: Int64
@@ -223,33 +212,38 @@ class _Decoded(NamedTuple):
     row: Int64
     alike: list[Int64]
     """Device, size, tag, whether the call only begins it, and the columns of `_ALIKE`."""
-    calls_only: int
+    calls_only: int  # operations that cannot be members: their kernel, end or communicator is not known
 
 
-def _decoded(table: pa.Table, size_of: Callable[[Int64], Int64], tag_of: Callable[[Int64], Int64]) -> _Decoded:
-    times = operation_times(table)
-    row = np.flatnonzero(times.matchable)
-    row = row[np.argsort(times.end[row], kind="stable")]
+def decoded(table: pa.Table, size_of: Callable[[Int64], Int64], tag_of: Callable[[Int64], Int64]) -> Decoded:
+    """The operations of a table with `MATCHED_COLUMNS`, which ran on the device or, of MPI, as calls."""
+    on_host = is_one_of(table.column("evidence"), ("mpi",))
+    numbers = {
+        name: integers(table.column(name), -1) for name in MATCHED_COLUMNS if name in table.column_names and name != "evidence"
+    }
+    known = {name: pc.is_valid(table.column(name)).to_numpy() for name in numbers}
+    start, end = (np.where(on_host, numbers[f"api_{edge}"], numbers[edge]) for edge in ("start", "end"))
+    timed = np.where(on_host, known["api_start"] & known["api_end"], known["start"] & known["end"])
+    # a message is no operation of another communicator than its own
+    timed &= ~known["tag"] | known["communicator"]
+    several = numbers["group_size"] != 1
+    row = np.flatnonzero(timed & several & known["op"])
+    row = row[np.argsort(end[row], kind="stable")]
+    sequence = np.where(is_one_of(table.column("evidence"), _WITH_SEQUENCE), numbers["sequence"], -1)
+    device = numbers["device"][row] if "device" in numbers else np.zeros(len(row), np.int64)
+    # calls of the host are the first device's
+    place = np.maximum(np.searchsorted(np.unique(device[device >= 0]), device), 0)
+    tag = np.where(known["tag"], np.where(numbers["tag"] < 0, ANY_TAG, numbers["tag"]), -1)[row]
+    early = known["wait_start"][row].astype(np.int64)
+    alike = [place, size_of(numbers["bytes"][row]), tag_of(tag), early, *(numbers[name][row] for name in _ALIKE)]
+    return Decoded(start[row], end[row], sequence[row], row, alike, int((~timed & several).sum()))
 
-    def numbers(name: str) -> Int64:
-        return integers(table.column(name), -1)[row]
 
-    device = numbers("device") if "device" in table.column_names else np.zeros(len(row), np.int64)
-    known = np.unique(device[device >= 0])
-    place = np.maximum(np.searchsorted(known, device), 0)  # calls of the host are the first device's
-    message = pc.is_valid(table.column("tag")).to_numpy()[row]
-    tag = np.where(message, np.where(numbers("tag") < 0, ANY_TAG, numbers("tag")), -1)
-    early = pc.is_valid(table.column("wait_start")).to_numpy()[row].astype(np.int64)
-    alike = [place, size_of(numbers("bytes")), tag_of(tag), early, *(numbers(name) for name in _ALIKE)]
-    return _Decoded(times.start[row], times.end[row], times.sequence[row], row, alike, times.calls_only)
-
-
-def _by_device(decoded: _Decoded, kind: Int64) -> dict[int, MemberTimes]:
+def _by_device(rows: Decoded, kind: Int64) -> dict[int, MemberTimes]:
     """The operations of each device of a rank."""
-    whole = MemberTimes(decoded.start, decoded.end, decoded.sequence, kind, decoded.row)
-    device = decoded.alike[0]
-    numbers = np.unique(device).tolist()
-    return {n: whole if len(numbers) == 1 else MemberTimes(*(c[device == n] for c in whole)) for n in numbers}
+    whole = MemberTimes(rows.start, rows.end, rows.sequence, kind, rows.row)
+    devices = rows_by(rows.alike[0])
+    return {n: whole if len(devices) == 1 else MemberTimes(*(c[its] for c in whole)) for n, its in devices.items()}
 
 
 def _in_one(tables: list[pa.Table]) -> pa.Table:
@@ -368,31 +362,3 @@ def message_keys(kinds: Kinds) -> Int64:
         ends = np.where(sends, own, peer), np.where(sends, peer, own)
         result[rows] = distinct_rows(kinds.communicator[rows], *ends, size, kinds.tag[rows], both.astype(np.int64))[1]
     return result
-
-
-class OperationTimes(NamedTuple):
-    """When the operations of a table ran, on the device or as calls of MPI, and which can be members of an instance."""
-
-    start: Int64  # in the time of the rank's files, ns, -1 if unknown; likewise `end`
-    end: Int64
-    matchable: Flags  # both are known and the operation has a name and a communicator of more than one rank
-    calls_only: int  # operations that cannot be members: their kernel, end or communicator is not known
-    sequence: Int64  # the profiler's number, -1 without one
-
-
-def operation_times(table: Any) -> OperationTimes:
-    """When the rows of a table with `MATCHED_COLUMNS` ran."""
-    on_host = is_one_of(table.column("evidence"), ("mpi",))
-
-    def either(device: str, call: str) -> Int64:
-        return np.where(on_host, integers(table.column(call), -1), integers(table.column(device), -1))
-
-    known = {name: pc.is_valid(table.column(name)).to_numpy() for name in ("start", "end", "api_start", "api_end")}
-    timed = np.where(on_host, known["api_start"] & known["api_end"], known["start"] & known["end"])
-    # a message is no operation of another communicator than its own
-    timed &= ~(pc.is_valid(table.column("tag")).to_numpy() & pc.is_null(table.column("communicator")).to_numpy())
-    several = integers(table.column("group_size"), -1) != 1
-    named: Flags = pc.is_valid(table.column("op")).to_numpy()
-    start, end = either("start", "api_start"), either("end", "api_end")
-    sequence = np.where(is_one_of(table.column("evidence"), _WITH_SEQUENCE), integers(table.column("sequence"), -1), -1)
-    return OperationTimes(start, end, timed & several & named, int((~timed & several).sum()), sequence)

@@ -165,7 +165,7 @@ def join(parts: Sequence[RankGraph], members: Any, steps: Any = None, sharing: S
         sharing: Ranks with one host, such as the devices that one thread launches to: where it waits for one, all wait.
     """
     sizes = [len(p.when) for p in parts]
-    base = 1 + np.concatenate(([0], np.cumsum(sizes)))[:-1].astype(np.int64) if parts else np.empty(0, np.int64)
+    base = np.cumsum([1, *sizes])[:-1]
     begin = min((int(p.when[0]) for p in parts), default=0)
     instance, arrival, wait, end, off_ns = _members(parts, base, members)
     when = np.concatenate(([begin], *(p.when for p in parts))).astype(np.int64)

@@ -207,7 +207,7 @@ def _needless(replay: Replay, ranks: Int64, alike: Int64) -> Flags:
     group = alike[row] * len(steps) + np.searchsorted(steps, replay.step[node])
     near = np.maximum(np.rint(_NEAR * length).astype(np.int64), 2)
     span = int(place.max()) + 2 * int(near.max()) + 2
-    members = np.bincount(alike, minlength=int(alike.max(initial=0)) + 1)[alike[row]]
+    members = np.bincount(alike)[alike[row]]
 
     def within(key: Int64) -> Int64:
         # waits of one rank at one place count once

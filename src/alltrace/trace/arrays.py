@@ -101,3 +101,11 @@ def whole_numbers(values: Any) -> Any:
         return pa.array(values, pa.int64())
     except OverflowError:
         return pa.array([None if v is None else Decimal(int(v)) for v in values], pa.decimal128(38, 0))
+
+
+def nearest(values: Any, wanted: Any) -> Int64:
+    """The place of the value nearest to each wanted number; `values` is an ascending array, and of two the later counts."""
+    at = np.searchsorted(values, wanted)
+    before, after = np.maximum(at - 1, 0), np.minimum(at, len(values) - 1)
+    places: Int64 = np.where(np.abs(values[before] - wanted) < np.abs(values[after] - wanted), before, after)
+    return places

@@ -14,7 +14,7 @@ batch; where a step has several iterations, these are added.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from alltrace.align.iteration_names import MIXED, Iteration, iteration_of
+from alltrace.align.step_names import MIXED, Iteration, iteration_of
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
 from alltrace.run.overlay import STEPS
 from alltrace.run.rank import Rank

@@ -1,0 +1,150 @@
+"""How partitions of streams are judged, on arrays."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from alltrace.align.communicators_by_order import (
+    _between,
+    _costs,
+    _cycle,
+    _distance,
+    _evaluated,
+    _few,
+    _group_stays,
+    _groups,
+    _likelihood,
+    _median,
+    _partitions,
+    _spread,
+)
+from alltrace.align.constants import BY_MODES
+from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS
+
+APART = np.array([0, 0, 1, 1])
+
+
+def test_partitions_are_groups_at_a_stride_and_those_across_known_ones():
+    assert [p.tolist() for p in _partitions([0, 1, 2, 3], [])] == [[0, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 1]]
+    known = [frozenset({(0, 1), (3, 2)}), frozenset({(0, 1)}), frozenset({(0, 1), (2, 3)})]
+    assert [p.tolist() for p in _partitions([0, 1, 2, 3], known)][3:] == [[0, 1, 1, 0]]
+    assert [p.tolist() for p in _partitions([1, 3, 5], [])] == [[0, 1, 1], [0, 0, 0]]  # of six ranks these three
+
+
+def test_groups_have_their_members_but_for_those_alone():
+    assert _groups([2, 4, 6], np.array([1, 0, 1])) == [(2, 6), (), (2, 6)]
+
+
+def test_what_lies_between_two_of_one_communicator_is_of_it():
+    label = np.array([5, -1, 5, -1, 7, -1])
+    row = np.array([0, -1, 1, -1, 2, -1])
+    assert _between(label, row).tolist() == [5, 5, 5, -1, 7, -1]
+    assert _between(np.array([5, 5, -1]), np.array([0, 1, -1])).tolist() == [5, 5, 5]  # the last is followed by the first
+    assert _between(np.array([4]), np.array([-1])).tolist() == [4]
+
+
+def test_stays_count_from_the_last_start_and_no_member_ends_before():
+    start = np.array([[0.0, 50.0, 0.0, 200.0], [0.0, 10.0, 0.0, np.nan]])
+    end = np.array([[100.0, 110.0, 150.0, 260.0], [100.0, 104.0, 90.0, np.nan]])
+    judged = _evaluated(start, end, np.array([0.0, 20.0]), APART)
+    assert judged.stay[0].tolist() == [50.0, 60.0, -50.0, 60.0]
+    assert judged.stay[1, :2].tolist() == [90.0, 94.0]
+    assert np.isnan(judged.stay[1, 2:]).all()
+    assert judged.unlawful.tolist() == [0.5, 0.0]
+    assert _evaluated(start, end, np.array([0.0, 50.0]), APART).unlawful.tolist() == [0.0, 0.0]
+    assert (judged.free, judged.groups.tolist()) == (2.0, [2, 2])
+    assert judged.take(np.array([1])).stay.shape == (1, 4)
+
+
+def test_stays_of_a_group_are_compared_with_their_mean():
+    apart, mean = _group_stays(np.array([[10.0, 20.0, 5.0, np.nan], [1.0, 4.0, 7.0, 9.0]]), np.array([0, 0, 0, 1]))
+    assert mean[:, 0].tolist() == [pytest.approx(35 / 3), 4.0]
+    assert apart[:, 0].tolist() == [pytest.approx((5 / 3 + 25 / 3 + 20 / 3) / 2), 3.0]
+    assert np.isnan(mean[:, 1]).all()
+    assert np.isnan(apart[:, 1]).all()
+
+
+def test_likelihoods_and_spreads():
+    groups = np.array([2, 4])
+    expected = (4.0 * math.log(30 + FLOOR_NS) + 2 * math.log(70 + FLOOR_NS) + (math.log(2) + math.log(4)) / 2) / 6
+    assert float(_likelihood(np.float64(30.0), np.float64(70.0), 4.0, groups)) == pytest.approx(expected)
+    assert float(_spread(np.array([1.0, 2.0, 9.0]))) == 3.0
+    assert _median(np.array([[1.0, np.nan], [3.0, np.nan]]))[0] == 2.0
+
+
+def test_the_right_partition_costs_least_and_an_unlawful_one_cannot_be():
+    rng = np.random.default_rng(2)
+    last = rng.uniform(0, 5e5, (60, 2)).repeat(2, axis=1)
+    start = last - rng.uniform(0, 1e5, (60, 4)) * np.array([0, 1, 0, 1])
+    end = last + 40_000 + rng.normal(0.0, 300.0, (60, 4))
+    evidence = [_evaluated(start, end, np.zeros(4), label) for label in (APART, np.array([0, 1, 0, 1]), np.zeros(4, np.int64))]
+    costs = _costs(evidence)
+    assert costs[0] < 9.0
+    assert np.isinf(costs[1:]).all()
+    late = _costs([_evaluated(start, end + 3e6, np.zeros(4), label) for label in (APART, np.array([0, 1, 0, 1]))])
+    assert late[0] < late[1] - 2.0
+    assert _cycle(evidence[:1], 60) == (1, True)
+    assert _cycle(evidence[:1], 7) == (1, True)
+
+
+def test_places_that_return_with_other_communicators_make_a_period():
+    rng = np.random.default_rng(6)
+    count, labels = 60, [APART, np.array([0, 1, 0, 1])]
+    start, end = np.zeros((count, 4)), np.zeros((count, 4))
+    for n in range(count):
+        label = labels[n % 3 == 2]
+        start[n] = n * 1e7 + rng.uniform(0, 1e5, 4)
+        last = np.array([start[n][label == g].max() for g in label])
+        end[n] = last + 4e6 + rng.normal(0.0, 300.0, 4)
+    evidence = [_evaluated(start, end, np.zeros(4), label) for label in labels]
+    assert _cycle(evidence, count) == (3, False)
+
+
+def test_few_partitions_explain_all_places():
+    many = np.array([100.0, 100.0, 100.0])
+    costs = np.array([[5.0, 7.0, 9.0], [5.0, 7.0, 9.0], [9.0, 7.0, 5.0]])
+    found = _few(costs, many, np.zeros(3, np.int64), np.ones(3, np.int64))
+    assert [place for place, _ in found] == [0, 0, 2]
+    assert all(score == pytest.approx(0.98, abs=0.021) for _, score in found)
+    # one that is explained nearly as well by what explains others is explained by that
+    near = np.array([[5.0, 9.0], [5.0 + BY_MODES / 2, 5.0]])
+    assert [place for place, _ in _few(near, many[:2], np.zeros(2, np.int64), np.ones(2, np.int64))] == [0, 0]
+    far = np.array([[5.0, 9.0], [5.0 + 2 * BY_MODES, 5.0]])
+    assert [place for place, _ in _few(far, many[:2], np.zeros(2, np.int64), np.ones(2, np.int64))] == [0, 1]
+    # of equals the nearest, then the one with fewest groups
+    equal = np.array([[5.0, 5.0, 5.0]])
+    assert _few(equal, many[:1], np.array([2, 1, 1]), np.array([1, 3, 2])) == [(2, 0.6)]
+    nothing = np.full((2, 2), np.inf)
+    assert _few(nothing, many[:2], np.zeros(2, np.int64), np.ones(2, np.int64)) == [(None, 0.0)] * 2
+    half = _few(np.array([[5.0, 6.0], [np.inf, np.inf]]), many[:2], np.zeros(2, np.int64), np.ones(2, np.int64))
+    assert half[1] == (None, 0.0)
+    sure = 1.0 - math.exp(-((1.0 - BY_MODES + BY_MODES - BY_MODES) * 100) / CLEAR)
+    assert half[0] == (0, pytest.approx(min(sure, 0.98)))
+
+
+def test_the_distance_of_a_partition_is_by_whom_it_goes_with():
+    pairs, across, world = frozenset({(0, 1), (2, 3)}), frozenset({(0, 2), (1, 3)}), frozenset({(0, 1, 2, 3)})
+    assert _distance(pairs, [pairs], [], 4) == 0
+    assert _distance(pairs, [world], [across], 4) == 1
+    assert _distance(pairs, [], [world], 4) == 2
+    assert _distance(pairs, [], [across], 8) == 2
+
+
+def test_groups_with_transfers_of_their_own_cost_a_parameter_each():
+    rng = np.random.default_rng(9)
+    end = np.array([1e5, 1e5, 9e5, 9e5]) + rng.normal(0.0, 300.0, (50, 4))
+    one = _evaluated(np.zeros((50, 4)), end, np.zeros(4), APART)
+    apart, _ = _group_stays(one.stay - _median(one.stay), APART)
+    transfer = _group_stays(one.stay, APART)[1]
+    own = _likelihood(_spread(apart), _spread(np.abs(transfer - _median(transfer))), 2.0, np.array([2, 2]))
+    assert _costs([one])[0] == pytest.approx(float(own) + 2 * math.log(50) / (2.0 * EVIDENCE * 200))
+    alike = _evaluated(np.zeros((50, 4)), end * 0 + 1e5, np.zeros(4), APART)
+    assert _costs([alike])[0] == pytest.approx(math.log(FLOOR_NS) + math.log(2) / 4)
+    # one broken instance of a hundred
+    end[7, :2] = -500.0
+    broken = _evaluated(np.zeros((50, 4)), end, np.zeros(4), APART)
+    assert broken.unlawful[7] == 0.5
+    assert _costs([broken])[0] > _costs([one])[0] + CLEAR * 0.01

@@ -1,0 +1,174 @@
+"""Steps by optimizers and periods, on rows."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from alltrace.align.steps import (
+    RankSteps,
+    _between,
+    _continued,
+    _Family,
+    _kinds,
+    _last_works,
+    _middles,
+    _numbers,
+    _outermost,
+    _period,
+    _periods,
+)
+
+NONE = np.iinfo(np.int64).min
+
+
+def test_a_step_begins_with_what_comes_once_in_each_step():
+    # loading (0) begins steps, logging (1) comes in the first alone, work (2) twice
+    starts = np.array([0, 5, 10, 20, 100, 110, 120, 200, 210, 220])
+    ends = starts + 4
+    codes = np.array([1, 0, 2, 2, 0, 2, 2, 0, 2, 2])
+    begin, end = _between(np.array([90, 190, 290]), starts, ends, codes)
+    assert begin.tolist() == [5, 100, 200]
+    assert end.tolist() == [100, 200, 290]  # it lasts 10 after its optimizer, but no longer than anything does
+    later = _between(np.array([90, 190, 290]), np.append(starts, 294), np.append(ends, 330), np.append(codes, 1))
+    assert later[1].tolist() == [100, 200, 300]
+
+
+def test_without_such_a_range_steps_are_from_optimizer_to_optimizer():
+    begin, end = _between(np.array([90, 190, 290]), np.array([100, 120]), np.array([110, 130]), np.array([0, 0]))
+    assert (begin.tolist(), end.tolist()) == ([90, 190], [190, 290])
+
+
+def test_the_middle_of_a_step_is_that_of_its_device_work():
+    steps = RankSteps(0, "range", np.array([0, 40]), np.array([20, 60]), None, np.array([[10, 31], [NONE, NONE]]))
+    assert _middles(steps).tolist() == [20, 50]
+
+
+def test_numbers_go_on_before_and_after():
+    assert _continued(np.array([4, 7, 9]), np.array([-2, 0, 1, 2, 5])).tolist() == [2, 4, 7, 9, 12]
+
+
+def test_ranges_are_the_outermost_of_the_thread_with_most():
+    starts, ends = np.array([0, 5, 10, 0, 20, 9]), np.array([10, 8, 20, 30, 25, 12])
+    threads = np.array([1, 1, 1, 2, 1, 1])
+    assert _outermost(np.arange(6), starts, ends, threads).tolist() == [0, 4]
+    assert _outermost(np.array([1, 3]), starts, ends, threads).tolist() == [1]
+    assert _outermost(np.empty(0, np.int64), starts, ends, threads).tolist() == []
+
+
+class Work:
+    def launched_in(self, starts, ends):
+        return (ends - starts) // 10 if self.launches else np.zeros(len(starts), np.int64)
+
+    def __init__(self, launches=True):
+        self.launches = launches
+
+
+def family(starts, lasting=10):
+    starts = np.array(starts)
+    return _Family(starts, starts + lasting, np.full(len(starts), -1), 1, 0)
+
+
+def test_works_of_optimizers_that_are_close_end_one_step():
+    twice = family([0, 12, 1000, 1012, 2000, 2012])
+    assert _last_works([twice], Work()).tolist() == [22, 1022, 2022]
+    assert _last_works([twice], Work(launches=False)).tolist() == [22, 1022, 2022]
+    assert _last_works([family([0, 500, 1000, 1500]), family([5, 1005], 8)], Work()).tolist() == [13, 1013]
+    # as often: the one that covers more
+    assert _last_works([family([0, 500], 8), family([5, 505], 20)], Work()).tolist() == [25, 525]
+    assert _last_works([], Work()) is None
+
+
+def test_families_are_worth_their_time_and_then_their_place():
+    one = family([0, 100])
+    assert one.worth() == (20, 0)
+    assert one.holding(np.array([0, 1, 10, 50, 101])) == 3 / 2  # a range holds what is after its start, to its end
+    assert one.found(3).numbers is None
+    numbered = _Family(one.starts, one.ends, np.array([4, 5]), 1, 2)
+    assert (numbered.found(3).numbers.tolist(), numbered.worth()) == ([4, 5], (20, -2))
+    assert _Family(one.starts, one.ends, np.array([4, 4]), 1, 2).found(3).numbers is None
+
+
+def test_the_period_is_the_shortest_that_agrees_with_itself():
+    step = np.array([3, 1, 1, 2, 1, 1, 2, 0, 0, 2])
+    assert _period(np.tile(step, 12)) == 10
+    assert _period(np.zeros(80, np.int64)) is None  # one kernel alone shows no period
+    assert _period(np.random.default_rng(0).integers(0, 9, 200)) is None
+    assert _period(np.tile([0, 1], 40)) == 2
+
+
+def test_periods_begin_at_the_rarest_token():
+    tokens = np.tile([3, 1, 1, 2, 1, 1, 2, 0, 0, 2], 12)
+    places, whole = _periods(tokens)
+    assert (places.tolist(), whole) == (list(range(0, 120, 10)), True)
+    places, whole = _periods(tokens[4:-3])
+    assert (places.tolist(), whole) == (list(range(6, 107, 10)), False)
+    assert _periods(np.tile([3, 1, 1, 2, 1, 1, 2, 0, 0, 2], 2)) is None
+    # nothing comes once: from the first on
+    places, whole = _periods(np.tile([0, 1, 1, 0, 1, 0, 0, 1], 8))
+    assert (places.tolist(), whole) == (list(range(0, 64, 8)), True)
+
+
+def ranks_of(middles, hosts, components, numbers):
+    """A run, and the steps of its ranks, of 2 ns each around their middles."""
+    apply = SimpleNamespace(apply=lambda times: times)
+    run = SimpleNamespace(
+        rank=lambda number: SimpleNamespace(clock=apply),
+        ranks=[SimpleNamespace(rank=n, host=host) for n, host in enumerate(hosts)],
+        manifest=SimpleNamespace(clocks=[SimpleNamespace(host=h, component=c) for h, c in components.items()]),
+    )
+    nothing = [np.full((len(m), 2), NONE) for m in middles]
+    middles = [np.array(m) for m in middles]
+    each = zip(middles, numbers, nothing, strict=True)
+    steps = [RankSteps(n, "range", its - 1, its + 1, own, device) for n, (its, own, device) in enumerate(each)]
+    return run, steps
+
+
+def numbers_of(*args):
+    return {rank: its.tolist() for rank, its in _numbers(*ranks_of(*args)).items()}
+
+
+def test_steps_are_numbered_by_lining_ranks_up():
+    one = {"a": 0, "b": 0}
+    assert numbers_of([[10, 20, 30, 40], [21, 31, 41]], "ab", one, [None, None]) == {0: [0, 1, 2, 3], 1: [1, 2, 3]}
+    assert numbers_of([[20, 30, 40, 50], [9, 19, 29]], "ab", one, [None, None]) == {0: [1, 2, 3, 4], 1: [0, 1, 2]}
+    apart = {"a": 0, "b": 1}
+    assert numbers_of([[10, 20, 30], [1021, 1031, 1041]], "ab", apart, [None, None]) == {0: [0, 1, 2], 1: [0, 1, 2]}
+    assert numbers_of([[10, 20], [12]], "ab", one, [np.array([7, 8]), None]) == {0: [7, 8], 1: [7]}
+    assert numbers_of([[10, 20], [0, 11, 21]], "ab", one, [np.array([7, 8]), None]) == {0: [7, 8], 1: [6, 7, 8]}
+    assert numbers_of([[10], [10]], "ab", one, [np.array([3]), np.array([4])]) == {0: [3], 1: [4]}
+    assert numbers_of([], "", {}, []) == {}
+
+
+def kinds_of(took, *, computed=None, copied=None, saves=None):
+    count = len(took)
+    took = np.array(took)
+    steps = RankSteps(0, "range", np.zeros(count, np.int64), took, None, took=took)
+    steps.computed = np.zeros(count, np.int64) if computed is None else np.array(computed)
+    steps.copied = np.zeros(count, np.int64) if copied is None else np.array(copied)
+    steps.saves = np.zeros(count, np.bool_) if saves is None else np.isin(np.arange(count), saves)
+    kinds = _kinds([steps], {0: np.arange(count)})
+    return tuple([number for number, kind in kinds.items() if kind == one] for one in ("warm-up", "checkpoint"))
+
+
+def test_longer_steps_that_copy_or_say_so_write_a_checkpoint():
+    took = [100, 100, 100, 100, 150, 100, 100, 100, 100, 100]
+    assert kinds_of(took) == ([], [])
+    assert kinds_of(took, saves=[4]) == ([], [4])
+    assert kinds_of(took, saves=[5]) == ([], [])
+    assert kinds_of(took, copied=[0] * 4 + [(64 << 10) + 1] + [0] * 5) == ([], [4])
+    assert kinds_of(took, copied=[0] * 4 + [64 << 10] + [0] * 5) == ([], [])
+    assert kinds_of(took, copied=[1 << 20] * 4 + [(4 << 20) + 1] + [1 << 20] * 5) == ([], [4])
+    assert kinds_of(took, copied=[1 << 20] * 4 + [4 << 20] + [1 << 20] * 5) == ([], [])
+    often = [100, 150, 100, 150, 100, 100, 150, 100, 100, 100, 100]
+    assert kinds_of(often, saves=[1, 3, 6]) == ([], [])  # 3 of 11 are a part of the work
+    assert kinds_of([*often, 100, 100], saves=[1, 3, 6]) == ([], [1, 3, 6])
+
+
+def test_first_steps_that_take_longer_are_a_warm_up():
+    assert kinds_of([300, 150, 100, 101, 99, 100, 100, 100])[0] == [0, 1]
+    assert kinds_of([300, 100, 100, 101, 99, 100, 100, 300])[0] == [0]
+    assert kinds_of([100, 300, 100, 101, 99, 100, 100, 100])[0] == []
+    late = [100, 100, 100, 100, 100, 100, 100, 300]
+    assert kinds_of([101, *late[1:]], computed=[200, 100, 100, 100, 100, 100, 100, 100])[0] == [0]
