@@ -83,7 +83,7 @@ def runs(tmp_path_factory):
     return [large_run(tmp_path_factory.mktemp("large") / "run", count) for count in (_FEWER, _MORE)]
 
 
-@pytest.mark.parametrize(("question", "bytes_of_a_kernel"), [("diagnose", 100), ("kernels", 80), ("gaps", 110)])
+@pytest.mark.parametrize(("question", "bytes_of_a_kernel"), [("diagnose", 100), ("kernels", 80), ("gaps", 110), ("launches", 220)])
 def test_memory_grows_by_few_bytes_for_each_kernel(runs, question, bytes_of_a_kernel):
     fewer, more = (run_once([*ALLTRACE, "recipe", question, str(run), "--jobs", "1", "--format", "csv"]).peak_mb for run in runs)
     assert more - fewer <= bytes_of_a_kernel * (_MORE - _FEWER) / 2**20
@@ -106,4 +106,5 @@ assert not piece.row_warnings and not missing_records(piece).records
 
 def test_an_import_looks_through_a_rank_in_memory_that_does_not_grow_with_it(runs):
     fewer, more = (run_once([sys.executable, "-c", _LOOKED_THROUGH, str(run)]).peak_mb for run in runs)
-    assert more - fewer <= 5 * (_MORE - _FEWER) / 2**20
+    # less than the starts and ends of one of its tables
+    assert more - fewer <= 16 * (_MORE - _FEWER) / 2**20

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from alltrace.run.pieces import Piece
@@ -24,7 +25,7 @@ _SHARED_IDS = 4
 """A call of the runtime and those of the driver within it may share an id."""
 _BITS = 40
 """Where the process begins in a process and correlation id as one number."""
-_BLOCK_IDS = 1 << 20
+_BLOCK_IDS = 1 << 22
 _PLACES = 16
 """How many places in a table of ids cost as much as the search for one."""
 _STEP_NS = 1_000_000
@@ -88,9 +89,8 @@ class _Launches:
         self.low, self.high = _UNKNOWN, -1  # of the ids
         self._piece, self._wrong, self._numbers = piece, suspect.get(name), numbers
         self._parts: list[tuple[int, int, int]] = []  # of each part the first row, and the lowest and the highest id
-        self._whole: Int64 | None = None  # the ids of a table of one part
         falls, row, before = [], 0, -1
-        for ids in self._ids():
+        for ids, _ in self._read():
             known = ids >= 0
             low, high = int(ids.min(where=known, initial=_UNKNOWN)), int(ids.max())
             step = np.diff(ids, prepend=before)
@@ -100,34 +100,31 @@ class _Launches:
             falls.append(row + np.flatnonzero((step < 0) & known))
             self._parts.append((row, low, high))
             before, row = int(ids[-1]), row + len(ids)
-            self._whole = ids if len(ids) == self.rows else None
         self.falls: Int64 = np.concatenate(falls)  # the rows with a lower id than the row before
 
     def all(self) -> Int64:
         """The ids of all rows."""
-        return np.concatenate(list(self._ids()))
+        return np.concatenate([ids for ids, _ in self._read()])
 
     def between(self, low: int, behind: int) -> Iterator[tuple[Int64, Int64, Int64]]:
         """Rows, ids and starts of those with an id from `low` to before `behind`, some at a time, in the order of the table."""
         chosen = [n for n, (_, least, most) in enumerate(self._parts) if least < behind and most >= low]
-        starts = self._piece.parts(self.name, ["start"], chosen=chosen)
-        for number, ids, part in zip(chosen, self._ids(chosen), starts, strict=True):
+        for number, (ids, part) in zip(chosen, self._read(chosen), strict=True):
             rows = np.flatnonzero((ids >= low) & (ids < behind))
             yield self._parts[number][0] + rows, ids[rows], integers(part.column("start"))[rows]
 
-    def _ids(self, chosen: Sequence[int] | None = None) -> Iterator[Int64]:
-        if self._whole is not None:
-            yield from [self._whole] if chosen is None or chosen else []
-            return
-        columns, row = ["correlation", "process"], 0
-        for at, part in enumerate(self._piece.parts(self.name, columns[: 1 + (self._piece.processes != 1)], chosen=chosen)):
-            ids = integers(part.column(0), -1)
+    def _read(self, chosen: Sequence[int] | None = None) -> Iterator[tuple[Int64, pa.Table]]:
+        """The ids of each part, and what was read for them; of `chosen` parts with the starts."""
+        columns = ["correlation", *(["process"] if self._piece.processes != 1 else []), *(["start"] if chosen is not None else [])]
+        row = 0
+        for at, part in enumerate(self._piece.parts(self.name, columns, chosen=chosen)):
+            ids = integers(part.column("correlation"), -1)
             if self._wrong is not None:
                 first = row if chosen is None else self._parts[chosen[at]][0]
                 ids = np.where(self._wrong[first : first + len(ids)], -1, ids)
-            if part.num_columns > 1:
-                ids = np.where(ids > 0, integers(part.column(1), 0) << _BITS | ids, ids)
-            yield ids if self._numbers is None else _places(self._numbers, ids)
+            if "process" in columns:
+                ids = np.where(ids > 0, integers(part.column("process"), 0) << _BITS | ids, ids)
+            yield ids if self._numbers is None else _places(self._numbers, ids), part
             row += len(ids)
 
 
