@@ -306,6 +306,14 @@ def test_calls_after_what_they_launched_are_left_out_if_they_are_few(tmp_path):
     assert piece.doubt is None
 
 
+def test_a_rank_begins_with_the_first_row_that_is_believed(tmp_path):
+    launches = calls(400)
+    launches[0] |= {"start": launches[0]["start"] + 5 * MS, "end": launches[0]["end"] + 5 * MS}
+    piece, tables, suspects, _ = looked_at(tmp_path, api=launches, kernels=kernels(400, first=S + 20 * US))
+    assert (len(tables["api"]), reasons(suspects)) == (399, [("api", "late")])
+    assert (piece.start_ns, piece.end_ns) == (S + 20 * US, S + 20 * US + 399 * 100 * US + 50 * US)
+
+
 def test_a_call_after_the_one_behind_it_is_late_and_its_thread_has_no_step_of_the_clock(tmp_path):
     waits = calls(200)
     waits[77] |= {"start": waits[77]["start"] + 5 * MS, "end": waits[77]["end"] + 5 * MS}

@@ -140,6 +140,7 @@ def set_aside(piece: Piece, scratch: Path, report: str) -> None:
         return
     believed = ends | _believed_ends(piece, tables, reasons, waited)
     devices = {name: _devices_of_contexts(piece, name) for name, why in reasons.items() if (why == DEVICE).any()}
+    spans = _believed_spans(tables, reasons, believed)  # of the tables as they are recorded
     suspects: list[pa.Table] = []
     for name, why in reasons.items():
         values = {c: v for c, v in (("end", believed.get(name)), ("device", devices.get(name))) if v is not None}
@@ -157,7 +158,10 @@ def set_aside(piece: Piece, scratch: Path, report: str) -> None:
         stats = writer.finish()
     piece.rows["suspects"] = stats.rows
     piece.hold("suspects", stats.whole)
-    _see_again(piece, tables, reasons, believed)
+    piece.start_ns = min((first for first, _last in spans), default=None)
+    piece.end_ns = max((last for _first, last in spans), default=None)
+    if piece.open_end_ns is not None and piece.end_ns is not None:
+        piece.open_end_ns = min(piece.open_end_ns, piece.end_ns)
 
 
 def _say_what_lacks(piece: Piece, tables: Mapping[str, RowTimes]) -> int:
@@ -616,10 +620,10 @@ def _as_suspects(name: str, batch: Any, reason: NDArray[np.int8], believed: Int6
     return pa.table({f.name: columns.get(f.name, pa.nulls(len(rows), f.type)) for f in schema}).cast(schema)
 
 
-def _see_again(
-    piece: Piece, tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]], believed: Mapping[str, Int64]
-) -> None:
-    """The first start and the last end of what is believed."""
+def _believed_spans(
+    tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]], believed: Mapping[str, Int64]
+) -> list[tuple[int, int]]:
+    """The first start and the last end of what is believed of each table."""
     spans = []
     for name, times in tables.items():
         why = reasons.get(name)
@@ -627,7 +631,4 @@ def _see_again(
             spans.append((times.first, times.end_ns))
         elif (believable := np.ones(times.rows, np.bool_) if why is None else (why == 0) | (why >= OVERRUN)).any():
             spans.append((int(times.start[believable].min()), int(believed.get(name, times.end)[believable].max())))
-    piece.start_ns = min((first for first, _last in spans), default=None)
-    piece.end_ns = max((last for _first, last in spans), default=None)
-    if piece.open_end_ns is not None and piece.end_ns is not None:
-        piece.open_end_ns = min(piece.open_end_ns, piece.end_ns)
+    return spans

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 import pyarrow.compute as pc
@@ -40,7 +41,6 @@ class RowTimes:
         self.backward = self.crowded = False  # whether any ends before it begins, or after the third behind it has begun
         self._piece, self._name = piece, name
         self._columns = [c for c in (TABLES[name].order, "end") if c is not None and c in TABLES[name].column_names]
-        self._whole: tuple[Int64, Int64] | None = None
         every, row = max(1, self.rows // SAMPLE), 0
         gathered: list[tuple[Int64, ...]] = []
         tail = np.empty((2, 0), np.int64)
@@ -64,8 +64,6 @@ class RowTimes:
             few = slice(-row % every, None, every)
             gathered.append((start[few].copy(), length[few].copy(), equal, row + long, start[long], end[long]))
             tail, row = both[:, -LATER:].copy(), row + len(start)
-            if row == len(start) == self.rows:
-                self._whole = start, end
         self.sample, self.lengths, self.equal, self.long, self.long_start, self.long_end = map(
             np.concatenate, zip(*gathered, strict=True)
         )
@@ -77,24 +75,15 @@ class RowTimes:
             starts = integers(start)
             yield starts, integers(pc.coalesce(end, start) if end.null_count else end) if len(self._columns) == 2 else starts
 
-    @property
+    @cached_property
     def start(self) -> Int64:
         """The starts of all rows."""
-        return self._all()[0]
+        return self._piece.numbers(self._name, self._columns[0])
 
-    @property
+    @cached_property
     def end(self) -> Int64:
         """The ends of all rows."""
-        return self._all()[1]
-
-    def _all(self) -> tuple[Int64, Int64]:
-        if self._whole is None:
-            self._whole, row = (np.empty(self.rows, np.int64), np.empty(self.rows, np.int64)), 0
-            for part in self.parts():
-                for values, its in zip(self._whole, part, strict=True):
-                    values[row : row + len(its)] = its
-                row += len(part[0])
-        return self._whole
+        return np.concatenate([end for _, end in self.parts()])
 
 
 def times_of(piece: Piece, name: str) -> RowTimes | None:
