@@ -1,7 +1,7 @@
-"""What the order of launches shows: ids without a meaning, a clock that steps back, calls that begin after their kernel.
+"""What the order of launches shows: ids without meaning, a clock that steps back, calls after their kernel.
 
-Ids rise from call to call of a thread, and kernels of a stream run in the order of their launches. So one with a higher id and an
-earlier time comes after a step of the clock.
+Ids rise from call to call of a thread, and kernels of a stream run in the order of their launches. So one with a higher
+id and an earlier time comes after a step of the clock.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ _PLACES = 16
 """How many places in a table of ids cost as much as the search for one."""
 _STEP_NS = 1_000_000
 """Clocks of a host and its devices are less than this apart, and so are the stamp of a call and its id."""
-_WRAP_NS, _NEAR_WRAP_NS = 1 << 32, 10**9
-"""Where times of 32 bits begin again."""
+_WRAP_NS, _NEAR_WRAP_NS = 1 << 32, 10**9  # where times of 32 bits begin again
 _FEW, _FEW_SHARE = 3, 0.01
 _WINDOW = 5
 _SERIAL = {"api": ("process", "thread"), "kernels": ("process", "device", "stream")}
@@ -155,8 +154,8 @@ def _places(numbers: Int64, ids: Int64) -> Int64:
 def _order(piece: Piece, launches: _Launches) -> tuple[int, Int64]:
     """By how much the starts of calls of a thread, or of kernels of a stream, step back in the order of their ids, at most.
 
-    0 if they do not, or few are before or after the step. And the rows of single ones that begin after those behind them. The table
-    is in order of threads or streams, and of starts in each.
+    0 if they do not, or few are before or after the step. And the rows of single ones that begin after those behind
+    them. The table is in order of threads or streams, and of starts in each.
     """
     none = np.empty(0, np.int64)
     if not len(launches.falls):
