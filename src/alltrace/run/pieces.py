@@ -155,6 +155,7 @@ class Piece:
         """Release all tables in memory, and hold none from now on."""
         self._held.clear()
         self._held_bytes.clear()
+        vars(self).pop("names", None)  # it refers to the piece, which would not be freed before Python looks for cycles
         self._room_bytes = 0
 
     def write_dictionary(self, name: str, table: Any) -> None:
