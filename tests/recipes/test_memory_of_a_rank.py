@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -58,6 +60,8 @@ def large_run(folder, count):
     record = record._replace(rows=rows, end_ns=count * 10_000)
     write_rank_record(folder / record.folder, record, {})
     write_manifest(folder, manifest.with_ranks([record]))
+    # an import has the names of a rank in its folder until all ranks are there
+    (folder / record.folder / "names.parquet").write_bytes((folder / "names.parquet").read_bytes())
     return folder
 
 
@@ -79,7 +83,28 @@ def runs(tmp_path_factory):
     return [large_run(tmp_path_factory.mktemp("large") / "run", count) for count in (_FEWER, _MORE)]
 
 
-@pytest.mark.parametrize(("question", "bytes_of_a_kernel"), [("diagnose", 100), ("kernels", 80), ("gaps", 110)])
+@pytest.mark.parametrize(("question", "bytes_of_a_kernel"), [("diagnose", 100), ("kernels", 80), ("gaps", 110), ("launches", 220)])
 def test_memory_grows_by_few_bytes_for_each_kernel(runs, question, bytes_of_a_kernel):
     fewer, more = (run_once([*ALLTRACE, "recipe", question, str(run), "--jobs", "1", "--format", "csv"]).peak_mb for run in runs)
     assert more - fewer <= bytes_of_a_kernel * (_MORE - _FEWER) / 2**20
+
+
+_LOOKED_THROUGH = """
+import sys
+from pathlib import Path
+from alltrace.run.missing_records import missing_records
+from alltrace.run.pieces import Piece
+from alltrace.run.plausibility import set_aside
+from alltrace.run.store import Run
+piece = Piece(Path(sys.argv[1]) / "ranks" / "rank=0", Run(Path(sys.argv[1])).ranks[0].rows)
+piece.processes = 1
+set_aside(piece, piece.folder, "report")
+piece.end_ns = 1
+assert not piece.row_warnings and not missing_records(piece).records
+"""
+
+
+def test_an_import_looks_through_a_rank_in_memory_that_does_not_grow_with_it(runs):
+    fewer, more = (run_once([sys.executable, "-c", _LOOKED_THROUGH, str(run)]).peak_mb for run in runs)
+    # less than the starts and ends of one of its tables
+    assert more - fewer <= 16 * (_MORE - _FEWER) / 2**20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import random
@@ -16,6 +17,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -730,3 +732,15 @@ def test_a_double_takes_the_place_of_a_report_that_turns_out_to_be_damaged(tmp_p
     assert not any("left out, it is the same" in note for note in run.notes)
     with pytest.raises(StrictError, match="holds text"):
         import_reports([str(folder)], tmp_path / "strict", jobs=1, strict=True)
+
+
+def test_nothing_of_a_rank_stays_in_memory_once_it_is_imported(reports, tmp_path):
+    """Otherwise memory grows by the tables of each rank until Python looks for cycles."""
+    gc.collect()
+    gc.disable()
+    try:
+        before = pa.total_allocated_bytes()
+        import_reports([str(reports)], tmp_path / "run", jobs=1)
+        assert pa.total_allocated_bytes() - before < 4096
+    finally:
+        gc.enable()

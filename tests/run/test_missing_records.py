@@ -12,6 +12,15 @@ from alltrace.run.manifest import MissingRecords
 from alltrace.run.missing_records import TEXTS, missing_records
 from alltrace.run.pieces import Piece
 
+
+@pytest.fixture(autouse=True, params=["whole", "in parts"])
+def size_of_parts(request, monkeypatch):
+    """Every case has the same answer when tables are read a few rows at a time, as large ones are."""
+    if request.param == "in parts":
+        monkeypatch.setattr("alltrace.run.row_groups.ROW_GROUP_ROWS", 7)
+        monkeypatch.setattr("alltrace.run.pieces.BLOCK_ROWS", 7)
+
+
 STEP = 1_000
 SLOW = 20_000
 """From one launch to the next, and a kernel, ns."""

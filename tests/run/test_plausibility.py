@@ -16,6 +16,15 @@ from alltrace.trace.schema import TABLES
 US, MS, S = 10**3, 10**6, 10**9
 
 
+@pytest.fixture(autouse=True, params=["whole", "in parts"])
+def size_of_parts(request, monkeypatch):
+    """Every case has the same answer when tables are read a few rows at a time, as large ones are."""
+    if request.param == "in parts":
+        monkeypatch.setattr("alltrace.run.row_groups.ROW_GROUP_ROWS", 7)
+        monkeypatch.setattr("alltrace.run.pieces.BLOCK_ROWS", 7)
+        monkeypatch.setattr("alltrace.run.launch_order._BLOCK_IDS", 16)
+
+
 def row(start, end, **more):
     return {"start": start, "end": end, "process": 0, **more}
 
@@ -277,8 +286,8 @@ def test_a_table_without_a_row_that_is_believed_has_no_file(tmp_path):
 
 def test_many_rows_in_pieces(tmp_path):
     """Rows are found wherever they lie in a file with many row groups."""
-    rows = kernels(200_000)
-    wrong = np.random.default_rng(4).choice(199_000, 50, replace=False)
+    rows = kernels(3_000)
+    wrong = np.random.default_rng(4).choice(2_900, 50, replace=False)
     for n in wrong.tolist():
         rows[n]["end"] = rows[n]["start"] + MS
     _, tables, suspects, _ = looked_at(tmp_path, kernels=rows)
@@ -295,6 +304,14 @@ def test_calls_after_what_they_launched_are_left_out_if_they_are_few(tmp_path):
     assert len(tables["api"]) == 198
     assert len(tables["kernels"]) == 200
     assert piece.doubt is None
+
+
+def test_a_rank_begins_with_the_first_row_that_is_believed(tmp_path):
+    launches = calls(400)
+    launches[0] |= {"start": launches[0]["start"] + 5 * MS, "end": launches[0]["end"] + 5 * MS}
+    piece, tables, suspects, _ = looked_at(tmp_path, api=launches, kernels=kernels(400, first=S + 20 * US))
+    assert (len(tables["api"]), reasons(suspects)) == (399, [("api", "late")])
+    assert (piece.start_ns, piece.end_ns) == (S + 20 * US, S + 20 * US + 399 * 100 * US + 50 * US)
 
 
 def test_a_call_after_the_one_behind_it_is_late_and_its_thread_has_no_step_of_the_clock(tmp_path):
@@ -432,6 +449,7 @@ def test_times_of_32_bits_that_begin_again_put_a_rank_in_doubt(tmp_path):
     assert looked_at(tmp_path, **tables)[0].doubt.startswith("its clock steps back by 4,294.9 ms")
 
 
+@pytest.mark.parametrize("size_of_parts", ["whole"], indirect=True)
 @pytest.mark.parametrize("enough", [True, False])
 def test_small_tables_are_looked_at_in_memory(tmp_path, enough, monkeypatch):
     """What is read is the same from memory and from files, and words of tables that are held are strings, too."""

@@ -19,7 +19,7 @@ from alltrace.tiles.build import pyramid
 from alltrace.trace.errors import DamageError, InputError
 from alltrace.trace.schema import FORMAT_VERSION
 
-TODAY = f"expected version {FORMAT_VERSION}; import the reports again with this version"
+TODAY = f"expected version {FORMAT_VERSION}; import the reports again: `alltrace import "
 
 
 @pytest.fixture

@@ -6,12 +6,11 @@ id and an earlier time comes after a step of the clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from alltrace.run.pieces import Piece
@@ -22,9 +21,13 @@ Flags = NDArray[np.bool_]
 
 _MANY = 50
 _SHARE_IN_ORDER = 0.9
-_SHARED_IDS = 4  # a call of the runtime and those of the driver within it may share an id
-_BITS = 40  # where the process begins in a process and correlation id as one number
-_PLACES = 16  # how many places in a table of ids cost as much as the search for one
+_SHARED_IDS = 4
+"""A call of the runtime and those of the driver within it may share an id."""
+_BITS = 40
+"""Where the process begins in a process and correlation id as one number."""
+_BLOCK_IDS = 1 << 22
+_PLACES = 16
+"""How many places in a table of ids cost as much as the search for one."""
 _STEP_NS = 1_000_000
 """Clocks of a host and its devices are less than this apart, and so are the stamp of a call and its id."""
 _WRAP_NS, _NEAR_WRAP_NS = 1 << 32, 10**9  # where times of 32 bits begin again
@@ -42,52 +45,104 @@ class LaunchOrder(NamedTuple):
     late: Flags | None = None  # the calls that begin long after what they launched or the call behind them, if few; None for none
 
 
-def launch_order(piece: Piece, calls: Int64 | None, kernels: Int64 | None, suspect: Mapping[str, Flags]) -> LaunchOrder:
-    """What is wrong with the launches of a report; `suspect`: the rows that have other times than they should."""
-    if calls is None or len(calls) < _MANY:
+def launch_order(piece: Piece, tables: Container[str], suspect: Mapping[str, Flags]) -> LaunchOrder:
+    """What is wrong with the launches of a report.
+
+    `piece`: its tables. `tables`: those in which every row has a time. `suspect`: the rows of tables that have wrong times.
+    """
+    if "api" not in tables or piece.rows["api"] < _MANY:
         return LaunchOrder()
-    own = _ids(piece, "api", suspect)
-    known = own >= 0
-    if np.count_nonzero(known) < _MANY:
+    own = _Launches(piece, "api", suspect)
+    if own.known < _MANY:
         return LaunchOrder()
-    low, high = int(own.min(where=known, initial=_UNKNOWN)), int(own.max())
-    in_order = (np.diff(own) > 0).mean() > _SHARE_IN_ORDER
-    if not (in_order and _SHARED_IDS * (high - low) > len(own)) and _SHARED_IDS * len(np.unique(own)) < len(own):
+    apart = own.high - own.low
+    in_order = own.rising > _SHARE_IN_ORDER * (own.rows - 1)
+    if not (in_order and _SHARED_IDS * apart > own.rows) and _SHARED_IDS * len(np.unique(own.all())) < own.rows:
         return LaunchOrder(unjoined=True)
-    if high - low > _PLACES * len(own):  # several processes, or ids far apart
-        numbers = np.unique(own)
-        own = np.searchsorted(numbers, own)
-        others = None if kernels is None else _places(numbers, _ids(piece, "kernels", suspect))
-        low, high = 0, len(numbers) - 1
-    else:
-        others = None if kernels is None else _ids(piece, "kernels", suspect)
-    back_ns, late_rows = _order(piece, "api", own, calls)
-    late = np.zeros(len(own), np.bool_)
-    if others is not None and kernels is not None:
-        back_ns = max(back_ns, _order(piece, "kernels", others, kernels)[0])
-        first = np.full(high - low + 1, _UNKNOWN)
-        rows = slice(None, None, -1) if known.all() else np.flatnonzero(known)[::-1]
-        first[own[rows] - low] = calls[rows]  # of calls with one id the outer one is the first of its thread
-        inside = (others >= low) & (others <= high)
-        launched = first[np.where(inside, others - low, 0)]
-        behind = inside & (launched != _UNKNOWN) & (launched > kernels + _STEP_NS)
-        if behind.any():
-            late = np.isin(own, others[behind])
-    late[late_rows] = True
-    number = np.count_nonzero(late)
-    if back_ns or not number or number > max(_FEW, _FEW_SHARE * len(own)):
+    numbers = None
+    if apart > _PLACES * own.rows:  # several processes, or ids far apart
+        numbers = np.unique(own.all())
+        numbers = numbers[numbers >= 0]
+        own = _Launches(piece, "api", suspect, numbers)
+    back_ns, late = _order(piece, own)
+    if "kernels" in tables:
+        others = _Launches(piece, "kernels", suspect, numbers)
+        back_ns = max(back_ns, _order(piece, others)[0])
+        late = np.union1d(late, _behind_kernels(own, others))
+    if back_ns or not len(late) or len(late) > max(_FEW, _FEW_SHARE * own.rows):
         return LaunchOrder(back_ns=back_ns)
-    return LaunchOrder(late=late)
+    flags = np.zeros(own.rows, np.bool_)
+    flags[late] = True
+    return LaunchOrder(late=flags)
 
 
-def _ids(piece: Piece, name: str, suspect: Mapping[str, Flags]) -> Int64:
-    """A table's correlation ids, in one number with the process where there are several; -1 for none or suspect."""
-    ids = integers(piece.read(name, ["correlation"]).column("correlation"), -1)
-    if name in suspect:
-        ids = np.where(suspect[name], -1, ids)
-    if piece.processes == 1:
-        return ids
-    return np.where(ids > 0, integers(piece.read(name, ["process"]).column("process"), 0) << _BITS | ids, ids)
+class _Launches:
+    """The ids of a table, each as one number with its process where there are several; -1 for none or a suspect row.
+
+    `numbers`: ascending ids; the place among them is then what an id is.
+    """
+
+    def __init__(self, piece: Piece, name: str, suspect: Mapping[str, Flags], numbers: Int64 | None = None) -> None:
+        self.name, self.rows = name, piece.rows[name]
+        self.known = self.rising = 0  # how many rows have an id, and how many a higher one than the row before
+        self.low, self.high = _UNKNOWN, -1  # of the ids
+        self._piece, self._wrong, self._numbers = piece, suspect.get(name), numbers
+        self._parts: list[tuple[int, int, int]] = []  # of each part the first row, and the lowest and the highest id
+        falls, row, before = [], 0, -1
+        for ids, _ in self._read():
+            known = ids >= 0
+            low, high = int(ids.min(where=known, initial=_UNKNOWN)), int(ids.max())
+            step = np.diff(ids, prepend=before)
+            self.known += int(np.count_nonzero(known))
+            self.rising += int(np.count_nonzero(step[0 if row else 1 :] > 0))
+            self.low, self.high = min(self.low, low), max(self.high, high)
+            falls.append(row + np.flatnonzero((step < 0) & known))
+            self._parts.append((row, low, high))
+            before, row = int(ids[-1]), row + len(ids)
+        self.falls: Int64 = np.concatenate(falls)  # the rows with a lower id than the row before
+
+    def all(self) -> Int64:
+        """The ids of all rows."""
+        return np.concatenate([ids for ids, _ in self._read()])
+
+    def between(self, low: int, behind: int) -> Iterator[tuple[Int64, Int64, Int64]]:
+        """Rows, ids and starts of those with an id from `low` to before `behind`, some at a time, in the order of the table."""
+        chosen = [n for n, (_, least, most) in enumerate(self._parts) if least < behind and most >= low]
+        for number, (ids, part) in zip(chosen, self._read(chosen), strict=True):
+            rows = np.flatnonzero((ids >= low) & (ids < behind))
+            yield self._parts[number][0] + rows, ids[rows], integers(part.column("start"))[rows]
+
+    def _read(self, chosen: Sequence[int] | None = None) -> Iterator[tuple[Int64, pa.Table]]:
+        """The ids of each part, and what was read for them; of `chosen` parts with the starts."""
+        columns = ["correlation", *(["process"] if self._piece.processes != 1 else []), *(["start"] if chosen is not None else [])]
+        row = 0
+        for at, part in enumerate(self._piece.parts(self.name, columns, chosen=chosen)):
+            ids = integers(part.column("correlation"), -1)
+            if self._wrong is not None:
+                first = row if chosen is None else self._parts[chosen[at]][0]
+                ids = np.where(self._wrong[first : first + len(ids)], -1, ids)
+            if "process" in columns:
+                ids = np.where(ids > 0, integers(part.column("process"), 0) << _BITS | ids, ids)
+            yield ids if self._numbers is None else _places(self._numbers, ids), part
+            row += len(ids)
+
+
+def _behind_kernels(own: _Launches, others: _Launches) -> Int64:
+    """The rows of the calls that begin long after a kernel that they launched, found for some ids at a time."""
+    late = [np.empty(0, np.int64)]
+    for low in range(own.low, own.high + 1, _BLOCK_IDS):
+        behind = min(low + _BLOCK_IDS, own.high + 1)
+        first = np.full(behind - low, _UNKNOWN)
+        for _, ids, starts in own.between(low, behind):
+            fresh = np.flatnonzero(first[ids - low] == _UNKNOWN)[::-1]
+            first[ids[fresh] - low] = starts[fresh]  # of calls with one id the outer one is the first of its thread
+        early = [np.empty(0, np.int64)]
+        for _, ids, starts in others.between(low, behind):
+            launched = first[ids - low]
+            early.append(ids[(launched != _UNKNOWN) & (launched > starts + _STEP_NS)])
+        if len(wrong := np.concatenate(early)):
+            late += [rows[np.isin(ids, wrong)] for rows, ids, _ in own.between(low, behind)]
+    return np.concatenate(late)
 
 
 def _places(numbers: Int64, ids: Int64) -> Int64:
@@ -96,24 +151,25 @@ def _places(numbers: Int64, ids: Int64) -> Int64:
     return np.where(numbers[at] == ids, at, -1)
 
 
-def _order(piece: Piece, name: str, ids: Int64, starts: Int64) -> tuple[int, Int64]:
+def _order(piece: Piece, launches: _Launches) -> tuple[int, Int64]:
     """By how much the starts of calls of a thread, or of kernels of a stream, step back in the order of their ids, at most.
 
     0 if they do not, or few are before or after the step. And the rows of single ones that begin after those behind
     them. The table is in order of threads or streams, and of starts in each.
     """
     none = np.empty(0, np.int64)
-    back_rows = np.flatnonzero((ids[1:] < ids[:-1]) & (ids[1:] >= 0))
-    if not len(back_rows):
+    if not len(launches.falls):
         return 0, none
-    table = piece.read(name, _SERIAL[name])
-    here, behind = (table.take(pa.array(rows)).columns for rows in (back_rows, back_rows + 1))
-    same = [integers(a, -1) == integers(b, -1) for a, b in zip(here, behind, strict=True)]
-    inside = back_rows[np.logical_and.reduce(same)]
+    columns = _SERIAL[launches.name]
+    rows = np.union1d(launches.falls - 1, launches.falls)
+    at = np.searchsorted(rows, launches.falls)
+    tracks = [integers(column, -1) for column in piece.take(launches.name, columns, rows).columns]
+    inside = launches.falls[np.logical_and.reduce([track[at] == track[at - 1] for track in tracks])]
     if not len(inside):  # as in most reports: ids are lower only where the next thread or stream begins
         return 0, none
-    columns = [column for column in table.columns if len(pc.unique(column)) > 1]
-    track = distinct_rows(*(integers(column, -1) for column in columns))[1] if columns else np.zeros(len(ids), np.int8)
+    ids, starts = launches.all(), piece.numbers(launches.name, "start")
+    tracks = [track for column in columns if len(track := piece.numbers(launches.name, column, -1)) and (track != track[0]).any()]
+    track = distinct_rows(*tracks)[1] if tracks else np.zeros(len(ids), np.int8)
     back, late = 0, [none]
     for number in np.unique(track[inside]).tolist():
         rows = np.flatnonzero((track == number) & (ids >= 0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -311,24 +313,29 @@ def read_manifest(run: Path) -> Manifest:
     try:
         value = read_json(path, "a run directory made by `alltrace import`")
     except DamageError:
-        version = read_unchecked(path).get("format_version")
+        value = read_unchecked(path)
+        version = value.get("format_version")
         if isinstance(version, int) and version in _WITHOUT_CHECKSUMS:
-            raise _other_version(path, version) from None
+            raise _other_version(path, value) from None
         raise
     if value.get("format_version") != FORMAT_VERSION:
-        raise _other_version(path, value.get("format_version"))
+        raise _other_version(path, value)
     try:
         return _manifest_from(value)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(path, found=f"a damaged manifest ({printable(str(error))})", advice="import the reports again") from error
 
 
-def _other_version(path: Path, version: Any) -> InputError:
+def _other_version(path: Path, value: Mapping[str, Any]) -> InputError:
+    reports = value.get("reports")
+    paths = [str(r.get("path", "")) for r in reports if isinstance(r, dict)] if isinstance(reports, list) else []
+    folders = {os.path.dirname(p) or "." for p in paths}  # noqa: PTH120  it may be the path of another system
+    source = shlex.quote(printable(folders.pop())) if len(folders) == 1 else "REPORT..."
     return InputError(
         path,
-        found=f"format version {version!r}",
+        found=f"format version {value.get('format_version')!r}",
         expected=f"version {FORMAT_VERSION}",
-        advice="import the reports again with this version of alltrace",
+        advice=f"import the reports again: `alltrace import {source} -o {shlex.quote(str(path.parent))}`",
     )
 
 

@@ -45,10 +45,12 @@ def keep_unknown_kernels(piece: Piece) -> None:
     """Write `UNKNOWN_KERNELS` into the folder of a rank, if it has kernels that no rule names."""
     if not piece.rows.get("kernels"):
         return
-    unknown = is_one_of(piece.read("kernels", ["kind"], ["kind"]).column("kind"), (UNCLASSIFIED,))
-    if not unknown.any():
+    parts = piece.parts("kernels", ["kind", "start", "end", "name", "short_name"], ["kind"])
+    table = pa.concat_tables(
+        [part.drop_columns("kind").filter(pa.array(is_one_of(part.column("kind"), (UNCLASSIFIED,)))) for part in parts]
+    )
+    if not table.num_rows:
         return
-    table = piece.read("kernels", ["start", "end", "name", "short_name"]).filter(pa.array(unknown))
     start, end = (integers(table.column(c)) for c in ("start", "end"))
     ids, at = coded(_names(table))
     length = np.bincount(at, np.maximum(end - start, 0).astype(np.float64), minlength=len(ids))

@@ -12,7 +12,7 @@ the latest of what the streams allow, and questions about idle devices leave tha
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from alltrace.readers.base import ReportWarning
 from alltrace.run.manifest import MissingRecords
 from alltrace.run.pieces import Piece
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import Int64, integers, is_true
 
 Flags = NDArray[np.bool_]
 
@@ -54,7 +54,10 @@ _FEW_BLOCKS = 3
 _FEW_SHARE = 0.001
 """Losses in more places than this, of more than this share of all launches, are spread: of any stream, at any time."""
 
-_BITS = 40  # where the process begins in a process and correlation id as one number
+_ID = ("process", "correlation")
+_NO_NODE = np.iinfo(np.int64).min
+_BITS = 40
+"""Where the process begins in a process and correlation id as one number."""
 
 _PLACES = 16  # how many places in a table of ids cost as much as the search for one
 
@@ -76,10 +79,11 @@ def missing_records(piece: Piece) -> Missing:
     if not rows.get("api") or end_ns is None or (rows.get("kernel_counters") and not rows.get("kernels")):
         return Missing()  # a profiler that measures counters has no kernels with them
     named = _Named.of(piece)
-    launches, kernels = _ids(piece, ("api",))[named.rows(_LAUNCH)], _ids(piece, ("kernels",))
-    alone = _nodes_alone(piece, launches, kernels)
-    if _same(launches, kernels) and not len(named.rows(_GRAPH)):
+    alone = _nodes_alone(piece, named)
+    of_kernels = (_joined(part) for part in piece.parts("kernels", _ID)) if rows.get("kernels") else ()
+    if not len(named.like(_GRAPH)) and _sums(named.launches(piece)) == _sums(of_kernels):
         return Missing(warnings=alone)
+    kernels = _ids(piece, ("kernels",))
     calls = _Calls.of(piece, named)
     if calls is None:
         return Missing(warnings=alone)
@@ -108,33 +112,40 @@ def missing_records(piece: Piece) -> Missing:
     return Missing(tuple(records), tuple(spans), warnings + alone)
 
 
-def _nodes_alone(piece: Piece, launches: Int64, kernels: Int64) -> tuple[ReportWarning, ...]:
+def _nodes_alone(piece: Piece, named: _Named) -> tuple[ReportWarning, ...]:
     """A warning about kernels of graphs that calls for single kernels launched."""
-    if not piece.rows.get("kernels"):
+    if not piece.rows.get("kernels") or piece.nulls("kernels", "graph_node") == piece.rows["kernels"]:
         return ()
-    node = piece.read("kernels", ["graph_node"]).column("graph_node")
-    alone = np.count_nonzero(_is_in(kernels, launches) & np.asarray(node.is_valid())) if node.null_count < len(node) else 0
+    launched = _is_in(_ids(piece, ("kernels",)), np.concatenate(list(named.launches(piece))))
+    alone = np.count_nonzero(launched & (piece.numbers("kernels", "graph_node", _NO_NODE) != _NO_NODE))
     return (ReportWarning(_ALONE, ("kernels",), int(alone)),) if alone else ()
 
 
 class _Named(NamedTuple):
-    """The names of a rank's calls: their ids, the text of each, and the column of ids."""
+    """The names of a rank's calls: their ids, and the text of each."""
 
     ids: list[int]
     texts: list[str | None]
-    column: pa.ChunkedArray
 
     @classmethod
     def of(cls, piece: Piece) -> _Named:
-        column = piece.read("api", ["name"]).column("name")
-        ids = pc.unique(column).drop_null()
-        return cls(ids.to_pylist(), piece.names.texts(ids).to_pylist(), column)
+        """The names of the calls of a rank."""
+        ids = piece.distinct("api", "name").drop_null()
+        return cls(ids.to_pylist(), piece.names.texts(ids).to_pylist())
 
-    def rows(self, pattern: re.Pattern[str]) -> Int64:
-        wanted = [i for i, text in zip(self.ids, self.texts, strict=True) if text and pattern.match(text)]
-        if not wanted:
-            return np.empty(0, np.int64)
-        return np.flatnonzero(pc.fill_null(pc.is_in(self.column, value_set=pa.array(wanted, pa.int64())), False).to_numpy())
+    def like(self, *patterns: re.Pattern[str]) -> pa.Array:
+        """The ids of names that one of the patterns matches."""
+        named = zip(self.ids, self.texts, strict=True)
+        return pa.array([i for i, text in named if text and any(p.match(text) for p in patterns)], pa.int64())
+
+    def rows(self, pattern: re.Pattern[str], calls: pa.Table) -> Int64:
+        """The rows of calls with a matching name."""
+        return np.flatnonzero(is_true(pc.is_in(calls.column("name"), value_set=self.like(pattern))))
+
+    def launches(self, piece: Piece) -> Iterator[Int64]:
+        """The ids of calls that launch single kernels, some at a time."""
+        for part in piece.parts("api", ["name", *_ID]):
+            yield _joined(part)[self.rows(_LAUNCH, part)]
 
 
 class _Calls(NamedTuple):
@@ -150,18 +161,21 @@ class _Calls(NamedTuple):
 
     @classmethod
     def of(cls, piece: Piece, named: _Named) -> _Calls | None:
-        kernel, graph = named.rows(_LAUNCH), named.rows(_GRAPH)
-        if not len(kernel) and not len(graph):
+        """The launches of a rank that succeeded; None if there are none."""
+        if not len(named.like(_LAUNCH, _GRAPH)):
             return None
-        table = piece.read("api", ["process", "thread", "correlation", "start", "end", "return_value"])
+        named_so = named.like(_LAUNCH, _GRAPH, _BEGIN, _END, _ALL_DONE)
+        parts = piece.parts("api", ["process", "thread", "correlation", "start", "end", "return_value", "name"])
+        table = pa.concat_tables([part.filter(pc.is_in(part.column("name"), value_set=named_so)) for part in parts])
+        kernel, graph = named.rows(_LAUNCH, table), named.rows(_GRAPH, table)
         value = {c: integers(table.column(c), -1) for c in ("process", "thread", "correlation", "start", "end")}
         failed = integers(table.column("return_value"), 0) != 0
         row = np.concatenate((kernel, graph))
         row = row[(value["correlation"][row] > 0) & ~failed[row]]
         row = row[np.lexsort((value["end"][row], value["start"][row]))]
         row = row[~_inside(*(value[c][row] for c in ("thread", "start", "end")))]
-        row = row[~_captured(value, row, named.rows(_BEGIN), named.rows(_END))]
-        waits = named.rows(_ALL_DONE)
+        row = row[~_captured(value, row, named.rows(_BEGIN, table), named.rows(_END, table))]
+        waits = named.rows(_ALL_DONE, table)
         waits = waits[np.argsort(value["start"][waits], kind="stable")]
         process = value["process"]
         done = {
@@ -169,7 +183,7 @@ class _Calls(NamedTuple):
             for p in np.unique(process[row])
         }
         return cls(
-            _joined(process[row], value["correlation"][row]),
+            _joined(table)[row],
             process[row],
             value["start"][row],
             value["end"][row],
@@ -202,9 +216,8 @@ class _Work(NamedTuple):
         of_tables: list[tuple[Int64, ...]] = []
         for name in ("kernels", "copies", "graphs"):
             if piece.rows.get(name):
-                table = piece.read(name, ["process", "correlation", "start", "end", "device", "stream"])
-                value = [integers(table.column(c), -1) for c in ("process", "correlation", "start", "end", "device", "stream")]
-                of_tables.append((_joined(value[0], value[1]), value[2], value[3], (value[4] << 32) + value[5]))
+                start, end, device, stream = (piece.numbers(name, c, -1) for c in ("start", "end", "device", "stream"))
+                of_tables.append((_ids(piece, (name,)), start, end, (device << 32) + stream))
         if not of_tables:
             none = np.empty(0, np.int64)
             return cls(none, none, none, none)
@@ -212,36 +225,31 @@ class _Work(NamedTuple):
         return cls(ids, start, end, np.unique(stream, return_inverse=True)[1].reshape(-1))
 
 
-def _joined(process: Int64, correlation: Int64) -> Int64:
-    """Process and correlation id as one number, below 0 for none; CUPTI's ids have 32 bits."""
+def _joined(rows: pa.Table) -> Int64:
+    """Process and correlation id of rows as one number, below 0 for none; CUPTI's ids have 32 bits."""
+    process, correlation = (integers(rows.column(c), -1) for c in _ID)
     known = (correlation > 0) & (process >= 0)
     joined = (process << _BITS) + correlation
     return joined if known.all() else np.where(known, joined, -1)
 
 
 def _ids(piece: Piece, tables: Sequence[str]) -> Int64:
-    ids = [np.empty(0, np.int64)]
-    for name in tables:
-        if piece.rows.get(name):
-            table = piece.read(name, ["process", "correlation"])
-            ids.append(_joined(*(integers(table.column(c), -1) for c in ("process", "correlation"))))
-    return np.concatenate(ids)
+    parts = (_joined(part) for name in tables if piece.rows.get(name) for part in piece.parts(name, _ID))
+    return np.concatenate([np.empty(0, np.int64), *parts])
 
 
-def _same(some: Int64, others: Int64) -> bool:
-    """Whether two sets of ids are the same, by their number and by sums over them and over what a hash makes of them.
+def _sums(ids: Iterable[Int64]) -> tuple[int, ...]:
+    """The number of ids, the sum of them and that of what a hash makes of them: of two sets these are equal if the sets are.
 
     That takes a tenth of the time of sorting them, and mostly nothing is missing.
     """
-    if len(some) != len(others) or int(some.sum()) != int(others.sum()):
-        return False
-    sums = []
-    for ids in (some, others):
-        mixed = ids.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    sums = np.zeros(3, np.uint64)
+    for some in ids:
+        mixed = some.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(32)
         mixed *= mixed
-        sums.append(int(mixed.sum()))
-    return sums[0] == sums[1]
+        sums += np.array([len(some), some.view(np.uint64).sum(), mixed.sum()], np.uint64)
+    return tuple(sums.tolist())
 
 
 def _is_in(ids: Int64, known: Int64) -> Flags:
@@ -309,10 +317,8 @@ def _lost(piece: Piece, calls: _Calls, recorded: Flags, others: Int64, work: _Wo
 
 def _calls_of(piece: Piece, ids: Int64) -> tuple[Int64, Int64]:
     """Process and start of the calls with some ids."""
-    table = piece.read("api", ["process", "correlation", "start"])
-    process, correlation, start = (integers(table.column(c), -1) for c in ("process", "correlation", "start"))
-    rows = np.flatnonzero(_is_in(_joined(process, correlation), ids[ids >= 0]))
-    return process[rows], start[rows]
+    calls = piece.take("api", ["process", "start"], np.flatnonzero(_is_in(_ids(piece, ("api",)), ids[ids >= 0])))
+    return integers(calls.column("process"), -1), integers(calls.column("start"), -1)
 
 
 def _place(calls: _Calls, lost: Flags, recorded: Flags) -> str:
@@ -393,5 +399,5 @@ def _unlaunched(piece: Piece, kernels: Int64) -> list[MissingRecords]:
     number = int(np.count_nonzero(lost))
     if not number:
         return []
-    start = integers(piece.read("kernels", ["start"]).column("start"))[lost]
+    start = integers(piece.take("kernels", ["start"], np.flatnonzero(lost)).column("start"))
     return [MissingRecords(LAUNCHES, number, len(kernels), int(start.min()), int(start.max()), "places")]

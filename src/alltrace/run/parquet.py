@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -150,11 +150,19 @@ def write_row_group(table: Any, path: Path, **settings: Any) -> None:
         path.write_bytes(memory.getvalue())
 
 
-def read_row_groups(path: Path, columns: Sequence[str], dictionaries: Sequence[str] = (), rows: int = 0) -> Iterator[Any]:
-    """The row groups of `read_parquet` in order; `rows`: read together up to this many, 0 for each alone."""
+def read_row_groups(
+    path: Path, columns: Sequence[str], dictionaries: Sequence[str] = (), rows: int = 0, chosen: Container[int] | None = None
+) -> Iterator[Any]:
+    """The row groups of `read_parquet`, one after the other in the order of the table's rows.
+
+    `dictionaries`: the columns that are dictionary-encoded. `rows`: row groups are read together up to this many
+    rows; 0 for each alone. `chosen`: the numbers of the tables that are read out of these; None for all.
+    """
     try:
         with pq.ParquetFile(path, read_dictionary=list(dictionaries)) as file:
-            for groups in _together(file.metadata, rows):
+            for number, groups in enumerate(_together(file.metadata, rows)):
+                if chosen is not None and number not in chosen:
+                    continue
                 table = file.read_row_groups(groups, columns=list(columns), use_threads=False)
                 yield _wanted(table, columns, dictionaries)
     except (OSError, pa.ArrowException) as error:

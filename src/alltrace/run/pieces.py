@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,8 +17,9 @@ from alltrace.readers.base import ReportWarning
 from alltrace.run.bounds import Bounds
 from alltrace.run.manifest import NAMES
 from alltrace.run.names import Names
-from alltrace.run.parquet import read_metadata, read_parquet, write_parquet
+from alltrace.run.parquet import read_metadata, read_parquet, read_row_groups, write_parquet
 from alltrace.run.writer import TableWriter
+from alltrace.trace.arrays import BLOCK_ROWS, Int64, integers
 from alltrace.trace.schema import TABLES
 
 _TOGETHER = ("ranges", "marks")
@@ -89,6 +91,34 @@ class Piece:
                 table = table.set_column(at, field.name, table.column(at).cast(pa.string()))
         return table
 
+    def parts(
+        self, name: str, columns: Sequence[str], dictionaries: Sequence[str] = (), chosen: Container[int] | None = None
+    ) -> Iterator[pa.Table]:
+        """The same, some rows at a time, so that memory does not grow with the table; `chosen` are numbers of parts."""
+        if name not in self._held:
+            yield from read_row_groups(self.folder / f"{name}.parquet", columns, dictionaries, BLOCK_ROWS, chosen)
+        elif chosen is None or 0 in chosen:
+            yield self.read(name, columns, dictionaries)
+
+    def numbers(self, name: str, column: str, null: int = 0) -> Int64:
+        """A whole column of whole numbers."""
+        if name in self._held:
+            return integers(self.read(name, [column]).column(column), null)
+        values, row = np.empty(self.rows[name], np.int64), 0
+        for part in self.parts(name, [column]):
+            values[row : row + len(part)] = integers(part.column(column), null)
+            row += len(part)
+        return values
+
+    def take(self, name: str, columns: Sequence[str], rows: Int64) -> pa.Table:
+        """Some rows of a table, by their ascending numbers."""
+        taken, first = [], 0
+        for part in self.parts(name, columns):
+            low, high = np.searchsorted(rows, (first, first + len(part)))
+            taken.append(part.take(pa.array(rows[low:high] - first)))
+            first += len(part)
+        return pa.concat_tables(taken)
+
     def named(self, name: str, pattern: str) -> dict[int, str]:
         """The names of the rows of a table that begin as a regular expression says, by id."""
         if not self.rows.get(name):
@@ -97,8 +127,13 @@ class Piece:
         like = names.filter(pc.match_substring_regex(names.column("value"), f"^(?:{pattern})"))
         if not like.num_rows:  # as in most reports; then the table need not be looked at
             return {}
-        used = pc.is_in(like.column("id"), value_set=pc.unique(self.read(name, ["name"]).column("name")))
+        used = pc.is_in(like.column("id"), value_set=self.distinct(name, "name"))
         return dict(zip(*like.filter(used).to_pydict().values(), strict=True))
+
+    def distinct(self, name: str, column: str) -> pa.Array:
+        """The distinct values of a column, null among them."""
+        parts = [pc.unique(part.column(column)) for part in self.parts(name, [column])]
+        return parts[0] if len(parts) == 1 else pc.unique(pa.concat_arrays(parts))
 
     def nulls(self, name: str, column: str) -> int:
         """How many rows of a table have no value in a column; it is not read if its file says that it has none."""
@@ -107,7 +142,7 @@ class Piece:
             and not read_metadata(self.folder / f"{name}.parquet").schema.to_arrow_schema().field(column).nullable
         ):
             return 0
-        return int(self.read(name, [column], [column] if column == "kind" else ()).column(column).null_count)
+        return sum(part.column(column).null_count for part in self.parts(name, [column], [column] if column == "kind" else ()))
 
     def hold(self, name: str, table: pa.Table | None) -> None:
         """Keep a table that was written in memory, if it is small; None releases one that was written again."""
@@ -120,6 +155,7 @@ class Piece:
         """Release all tables in memory, and hold none from now on."""
         self._held.clear()
         self._held_bytes.clear()
+        vars(self).pop("names", None)  # it refers to the piece, which would not be freed before Python looks for cycles
         self._room_bytes = 0
 
     def write_dictionary(self, name: str, table: Any) -> None:

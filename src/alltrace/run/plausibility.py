@@ -29,10 +29,10 @@ compared with others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -46,8 +46,9 @@ from alltrace.run.launch_order import LaunchOrder, launch_order
 from alltrace.run.manifest import RECORDED
 from alltrace.run.parquet import row_group_order
 from alltrace.run.pieces import Piece
+from alltrace.run.row_times import LATER, LONG_NS, OVERRUN_NS, SAMPLE, SERIAL, UNIQUE, RowTimes, times_of
 from alltrace.run.writer import TableWriter
-from alltrace.trace.arrays import Int64, integers, is_one_of
+from alltrace.trace.arrays import Int64, coded, integers, is_one_of
 from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.errors import InputError
 from alltrace.trace.nesting import NestingSweep
@@ -58,9 +59,6 @@ Flags = NDArray[np.bool_]
 FAR_NS = 1800 * 10**9
 _FEW_SHARE = 1000
 _ALWAYS_FEW = 3
-_OVERRUN_NS = 1_000
-_LATER = 3
-_LONG_NS = 10_000_000  # copies that take less than this are not compared with kernels, nor kernels with copies
 _DEVICE_WAIT = "(?:cuda|hip)DeviceSynchronize|cuCtxSynchronize"
 _NOT_SERIAL_SHARE = 0.05
 _BITS = 40  # where the process begins in a process and correlation id as one number
@@ -69,7 +67,7 @@ _LOST_SHARE = 0.05  # without more of its work a rank does not show when it wait
 
 _SMALL_BYTES = 64 << 10
 _MOST_BYTES_PER_NS = 20_000
-_SAMPLE = 4096
+
 
 _REASONS = ("unreachable", "backward", "no time", "far", "too long", "late", "repeated", "overrun", "crossing", "device", "size")
 UNREACHABLE, BACKWARD, TIMELESS, FAR, LONG, LATE, REPEATED, OVERRUN, CROSSING, DEVICE, SIZE = range(1, len(_REASONS) + 1)
@@ -108,22 +106,7 @@ _CHANNEL = '"channelId"'
 _CROSSING_SHARE = 0.01  # where more of the ranges cross, they are not pushed and popped
 _MUCH = 10
 
-_SERIAL = ("kernels", "copies")
-_UNIQUE = {
-    "kernels": ("process", "device", "context", "stream", "correlation", "graph_node", "name"),
-    "copies": ("process", "device", "context", "stream", "correlation", "graph_node", "kind", "bytes", "src_device", "dst_device"),
-    "api": ("process", "thread", "correlation", "name"),
-}
-"""The tables that are searched for rows recorded twice, and what is equal in these besides the times."""
-
 _COPIED_COLUMNS = ("start", "end", "process", "thread", "device", "stream", "correlation", "name", "bytes")
-
-
-class RowTimes(NamedTuple):
-    """When the rows of a table begin and end; the end of a row without one is its start."""
-
-    start: Int64
-    end: Int64
 
 
 def set_aside(piece: Piece, scratch: Path, report: str) -> None:
@@ -132,8 +115,7 @@ def set_aside(piece: Piece, scratch: Path, report: str) -> None:
     _check_unit(tables, report)
     waited = _waited_ends(piece, tables)
     reasons = _suspects(piece, tables, waited)
-    calls, kernels = (tables[name].start if name in tables else None for name in ("api", "kernels"))
-    order = launch_order(piece, calls, kernels, {name: (why > 0) & (why < LATE) for name, why in reasons.items()})
+    order = launch_order(piece, tables, {name: (why > 0) & (why < LATE) for name, why in reasons.items()})
     if order.late is not None:
         why = reasons.setdefault("api", np.zeros(len(order.late), np.int8))
         why[order.late & (why == 0)] = LATE
@@ -145,14 +127,15 @@ def set_aside(piece: Piece, scratch: Path, report: str) -> None:
     piece.doubt = _doubt(tables, reasons, order, unnamed)
     for name in _LAUNCHED if order.unjoined else ():
         if name in tables:
-            reasons.setdefault(name, np.zeros(len(tables[name].start), np.int8))
-            piece.row_warnings += (ReportWarning(_UNJOINED.format(table=name), (name,), len(tables[name].start)),)
+            reasons.setdefault(name, np.zeros(tables[name].rows, np.int8))
+            piece.row_warnings += (ReportWarning(_UNJOINED.format(table=name), (name,), tables[name].rows),)
     if order.back_ns:
         piece.row_warnings += (ReportWarning(f"its clock steps back by {order.back_ns / 1e6:,.1f} ms", tuple(tables)),)
     if not reasons and not piece.unreachable:
         return
     believed = ends | _believed_ends(piece, tables, reasons, waited)
     devices = {name: _devices_of_contexts(piece, name) for name, why in reasons.items() if (why == DEVICE).any()}
+    spans = _believed_spans(tables, reasons, believed)  # of the tables as they are recorded
     suspects: list[pa.Table] = []
     for name, why in reasons.items():
         values = {c: v for c, v in (("end", believed.get(name)), ("device", devices.get(name))) if v is not None}
@@ -170,7 +153,10 @@ def set_aside(piece: Piece, scratch: Path, report: str) -> None:
         stats = writer.finish()
     piece.rows["suspects"] = stats.rows
     piece.hold("suspects", stats.whole)
-    _see_again(piece, tables, reasons, believed)
+    piece.start_ns = min((first for first, _last in spans), default=None)
+    piece.end_ns = max((last for _first, last in spans), default=None)
+    if piece.open_end_ns is not None and piece.end_ns is not None:
+        piece.open_end_ns = min(piece.open_end_ns, piece.end_ns)
 
 
 def _say_what_lacks(piece: Piece, tables: Mapping[str, RowTimes]) -> int:
@@ -185,29 +171,10 @@ def _say_what_lacks(piece: Piece, tables: Mapping[str, RowTimes]) -> int:
     return counts.get("kind", 0)
 
 
-def times_of(piece: Piece, name: str) -> RowTimes | None:
-    """The times of a table with rows; None if it has no single time of a row, such as that of sampled values."""
-    table = TABLES[name]
-    if not piece.rows.get(name) or name == "suspects" or table.order is None or table.track[-1:] == ("metric",):
-        return None
-    columns = [c for c in (table.order, "end") if c in table.column_names]
-    read = piece.read(name, columns)
-    start = read.column(0)
-    if start.null_count:  # operations of which the call alone is known
-        return None
-    starts = integers(start)
-    ends = starts
-    if len(columns) == 2:
-        end = read.column("end")
-        ends = integers(pc.coalesce(end, start) if end.null_count else end)
-    return RowTimes(starts, ends)
-
-
 def _check_unit(tables: Mapping[str, RowTimes], report: str) -> None:
     """Refuse times that are in a longer unit than ns, by how long calls and kernels take."""
-    both = [tables[name] for name in ("api", "kernels") if name in tables and len(tables[name].start) >= _MANY]
-    few = [slice(None, None, max(1, len(t.start) // _SAMPLE)) for t in both]
-    medians = [float(np.median(np.abs(t.end[rows] - t.start[rows]))) for t, rows in zip(both, few, strict=True)]
+    both = [tables[name] for name in ("api", "kernels") if name in tables and tables[name].rows >= _MANY]
+    medians = [float(np.median(np.abs(t.lengths))) for t in both]
     if len(both) == 2 and medians[0] < _SHORTEST_CALL_NS and medians[1] < _SHORT_KERNEL_NS:
         raise InputError(
             report,
@@ -223,10 +190,10 @@ def _doubt(tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8
         return f"its clock steps back by {order.back_ns / 1e6:,.1f} ms"
     if order.unjoined:
         return "its launches cannot be joined with what they ran"
-    if "kernels" in tables and unnamed > _LOST_SHARE * len(tables["kernels"].start):
-        return f"{unnamed:,} of its {len(tables['kernels'].start):,} kernels have no name"
-    lost = sum(int(np.count_nonzero((reasons[n] > 0) & (reasons[n] < LATE))) for n in _SERIAL if n in reasons)
-    every = sum(len(tables[n].start) for n in _SERIAL if n in tables)
+    if "kernels" in tables and unnamed > _LOST_SHARE * tables["kernels"].rows:
+        return f"{unnamed:,} of its {tables['kernels'].rows:,} kernels have no name"
+    lost = sum(int(np.count_nonzero((reasons[n] > 0) & (reasons[n] < LATE))) for n in SERIAL if n in reasons)
+    every = sum(tables[n].rows for n in SERIAL if n in tables)
     if lost > max(_ALWAYS_FEW, _LOST_SHARE * every):
         return f"{lost:,} of its {every:,} kernels and copies have times that cannot be true"
     return None
@@ -238,34 +205,30 @@ def _suspects(piece: Piece, tables: Mapping[str, RowTimes], waited: Mapping[str,
     note = partial(_note, reasons)
 
     for name, times in tables.items():
-        note(name, times.end < times.start, BACKWARD)
-    if "kernels" in tables:
-        instant = tables["kernels"].end == tables["kernels"].start
-        if len(instant) >= _MANY and np.count_nonzero(instant) > len(instant) / 2:
-            note("kernels", instant, TIMELESS)
-    for name, flags in _without_time(tables).items():
+        if times.backward:
+            note(name, times.end < times.start, BACKWARD)
+    for name, flags in _without_time(tables):
         note(name, flags, TIMELESS)
-    starts = {name: t.start if name not in reasons else t.start[reasons[name] == 0] for name, t in tables.items()}
-    spans = _recorded_spans(starts)
+    spans = _recorded_spans(tables, reasons)
     for name, times in tables.items() if spans is not None else ():
-        inside = np.zeros(len(times.start), np.bool_)
+        inside = np.zeros(times.rows, np.bool_)
         for first, last in spans or ():
             inside |= (times.start >= first) & (times.start <= last)
         note(name, ~inside, FAR)
-    latest = max((int(t.start[_unsuspected(reasons, n)].max(initial=-MOST_TIME_NS)) for n, t in tables.items()), default=0)
+    latest = max((_believed_starts(t, reasons.get(n))[2] for n, t in tables.items()), default=0)
     for name, times in tables.items():
-        note(name, times.end > latest + FAR_NS, LONG)
-        if name in _UNIQUE:
+        if times.end_ns > latest + FAR_NS:
+            note(name, times.end > latest + FAR_NS, LONG)
+        if len(times.equal):
             note(name, _repeated(piece, name, times), REPEATED)
     for name, flags in _overruns(piece, tables, reasons).items():
         note(name, flags & (tables[name].start == 0), TIMELESS)  # its end is not what is wrong
         note(name, flags, OVERRUN)
     for name, ends in waited.items():
-        note(name, tables[name].end > ends + _LONG_NS, OVERRUN)
-    for name in _SERIAL:
+        note(name, _flags(tables[name], tables[name].long[tables[name].long_end > ends + LONG_NS]), OVERRUN)
+    for name in SERIAL:
         if name in tables and _on_several(piece, name):
-            device = piece.read(name, ["device"]).column("device")
-            note(name, _devices_of_contexts(piece, name) != integers(device, -1), DEVICE)
+            note(name, _devices_of_contexts(piece, name) != piece.numbers(name, "device", -1), DEVICE)
     if "copies" in tables:
         note("copies", _impossible_sizes(piece, tables["copies"]), SIZE)
     return reasons
@@ -278,33 +241,48 @@ def _note(reasons: dict[str, NDArray[np.int8]], name: str, flags: Flags, reason:
         why[flags & (why == 0)] = reason
 
 
-def _unsuspected(reasons: Mapping[str, NDArray[np.int8]], name: str) -> Any:
-    """What selects the rows of a table that are not suspect."""
-    return slice(None) if name not in reasons else reasons[name] == 0
+def _flags(times: RowTimes, rows: Int64) -> Flags:
+    """Which rows of a table are among some."""
+    flags = np.zeros(times.rows, np.bool_)
+    flags[rows] = True
+    return flags
 
 
-def _without_time(tables: Mapping[str, RowTimes]) -> dict[str, Flags]:
-    """The rows at a report's first moment, if three or more pieces of device work are there, or they begin and end at 0."""
-    first = min((int(times.start.min()) for times in tables.values()), default=0)
-    work = [tables[name] for name in _SERIAL if name in tables]
-    there = sum(int(np.count_nonzero((times.start == first) & ((times.end == first) | (times.start == 0)))) for times in work)
-    beyond = max((int(times.start.max()) for times in tables.values()), default=first)
+def _believed_starts(times: RowTimes, why: NDArray[np.int8] | None) -> tuple[Int64, int, int]:
+    """Some of the starts of the rows of a table that are not suspect, the first one and the last one."""
+    if why is None:
+        return times.sample, times.first, times.last
+    starts = times.start[why == 0]
+    return starts[:: max(1, len(starts) // SAMPLE)], int(starts.min(initial=MOST_TIME_NS)), int(starts.max(initial=-MOST_TIME_NS))
+
+
+def _without_time(tables: Mapping[str, RowTimes]) -> Iterator[tuple[str, Flags]]:
+    """Kernels without a duration, as most are, and rows without a time.
+
+    These are the rows at the first moment of a report if three or more pieces of work on devices lie there, or begin and end at 0.
+    """
+    if "kernels" in tables and (kernels := tables["kernels"]).rows >= _MANY and kernels.instant > kernels.rows / 2:
+        yield "kernels", kernels.end == kernels.start
+    first = min((times.first for times in tables.values()), default=0)
+    there = sum(tables[name].at_first for name in SERIAL if name in tables and tables[name].first == first)
+    beyond = max((times.last for times in tables.values()), default=first)
     if there < _ALWAYS_FEW or beyond == first:
-        at_zero = {name: (t.start == 0) & (t.end == 0) for name, t in tables.items() if name in _SERIAL and (t.start != 0).any()}
-        return {name: flags for name, flags in at_zero.items() if flags.any()}
-    return {name: times.start == first for name, times in tables.items()}
+        some = ((name, t) for name, t in tables.items() if name in SERIAL and t.first <= 0 and (t.first, t.last) != (0, 0))
+        yield from ((name, (t.start == 0) & (t.end == 0)) for name, t in some)
+    else:
+        yield from ((name, times.start == first) for name, times in tables.items() if times.first == first)
 
 
-def _recorded_spans(starts: Mapping[str, Int64]) -> list[tuple[int, int]] | None:
-    """The spans that rows begin in, apart by over half an hour, without those of few rows; None for all of them."""
-    sample = np.sort(np.concatenate([s[:: max(1, len(s) // _SAMPLE)] for s in starts.values()] or [np.empty(0, np.int64)]))
+def _recorded_spans(tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]]) -> list[tuple[int, int]] | None:
+    """The spans of time that rows begin in, apart by more than half an hour, without those of few rows; None for all of them."""
+    starts = [_believed_starts(times, reasons.get(name)) for name, times in tables.items()]
+    sample = np.sort(np.concatenate([some for some, _, _ in starts] or [np.empty(0, np.int64)]))
     if not len(sample):
         return None
-    low = min(int(s.min()) for s in starts.values() if len(s))
-    high = max(int(s.max()) for s in starts.values() if len(s))
+    low, high = min(first for _, first, _ in starts), max(last for _, _, last in starts)
     if not (np.diff(np.concatenate(([low], sample, [high]))) > FAR_NS).any():
         return None
-    every = np.sort(np.concatenate(list(starts.values())))
+    every = np.sort(np.concatenate([t.start if n not in reasons else t.start[reasons[n] == 0] for n, t in tables.items()]))
     edges = np.flatnonzero(np.diff(every) > FAR_NS) + 1
     first, stop = np.concatenate(([0], edges)), np.concatenate((edges, [len(every)]))
     count = stop - first
@@ -316,20 +294,14 @@ def _recorded_spans(starts: Mapping[str, Int64]) -> list[tuple[int, int]] | None
 
 def _repeated(piece: Piece, name: str, times: RowTimes) -> Flags:
     """The rows that equal the row before them among those of the same track and start."""
-    candidates = np.flatnonzero((times.start[1:] == times.start[:-1]) & (times.end[1:] == times.end[:-1])) + 1
-    flags = np.zeros(len(times.start), np.bool_)
-    if len(candidates):
-        rows = np.union1d(candidates, candidates - 1)
-        columns = list(_UNIQUE[name])
-        read = piece.read(name, columns).take(pa.array(rows))
-        same = np.ones(len(candidates), np.bool_)
-        at = np.searchsorted(rows, candidates)
-        for column in columns:
-            values = read.column(column).combine_chunks().dictionary_encode()
-            codes = integers(values.indices, -1)
-            same &= codes[at] == codes[at - 1]
-        flags[candidates[same]] = True
-    return flags
+    rows = np.union1d(times.equal, times.equal - 1)
+    read = piece.take(name, UNIQUE[name], rows)
+    same = np.ones(len(times.equal), np.bool_)
+    at = np.searchsorted(rows, times.equal)
+    for column in read.columns:
+        codes = coded(column)[1]
+        same &= codes[at] == codes[at - 1]
+    return _flags(times, times.equal[same])
 
 
 class _Tracks:
@@ -338,8 +310,7 @@ class _Tracks:
     def __init__(self, piece: Piece, name: str, chosen: Flags) -> None:
         columns = ["process", "device", "context", "stream"]
         self._piece, self._name = piece, name
-        read = piece.read(name, columns)
-        keys = np.stack([integers(read.column(c), -1) for c in columns])
+        keys = np.stack([piece.numbers(name, c, -1) for c in columns])
         self.rows: dict[tuple[int, ...], Int64] = {}
         rows = np.flatnonzero(chosen)
         if not len(rows):
@@ -368,22 +339,20 @@ class _Tracks:
 def _overruns(piece: Piece, tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]]) -> dict[str, Flags]:
     """Work that ends after the third later work of its stream has begun."""
     overruns: dict[str, Flags] = {}
-    work = {name: tables[name] for name in _SERIAL if name in tables}
-    if not any(_may_overrun(times, others=len(work) > 1) for times in work.values()):
+    work = {name: tables[name] for name in SERIAL if name in tables}
+    if not any(times.crowded or (len(work) > 1 and len(times.long)) for times in work.values()):
         return overruns
-    every = {
-        name: np.ones(len(times.start), np.bool_) if name not in reasons else reasons[name] == 0 for name, times in work.items()
-    }
+    every = {name: np.ones(times.rows, np.bool_) if name not in reasons else reasons[name] == 0 for name, times in work.items()}
     tracks = {name: _Tracks(piece, name, chosen) for name, chosen in every.items()}
     for name, streams in tracks.items():
-        times, flags = tables[name], np.zeros(len(tables[name].start), np.bool_)
+        times, flags = tables[name], np.zeros(tables[name].rows, np.bool_)
         for track, rows in streams.rows.items():
             start, end = times.start[rows], times.end[rows]
             over = np.zeros(len(rows), np.bool_)
-            over[:-_LATER] = end[:-_LATER] > start[_LATER:] + _OVERRUN_NS
+            over[:-LATER] = end[:-LATER] > start[LATER:] + OVERRUN_NS
             for other, others in tracks.items():
                 if other != name and track in others.rows:
-                    long = np.flatnonzero(end - start > _LONG_NS)
+                    long = np.flatnonzero(end - start > LONG_NS)
                     over[long] |= _overruns_others(start[long], end[long], tables[other].start[others.rows[track]])
             candidates = np.flatnonzero(over)
             if len(candidates):
@@ -398,21 +367,20 @@ def _overruns(piece: Piece, tables: Mapping[str, RowTimes], reasons: Mapping[str
 def _waited_ends(piece: Piece, tables: Mapping[str, RowTimes]) -> dict[str, Int64]:
     """For work that takes long, the end of the first wait to end among those for its stream, context or device that began after it.
 
-    `MOST_TIME_NS` for other rows; nothing of a table of which more than a few rows end later: then its waits are wrong.
+    Nothing of a table of which more than a few rows end later: then its waits are wrong.
     """
     waited: dict[str, Int64] = {}
-    long = {name: np.flatnonzero(tables[name].end - tables[name].start > _LONG_NS) for name in _SERIAL if name in tables}
-    waits = _waits(piece, tables) if any(map(len, long.values())) else []
-    for name, rows in long.items() if waits else ():
-        start, end = tables[name]
-        read = piece.read(name, ["process", "context", "stream"]).take(pa.array(rows))
+    work = {name: tables[name] for name in SERIAL if name in tables and len(tables[name].long)}
+    waits = _waits(piece, tables) if work else []
+    for name, times in work.items() if waits else ():
+        read = piece.take(name, ["process", "context", "stream"], times.long)
         keys = np.stack([integers(read.column(c), -1) for c in read.column_names])
-        ends = np.full(len(start), MOST_TIME_NS, np.int64)
+        ends = np.full(len(times.long), MOST_TIME_NS, np.int64)
         for key, begins, finishes in waits:
-            own = rows[(keys[: len(key)] == np.array(key)[:, None]).all(axis=0)]
-            behind = np.searchsorted(begins, start[own])
+            own = np.flatnonzero((keys[: len(key)] == np.array(key)[:, None]).all(axis=0))
+            behind = np.searchsorted(begins, times.long_start[own])
             ends[own] = np.minimum(ends[own], np.append(finishes, MOST_TIME_NS)[behind])
-        if 0 < np.count_nonzero(end > ends + _LONG_NS) <= max(_ALWAYS_FEW, _NOT_SERIAL_SHARE * len(rows)):
+        if 0 < np.count_nonzero(times.long_end > ends + LONG_NS) <= max(_ALWAYS_FEW, _NOT_SERIAL_SHARE * len(ends)):
             waited[name] = ends
     return waited
 
@@ -429,10 +397,11 @@ def _waits(piece: Piece, tables: Mapping[str, RowTimes]) -> list[tuple[tuple[int
             of_kind &= (keys[:width] >= 0).all(axis=0)
             whole.append((keys[:width, of_kind], tables["syncs"].start[of_kind], tables["syncs"].end[of_kind]))
     if "api" in tables and len(piece.devices) == 1 and (calls := piece.named("api", _DEVICE_WAIT)):
-        read = piece.read("api", ["process", "name"])
-        of_device = np.isin(integers(read.column("name"), 0), list(calls))
-        keys = integers(read.column("process"), -1)[None, of_device]
-        whole.append((keys, tables["api"].start[of_device], tables["api"].end[of_device]))
+        named = pa.array(list(calls), pa.int64())
+        parts = piece.parts("api", ["process", "start", "end", "name"])
+        read = pa.concat_tables([part.filter(pc.is_in(part.column("name"), value_set=named)) for part in parts])
+        process, start, end = (integers(column, -1) for column in read.columns[:3])
+        whole.append((process[None], start, end))
     for keys, start, end in whole:
         for key in np.unique(keys, axis=1).T.tolist() if len(start) else ():
             own = np.flatnonzero((keys == np.array(key)[:, None]).all(axis=0) & (end > start))
@@ -441,20 +410,12 @@ def _waits(piece: Piece, tables: Mapping[str, RowTimes]) -> list[tuple[tuple[int
     return waits
 
 
-def _may_overrun(times: RowTimes, *, others: bool) -> bool:
-    """Whether work of a table can overrun work behind it in the table, or long work that of other tables."""
-    start, end = times
-    behind = start[_LATER:]
-    over = (end[:-_LATER] > behind + _OVERRUN_NS) & (behind >= start[:-_LATER])
-    return bool(over.any()) or (others and bool((end - start).max(initial=0) > _LONG_NS))
-
-
 def _overruns_others(start: Int64, end: Int64, others: Int64) -> Flags:
     """Which intervals end after the third one of `others` that begins within them."""
-    third = np.searchsorted(others, start, "right") + _LATER - 1
+    third = np.searchsorted(others, start, "right") + LATER - 1
     there = third < len(others)
     begins = others[np.where(there, third, 0)] if len(others) else end
-    over: Flags = np.logical_and(there, end > begins + _OVERRUN_NS)
+    over: Flags = np.logical_and(there, end > begins + OVERRUN_NS)
     return over
 
 
@@ -465,7 +426,7 @@ def _on_several(piece: Piece, name: str) -> bool:
 
 def _devices_of_contexts(piece: Piece, name: str) -> Int64:
     """The device of each row of a table: that of most rows of its context, unless more than a few are elsewhere."""
-    process, context, device = (integers(piece.read(name, [c]).column(c), -1) for c in ("process", "context", "device"))
+    process, context, device = (piece.numbers(name, c, -1) for c in ("process", "context", "device"))
     _, of_context = distinct_rows(process, context)
     pairs, at = distinct_rows(of_context, device)
     counts = np.bincount(at, minlength=pairs.shape[1])
@@ -501,8 +462,8 @@ def _crossing(piece: Piece, times: RowTimes, why: NDArray[np.int8] | None) -> tu
         if (row := waiting.pop()) in crossed:
             continue
         first, last = times.start[row], end[row]
-        over_first = (starts < first) & (ends > first + _OVERRUN_NS) & (ends < last - _OVERRUN_NS)
-        over_last = (starts > first) & (starts < last - _OVERRUN_NS) & (ends > last + _OVERRUN_NS)
+        over_first = (starts < first) & (ends > first + OVERRUN_NS) & (ends < last - OVERRUN_NS)
+        over_last = (starts > first) & (starts < last - OVERRUN_NS) & (ends > last + OVERRUN_NS)
         crossed[row] = set(rows[(over_first | over_last) & (track[rows] == track[row])].tolist())
         waiting += crossed[row]
 
@@ -529,10 +490,11 @@ def _crossing(piece: Piece, times: RowTimes, why: NDArray[np.int8] | None) -> tu
 
 
 def _impossible_sizes(piece: Piece, times: RowTimes) -> Flags:
-    size = integers(piece.read("copies", ["bytes"]).column("bytes"), 0)
-    fast = size // np.maximum(times.end - times.start, 1) > _MOST_BYTES_PER_NS
-    impossible: Flags = np.logical_or(size < 0, (size > _SMALL_BYTES) & fast)
-    return impossible
+    impossible = []
+    for part, (start, end) in zip(piece.parts("copies", ["bytes"]), times.parts(), strict=True):
+        size = integers(part.column("bytes"), 0)
+        impossible.append((size < 0) | ((size > _SMALL_BYTES) & (size // np.maximum(end - start, 1) > _MOST_BYTES_PER_NS)))
+    return np.concatenate(impossible)
 
 
 def _believed_ends(
@@ -540,19 +502,21 @@ def _believed_ends(
 ) -> dict[str, Int64]:
     """The ends of all rows of a table with work that overruns: of that, the start of the next, or the end of a wait."""
     ends: dict[str, Int64] = {}
-    whose = {name: reasons.get(name, np.zeros(len(tables[name].start), np.int8)) for name in _SERIAL if name in tables}
+    whose = {name: reasons.get(name, np.zeros(tables[name].rows, np.int8)) for name in SERIAL if name in tables}
     if not any((why == OVERRUN).any() for why in whose.values()):
         return ends
     tracks = {name: _Tracks(piece, name, (why == 0) | (why >= OVERRUN)) for name, why in whose.items()}
     for name, why in whose.items():
         believed = tables[name].end.copy()
+        until = believed.copy()
+        if name in waited:
+            until[tables[name].long] = waited[name]
         for track, rows in tracks[name].rows.items():
             over = rows[why[rows] == OVERRUN]
             others = [tables[n].start[t.rows[track]] for n, t in tracks.items() if track in t.rows]
             begins = np.sort(np.concatenate(others))
             behind = np.searchsorted(begins, tables[name].start[over], "right")
-            latest = waited[name][over] if name in waited else believed[over]
-            latest = np.minimum(latest, np.append(begins, MOST_TIME_NS)[behind])
+            latest = np.minimum(until[over], np.append(begins, MOST_TIME_NS)[behind])
             believed[over] = np.minimum(latest, believed[over])
         if (why == OVERRUN).any():
             ends[name] = believed
@@ -650,17 +614,15 @@ def _as_suspects(name: str, batch: Any, reason: NDArray[np.int8], believed: Int6
     return pa.table({f.name: columns.get(f.name, pa.nulls(len(rows), f.type)) for f in schema}).cast(schema)
 
 
-def _see_again(
-    piece: Piece, tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]], believed: Mapping[str, Int64]
-) -> None:
-    """The first start and the last end of what is believed."""
+def _believed_spans(
+    tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]], believed: Mapping[str, Int64]
+) -> list[tuple[int, int]]:
+    """The first start and the last end of what is believed of each table."""
     spans = []
     for name, times in tables.items():
         why = reasons.get(name)
-        believable = np.ones(len(times.start), np.bool_) if why is None else (why == 0) | (why >= OVERRUN)
-        if believable.any():
+        if why is None and name not in believed:
+            spans.append((times.first, times.end_ns))
+        elif (believable := np.ones(times.rows, np.bool_) if why is None else (why == 0) | (why >= OVERRUN)).any():
             spans.append((int(times.start[believable].min()), int(believed.get(name, times.end)[believable].max())))
-    piece.start_ns = min((first for first, _last in spans), default=None)
-    piece.end_ns = max((last for _first, last in spans), default=None)
-    if piece.open_end_ns is not None and piece.end_ns is not None:
-        piece.open_end_ns = min(piece.open_end_ns, piece.end_ns)
+    return spans

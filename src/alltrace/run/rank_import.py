@@ -263,6 +263,7 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
     place = run / rank_folder(plan.rank)
     shutil.rmtree(place, ignore_errors=True)
     piece.folder.rename(place)
+    piece.release()
     return rank
 
 

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.run.pieces import Piece
-from alltrace.run.plausibility import PROFILER_STEP, times_of
+from alltrace.run.plausibility import PROFILER_STEP
+from alltrace.run.row_times import times_of
 from alltrace.trace.arrays import Int64, integers
 
 _SWITCH = "(?:cuda|cu|hip)Profiler(?:Start|Stop)"
@@ -59,8 +60,9 @@ def windows_of(piece: Piece) -> Spans:
     tables = [times for name in piece.rows if (times := times_of(piece, name)) is not None]
     pauses = []
     for start, end, least_ns in off:
-        inside = ((t, (t.start < end) & (t.end > start)) for t in tables)
-        events = union(merge(t.start[rows], np.maximum(t.end, t.start + 1)[rows]) for t, rows in inside)
+        parts = (part for times in tables for part in times.parts())
+        inside = ((starts, ends, (starts < end) & (ends > start)) for starts, ends in parts)
+        events = union(merge(starts[rows], np.maximum(ends, starts + 1)[rows]) for starts, ends, rows in inside)
         empty = gaps(clip(events, start, end), start, end)
         pauses += [(int(a), int(b)) for a, b in zip(empty.starts, empty.ends, strict=True) if b - a >= least_ns]
     edges = [piece.start_ns, *(t for pause in merged_spans(pauses) for t in pause), piece.end_ns]
@@ -102,8 +104,10 @@ def _steps(piece: Piece) -> _Counted | None:
 
 
 def _times_named(piece: Piece, table: str, names: Iterable[int]) -> tuple[Int64, Int64]:
-    read = piece.read(table, ["name", "start", "end"])
-    its = read.filter(pc.is_in(read.column("name"), value_set=pa.array(list(names), pa.int64())))
+    """The starts and ends of the rows of a table with some names."""
+    ids = pa.array(list(names), pa.int64())
+    parts = piece.parts(table, ["name", "start", "end"])
+    its = pa.concat_tables([part.filter(pc.is_in(part.column("name"), value_set=ids)) for part in parts])
     start = integers(its.column("start"))
     return start, integers(pc.coalesce(its.column("end"), its.column("start")))
 

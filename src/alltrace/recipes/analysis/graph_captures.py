@@ -8,7 +8,7 @@ of a graph are numbered as they are made, which is the order of the launches.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.launched_work import KERNEL, GpuWork
 from alltrace.recipes.execution.shared_tables import once
+from alltrace.run.collecting import in_pieces, whole_columns
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct, rows_by
@@ -32,7 +33,7 @@ _ROLES = (
 _BLIT = re.compile(r"__amd_rocclr_(copy|fill)")
 """Kernels by which ROCm fills and copies: a capture has calls that fill and copy in their place, and no launch."""
 
-_PLACE = ("start", "end", "thread", "process")
+_PLACE = {"start": -1, "end": -1, "thread": -1, "process": -1, "name": 0}
 _LEAST_PIECES = 4
 """A model that is captured in pieces has at least this many graphs; with fewer, the order may be one of batch sizes."""
 
@@ -66,22 +67,24 @@ def replays_of(rank: Rank, work: GpuWork) -> Replays:
 
 
 def _replays_of(rank: Rank, work: GpuWork) -> Replays:
-    kinds, place = distinct(integers(work.calls.column("name"), 0))
-    role = np.array([_role(text) for text in rank.texts(pa.array(kinds, pa.int64())).to_pylist()], np.int64)[place]
-    if not {_BEGIN, _END, _REPLAY} <= set(role.tolist()):
+    names_of_pieces = [piece.column("name").unique() for piece in in_pieces(rank, "api", ("name",))]
+    kinds = pa.chunked_array(names_of_pieces, pa.int64()).unique()
+    if not {_BEGIN, _END, _REPLAY} <= {_role(text) for text in rank.texts(kinds).to_pylist()}:
         return Replays(work, np.zeros(len(work.call), np.bool_), 0, 0)
+    api = dict(zip(_PLACE, whole_columns(rank, ("api",), _PLACE), strict=True))
+    named, place = distinct(api["name"])
+    role = np.array([_role(text) for text in rank.texts(pa.array(named)).to_pylist()], np.int64)[place]
     launched = np.zeros(len(role), np.bool_)
-    launched[work.call[work.call >= 0]] = True
-    captures = _captures(work, role, launched)
+    launched[work.calls["row"]] = True
+    captures = _captures(api, role, launched)
     rows = np.flatnonzero((work.kind == KERNEL) & (work.call >= 0))
-    rows = rows[role[work.call[rows]] == _REPLAY]
-    names, named = distinct(work.name[rows])
+    rows = rows[role[work.of_calls("row", rows)] == _REPLAY]
+    names, which = distinct(work.name[rows])
     blit = np.array([bool(text and _BLIT.match(text)) for text in rank.texts(pa.array(names, pa.int64())).to_pylist()], np.bool_)
-    rows = rows[~blit[named]] if len(rows) else rows
+    rows = rows[~blit[which]] if len(rows) else rows
     replays = _in_order(rank, work, rows)
     sizes = [len(c) for c in captures]
-    begun = integers(work.calls.column("start"), -1)
-    in_turn = sorted(replays, key=lambda own: int(begun[work.call[own[0]]]))
+    in_turn = sorted(replays, key=lambda own: int(work.of_calls("start", own[:1])[0]))
     ordered = order_of(sizes, [len(own) for own in in_turn])
     of_capture: dict[int, list[Int64]] = {}
     for own, at in zip(in_turn, ordered, strict=True):
@@ -89,14 +92,18 @@ def _replays_of(rank: Rank, work: GpuWork) -> Replays:
         if capture is not None:
             of_capture.setdefault(capture, []).append(own)
     call = work.call.copy()
+    first = len(work.calls["row"]) + np.cumsum([0, *sizes])
     joined = np.zeros(len(call), np.bool_)
     for capture, its in of_capture.items():
         if all(np.array_equal(work.name[own], work.name[its[0]]) for own in its):
             for own in its:
-                call[own] = captures[capture]
+                call[own] = np.arange(first[capture], first[capture + 1])
                 joined[own] = True
     length = work.end - work.start
-    return Replays(replace(work, call=call), joined, int(length[rows].sum()), int(length[joined].sum()))
+    launches = np.concatenate([np.empty(0, np.int64), *captures])
+    of_captures = {"row": launches, **{column: api[column][launches] for column in ("thread", "start", "end")}}
+    calls = {column: np.concatenate((values, of_captures[column])) for column, values in work.calls.items()}
+    return Replays(replace(work, call=call, calls=calls), joined, int(length[rows].sum()), int(length[joined].sum()))
 
 
 def _role(name: str | None) -> int:
@@ -155,9 +162,9 @@ def _blocks_from(blocks: Sequence[tuple[int, ...]], replayed: Sequence[int], off
     return first > offset, captures
 
 
-def _captures(work: GpuWork, role: Int64, launched: NDArray[np.bool_]) -> list[Int64]:
-    """The calls that launched a kernel in each capture, in order: those of all threads of the process without work."""
-    start, end, thread, process = (integers(work.calls.column(c), -1) for c in _PLACE)
+def _captures(api: Mapping[str, Int64], role: Int64, launched: NDArray[np.bool_]) -> list[Int64]:
+    """The calls that launched a kernel in each capture, in order: calls of all threads of the process that ran no work."""
+    start, end, thread, process = (api[column] for column in ("start", "end", "thread", "process"))
     launches = []
     for begin in np.flatnonzero(role == _BEGIN).tolist():
         ends = np.flatnonzero((role == _END) & (thread == thread[begin]) & (process == process[begin]) & (start >= end[begin]))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.recipes.execution.shared_tables import once
-from alltrace.run.collecting import in_pieces
+from alltrace.run.collecting import Growing, in_pieces, whole_columns
 from alltrace.run.launch_matching import CALLS, Launches, match_launches
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import Int64, coded, integers
 
 KERNEL, COPY, FILL, GRAPH = range(4)
 KINDS = ("kernel", "copy", "fill", "graph")
@@ -25,7 +26,10 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 """What `gpu_work` reads."""
 
-GRAPHS = ("start", "end", "device", "stream", "correlation", "process")  # what `with_graphs` reads of `graphs` besides
+_TIMED = {"start": 0, "end": 0, "device": -1, "stream": -1, "process": -1, "correlation": -1}
+
+GRAPHS = ("start", "end", "device", "stream", "correlation", "process")
+"""What `with_graphs` reads of `graphs` besides."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +40,16 @@ class GpuWork:
     end: Int64  # end, ns; not before the start
     device: Int64  # row of `devices`, -1 if unknown
     stream: Int64  # stream id, -1 if unknown
-    kind: Int64  # index into `KINDS`
+    kind: NDArray[np.int8]  # index into `KINDS`
     name: Int64  # id of the kernel's name, of the short one if it has one; 0 if there is none, and for all but kernels
-    call: Int64  # row in `calls` of the call that launched it, the earliest of several; -1 if none is known
-    direction: Int64  # of copies and fills the row of its word in `directions`; -1 for others
+    call: Int64  # index into `calls` of the call that launched it, the earliest of several; -1 if none is known
+    direction: NDArray[np.int16]  # of copies and fills the row of its word in `directions`; -1 for others
     directions: list[str]  # such as `HtoD`
-    calls: Any  # the rank's API calls: a table with `start`, `end`, `thread` and `name`
+    calls: Mapping[str, Int64]  # `thread`, `start` and `end` of the calls that launched something, and `row` in the table `api`
 
     def of_calls(self, column: str, rows: Int64) -> Int64:
         """A column of the calls of the work in `rows`; -1 if the call is not known."""
-        values = integers(self.calls.column(column), -1)
+        values = self.calls[column]
         call = self.call[rows]
         return np.where(call >= 0, values[np.maximum(call, 0)], -1) if len(values) else np.full(len(rows), -1, np.int64)
 
@@ -61,30 +65,26 @@ def gpu_work(rank: Rank) -> GpuWork:
 
 
 def _gpu_work(rank: Rank) -> GpuWork:
-    kernels, copies = (rank.table(t, TABLES[t]) for t in ("kernels", "copies"))
-    both = [kernels, copies]
-
-    def column(name: str, null: int) -> Int64:
-        return np.concatenate([integers(t.column(name), null) for t in both])
-
-    start = column("start", 0)
-    words = pc.fill_null(copies.column("kind").cast(pa.string()), "unknown").combine_chunks().dictionary_encode()
-    directions = words.dictionary.to_pylist()
-    direction = words.indices.to_numpy().astype(np.int64)
-    fill = np.array([d == "memset" for d in directions], np.bool_)[direction]
-    name = integers(pc.coalesce(kernels.column("short_name"), kernels.column("name")))
-    pairs = launches_of(rank, column("process", -1), column("correlation", -1))
-    calls, call = rank.table("api", TABLES["api"]), _calls(pairs, len(start))
+    start, end, device, stream, process, correlation = whole_columns(rank, ("kernels", "copies"), _TIMED)
+    words = [pc.fill_null(c.column("kind").cast(pa.string()), "unknown") for c in in_pieces(rank, "copies", ("kind",))]
+    directions, word = coded(pa.chunked_array([chunk for w in words for chunk in w.chunks], pa.string()))
+    fill = np.array([d == "memset" for d in directions.to_pylist()], np.bool_)[word]
+    kernels = len(start) - len(word)
+    name = Growing(1, len(start))
+    for piece in in_pieces(rank, "kernels", ("short_name", "name")):
+        name.add(integers(pc.coalesce(*piece.columns)))
+    name.add(np.zeros(len(word), np.int64))
+    calls, call = _calls(launches_of(rank, process, correlation), len(start))
     return GpuWork(
         start,
-        np.maximum(column("end", 0), start),
-        column("device", -1),
-        column("stream", -1),
-        np.concatenate((np.full(kernels.num_rows, KERNEL, np.int64), np.where(fill, FILL, COPY))).astype(np.int64),
-        np.concatenate((name, np.zeros(copies.num_rows, np.int64))),
+        np.maximum(end, start, out=end),
+        device,
+        stream,
+        np.concatenate((np.full(kernels, KERNEL, np.int8), np.where(fill, FILL, COPY).astype(np.int8))),
+        name.columns()[0],
         call,
-        np.concatenate((np.full(kernels.num_rows, -1, np.int64), direction)),
-        directions,
+        np.concatenate((np.full(kernels, -1, np.int16), word.astype(np.int16))),
+        directions.to_pylist(),
         calls,
     )
 
@@ -98,31 +98,32 @@ def with_graphs(rank: Rank, work: GpuWork) -> GpuWork:
     """`work` with the rank's graphs traced as a whole after it, which keep a device as busy as kernels do."""
     if not rank.has("graphs"):
         return work
-    start, end, device, stream, correlation, process = (
-        integers(c, 0 if n in ("start", "end") else -1) for n, c in zip(GRAPHS, rank.table("graphs", GRAPHS).columns, strict=True)
-    )
-    none = np.full(len(start), -1, np.int64)
-    call = _calls(match_launches([work.calls], process, correlation), len(start))
+    start, end, device, stream, process, correlation = whole_columns(rank, ("graphs",), _TIMED)
+    calls, call = _calls(match_launches(in_pieces(rank, "api", CALLS), process, correlation), len(start))
+    call[call >= 0] += len(work.calls["row"])
     return GpuWork(
         np.concatenate((work.start, start)),
         np.concatenate((work.end, np.maximum(end, start))),
         np.concatenate((work.device, device)),
         np.concatenate((work.stream, stream)),
-        np.concatenate((work.kind, np.full_like(none, GRAPH))),
-        np.concatenate((work.name, np.zeros_like(none))),
+        np.concatenate((work.kind, np.full(len(start), GRAPH, np.int8))),
+        np.concatenate((work.name, np.zeros_like(start))),
         np.concatenate((work.call, call)),
-        np.concatenate((work.direction, none)),
+        np.concatenate((work.direction, np.full(len(start), -1, np.int16))),
         work.directions,
-        work.calls,
+        {column: np.concatenate((values, calls[column])) for column, values in work.calls.items()},
     )
 
 
-def _calls(pairs: Launches, operations: int) -> Int64:
-    """The row in `api` of the call that launched each operation, -1 if unknown."""
-    calls = np.full(operations, -1, np.int64)
+def _calls(pairs: Launches, operations: int) -> tuple[dict[str, Int64], Int64]:
+    """The calls that launched something, and which of them launched each operation, -1 if unknown."""
+    call = np.full(operations, -1, np.int64)
     at = pairs.call_of_pair()
-    # a driver call may be nested in its runtime call and share its correlation: the outer one counts
-    order = np.lexsort((-pairs.end[at], pairs.start[at], pairs.op))
-    first = order[np.concatenate(([True], pairs.op[order][1:] != pairs.op[order][:-1]))] if len(order) else order
-    calls[pairs.op[first]] = pairs.row[at[first]]
-    return calls
+    if pairs.one_call_each():
+        call[pairs.op] = at
+    else:
+        # a driver call may be nested in its runtime call and share its correlation: the outer one counts
+        order = np.lexsort((-pairs.end[at], pairs.start[at], pairs.op))
+        first = order[np.concatenate(([True], pairs.op[order][1:] != pairs.op[order][:-1]))]
+        call[pairs.op[first]] = at[first]
+    return {"thread": pairs.thread, "start": pairs.start, "end": pairs.end, "row": pairs.row}, call

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.launched_work import GRAPHS, TABLES, GpuWork, gpu_work, with_graphs
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
+from alltrace.run.collecting import in_pieces
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers
@@ -60,7 +61,7 @@ def _map(rank: Rank, options: Options) -> Any:
         unrecorded = rank.unrecorded(busy)
         open_ = difference(gaps(busy), unrecorded)
         # of work that starts together the longest is the next, so that no order of rows matters
-        first = mine[np.lexsort((work.call[mine], -end, start))]
+        first = mine[np.lexsort((work.of_calls("row", mine), -end, start))]
         after = first[np.searchsorted(work.start[first], open_.ends, "left")] if len(open_.ends) else mine[:0]
         rows.append(
             {
@@ -90,7 +91,7 @@ class _Waits:
 
     def __init__(self, rank: Rank, work: GpuWork) -> None:
         self._work = work
-        self._synchronizing = _synchronizing(rank, work)
+        self._synchronizing = _synchronizing(rank)
 
     def causes(self, starts: Any, ends: Any, after: Any, delay_ns: int) -> dict[str, int]:
         """The time of each cause over gaps, with the next work in `after`."""
@@ -118,14 +119,16 @@ class _Waits:
         return {name: int(values.sum()) for name, values in parts.items()}
 
 
-def _synchronizing(rank: Rank, work: GpuWork) -> dict[int, Any]:
+def _synchronizing(rank: Rank) -> dict[int, Any]:
     """By thread, when it was in a call that waits for the GPU."""
-    names = pc.unique(work.calls.column("name")).drop_null()
-    waits = pc.filter(names, pc.match_substring_regex(rank.texts(names), _SYNC))
-    mine = pc.fill_null(pc.is_in(work.calls.column("name"), value_set=pa.array(waits, pa.int64())), False)
-    calls = work.calls.filter(mine)
-    start = integers(calls.column("start"))
-    return merge_by_track(integers(calls.column("thread"), -1), start, np.maximum(integers(calls.column("end")), start))
+    waits = [np.empty((3, 0), np.int64)]
+    for calls in in_pieces(rank, "api", ("thread", "start", "end", "name")):
+        names = pc.unique(calls.column("name")).drop_null()
+        waiting = pc.filter(names, pc.match_substring_regex(rank.texts(names), _SYNC))
+        its = calls.filter(pc.is_in(calls.column("name"), value_set=waiting))
+        waits.append(np.stack([integers(column, -1) for column in its.columns[:3]]))
+    thread, start, end = np.concatenate(waits, axis=1)
+    return merge_by_track(thread, start, np.maximum(end, start))
 
 
 QUESTION = Question(

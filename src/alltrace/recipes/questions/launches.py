@@ -26,6 +26,7 @@ from alltrace.recipes.analysis.launched_work import GRAPHS, KERNEL, TABLES, gpu_
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
 from alltrace.recipes.sql_recipe import Statements, answer_table
+from alltrace.run.collecting import whole_columns
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.intervals import bin_coverage_ns, bin_edges, bin_load_ns, by_track, concurrency, merge
@@ -151,7 +152,7 @@ def _rank_tables(rank: Rank, options: Options) -> dict[str, Any]:
     rows = np.flatnonzero(work.call >= 0)
     columns = {"rank": pa.array(np.full(len(rows), rank.rank, np.int32))}
     if options["by"] == "call":
-        columns["name"] = pa.array(work.of_calls("name", rows))
+        columns["name"] = pa.array(whole_columns(rank, ("api",), {"name": -1})[0][work.of_calls("row", rows)])
     elif options["by"] == "kernel":
         name, direction = work.name[rows], work.direction[rows]
         columns["name"] = pa.array(name, mask=name == 0)
