@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import RankGraph
 from alltrace.trace.arrays import Int64
 from alltrace.trace.distinct import rows_by
-from alltrace.trace.intervals import merge, overlap_ns
+from alltrace.trace.intervals import difference, intersection, merge, overlap_ns, union
 
 Float = NDArray[np.float64]
 
@@ -185,20 +185,23 @@ class AllRankFacts:
         return found
 
     @cached_property
+    def _reached(self) -> Float:
+        """(2, steps): when the last rank begins and ends each judged step, ns."""
+        reached = np.full((len(self.ranks), len(self.steps), 2), np.nan)
+        for row, facts in enumerate(self.facts.values()):
+            at, known = self._places(facts)
+            reached[row, at[known]] = facts.regions[known]
+        found: Float = np.nanmax(reached, axis=0).T if reached.size else np.zeros((2, len(self.steps)))
+        return found
+
+    @cached_property
     def lengths(self) -> Float:
         """(steps): the length of each judged step, from the last rank's begin to the last rank's end, ns.
 
         A rank that is late at the end of a step makes the others wait in their next one.
         """
-        reached = np.full((len(self.ranks), len(self.steps), 2), np.nan)
-        for row, facts in enumerate(self.facts.values()):
-            at, known = self._places(facts)
-            reached[row, at[known]] = facts.regions[known]
-        if not reached.size:
-            return np.zeros(len(self.steps))
-        begin, end = np.nanmax(reached, axis=0).T
-        found: Float = end - begin
-        return found
+        begin, end = self._reached
+        return end - begin
 
     @cached_property
     def span_ns(self) -> int:
@@ -227,8 +230,8 @@ class AllRankFacts:
         if ceiling_ns is None:
             ceiling_ns = int(np.maximum(self.own.max(axis=0) - (self.own - lost).max(axis=0), 0).sum()) if lost.size else 0
         if self.doubt is not None:
-            # each rank's own loss is lost independent of who waits for whom, but without a transfer a rank may wait for another
-            alone = int(np.where(np.isnan(self.times[:, :, 0]), np.inf, lost).min(axis=0).sum()) if lost.size else 0
+            sure = self._sure_ns(lost)
+            alone = int(sure.sum())
             alike = "communication" not in classes and alone >= _ALIKE * ceiling_ns and (alone > 0 or not rows.any())
             # where ranks pass messages on, the delays of one after the other add up
             alike &= not self._messages.any() or not alone
@@ -240,6 +243,29 @@ class AllRankFacts:
         if changed is None:
             return Loss(ceiling_ns, "ceiling", every, own, bound, without=without, steps=steps)
         return Loss(self.recovery.saved_ns(changed), "replay", every, own, bound, without=without, steps=steps)
+
+    def _sure_ns(self, lost: Float) -> Float:
+        """(steps): what is lost whoever waits for whom: what each rank loses by itself, or waits for those that do, ns.
+
+        No rank leaves an operation before the last one has begun it. So if all ranks but some wait for communication, and these do
+        not, all wait for these.
+        """
+        if not lost.size:
+            return np.zeros(len(self.steps))
+        found: Float = np.where(np.isnan(self.times[:, :, 0]), np.inf, lost).min(axis=0)
+        most = lost.max(axis=0)
+        losing = (lost >= CULPRIT_SHARE * most) & (most > 0)
+        if self.clocks_unknown or self.alignment.run.manifest.missing_ranks:
+            return found
+        begins, ends = (moments.astype(np.int64) for moments in self._reached)
+        for chosen in np.unique(losing, axis=1).T:
+            if chosen.any() and not chosen.all():
+                waits = [merge(f.waits[:, 0].copy(), f.waits[:, 1].copy()) for f in self.facts.values()]
+                own = union([w for w, mine in zip(waits, chosen.tolist(), strict=True) if mine])
+                others = reduce(intersection, [w for w, mine in zip(waits, chosen.tolist(), strict=True) if not mine])
+                awaited = overlap_ns(begins, ends, difference(others, own))
+                found = np.where((losing == chosen[:, None]).all(axis=0), np.maximum(found, np.minimum(most, awaited)), found)
+        return found
 
     def bounds_ns(self, classes: Sequence[str], rows: NDArray[np.bool_]) -> Float:
         """(steps): the most that the job can get back of the time of some classes on some ranks, ns.

@@ -141,7 +141,10 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
             change = partial(_without_waits, all_ranks, _by_rank(all_ranks, short), () if behind else ("host-pause", "data"))
         loss = all_ranks.loss(classes, lost, change, shared=HOST_CLASSES if of_host else ())
         hosts = all_ranks.hosts_of(ranks)
-        told = hidden and 2 * chosen.sum() <= len(chosen) and _clearly_more(host_ns, chosen) >= HIGH_SHARE * all_ranks.span_ns
+        # a loader that keeps few hosts waiting is hardly faster than the steps are, and limits shorter ones
+        least = 2 * LEAST_SHARE if name == "data" else HIGH_SHARE
+        told = (hidden or name == "data") and 2 * chosen.sum() <= len(chosen)
+        told = told and _clearly_more(host_ns, chosen) >= least * all_ranks.span_ns
         found.append(Finding(named, loss, tuple(ranks), where, kind.advice, evidence, confidence, hosts, told=bool(told)))
     return found
 
