@@ -81,6 +81,7 @@ def in_doubt(waited_ns, profiler="rocprofv3", doubt="it is unknown"):
     all_ranks.alignment = SimpleNamespace(run=SimpleNamespace(manifest=manifest))
     all_ranks.facts = dict.fromkeys(range(2))
     all_ranks.__dict__ |= {"times": times, "lengths": np.full(2, 1_000.0), "span_ns": 2_000, "doubt": doubt, "_recovery": None}
+    all_ranks.__dict__["clocks_unknown"] = True
     all_ranks.__dict__ |= {"own": 1_000.0 - times[:, :, CLASSES.index("communication")], "lone": [None, None]}
     return all_ranks
 

@@ -257,7 +257,7 @@ def _row(
         "lost_share": ranked.share,
         "opportunity_share": finding.opportunity,
         "ranks": list(finding.ranks),
-        "hosts": list(finding.hosts)
+        "hosts": list(finding.hosts or all_ranks.hosts_of(finding.ranks))
         or [all_ranks.hosts[r] for r in finding.ranks[:1] if len(finding.ranks) == 1 and r in all_ranks.hosts],
         "where": finding.where,
         "launched_by": next((said for said in asked if said), None),

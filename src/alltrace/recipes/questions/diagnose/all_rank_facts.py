@@ -150,6 +150,10 @@ class AllRankFacts:
         """The text of a name."""
         return self._texts(pa.array([ident], pa.int64()))[0].as_py() or ""
 
+    def name_of_most(self, amounts: Mapping[int, float]) -> str:
+        """The text of the name with the largest amount; empty without any."""
+        return self.name(max(amounts, key=lambda ident: (amounts[ident], -ident))) if amounts else ""
+
     @cached_property
     def times(self) -> Float:
         """(ranks, steps, classes), ns; NaN if a rank lacks a step."""
@@ -201,7 +205,8 @@ class AllRankFacts:
         A rank that is late at the end of a step makes the others wait in their next one.
         """
         begin, end = self._reached
-        return end - begin
+        found: Float = end - begin
+        return found
 
     @cached_property
     def span_ns(self) -> int:

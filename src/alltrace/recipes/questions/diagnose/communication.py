@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -24,8 +24,9 @@ _WHOLLY = 0.9
 _DIFFERENT = 4
 """Operations of unknown size that differ by this factor in time move different data."""
 
-_WAITS = 0.05
-"""A rank waits for what the next kernel needs if it does so for this share of what the rank does that waits longest."""
+_EXPOSED, _WAITS = 0.2, 0.05
+"""A rank waits for what could be hidden, or for what the next kernel needs, if it does so for this share of what the rank does that
+waits longest."""
 
 _ONE_CAUSE = 0.1
 """Less of a loss may be due to another cause: losses are no surer than that."""
@@ -94,7 +95,7 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], NDA
         if rail is not None:
             advice += f" Each is rank {rail} of its host, counted from 0, and so of one rail: check that adapter and its switch."
     loss = all_ranks.loss(("communication",), lost, lambda run: run.less_transfer(shares), ceiling_ns)
-    return [Finding(kind, loss, tuple(ranks), where, advice, evidence, confidence, all_ranks.hosts_of(ranks))], excess, shares
+    return [Finding(kind, loss, tuple(ranks), where, advice, evidence, confidence)], excess, shares
 
 
 def _slow_adapters(all_ranks: AllRankFacts, members: Members, excess: NDArray[np.int64], shares: dict[int, float]) -> list[Finding]:
@@ -171,8 +172,7 @@ def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, 
     change = partial(_unqueued, all_ranks=all_ranks, members=members, ranks=ranks, needed=~needless, shares=shares)
     ceiling = all_ranks.waiting_ns(lost)
     loss = all_ranks.loss(("communication",), lost, change, ceiling)
-    kind, hosts = "serialized-communication", all_ranks.hosts_of(ranks)
-    return queued, [Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.7, hosts)]
+    return queued, [Finding("serialized-communication", loss, tuple(ranks), where, advice, evidence, 0.7)]
 
 
 def _needs(all_ranks: AllRankFacts, members: Members, after: NDArray[np.int64], ahead: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -248,41 +248,60 @@ def _exposed(
     pass has too) is a separate finding.
     """
     hideable = _hideable(all_ranks, members) & ~queued
-    # what the last to arrive hides is exposed elsewhere only because others are early: that is its fault and no transfer's
-    first = _firsts(members)
-    least = np.minimum.reduceat(members.moved - excess, first)
-    amounts = np.where(hideable, np.repeat(least, np.diff(np.append(first, len(hideable)))), 0)
-    lost = all_ranks.spread(np.arange(len(amounts)), amounts)
-    if not lost.any():
-        return []
-    chosen = all_ranks.culprits(lost, 0.2)
-    ranks = all_ranks.ranks[chosen].tolist()
-    evidence = {
-        "exposed_ns_per_step": float(np.round(lost[chosen].mean())),
-        "operations_per_step": round(float((amounts > 0).sum()) / max(len(all_ranks.steps) * len(ranks), 1), 1),
-        "all_exposed_ns_per_step": float(np.round(all_ranks.of("communication")[chosen].mean())),
-    }
-    ops, counts = np.unique(members.op[amounts > 0].astype(str), return_counts=True)
-    advice = (
-        "Devices wait for transfers that could overlap compute; start them earlier, on their own stream, and wait for them later."
-    )
-    where = str(ops[counts.argmax()])
+    amounts = _waited_for(members, excess, hideable)
     ends_step = _gradients(all_ranks, members) & ~hideable
-    free = (hideable | ends_step) & np.isin(members.rank, ranks)
-
     behind = _behind_compute(all_ranks, members, amounts)
 
-    def changed(run: RecoveredTime) -> OtherOrder:
+    def changed(run: RecoveredTime, ranks: Sequence[int]) -> OtherOrder:
+        free = (hideable | ends_step) & np.isin(members.rank, ranks)
         # what a slow communicator takes too long is reported separately
         weights = run.less_transfer(shares) if shares else None
         # what begins when there is nothing left to compute could have begun before
         started = run.free_transfers(behind, weights).weights if len(behind) else weights
         return replace(run.no_waits(members.rank[free], members.row[free], ends_step[free], started), against=weights)
 
-    lost = lost * chosen[:, None]
-    loss = all_ranks.loss(("communication",), lost, changed, all_ranks.waiting_ns(lost))
-    kind, hosts = "exposed-communication", all_ranks.hosts_of(ranks)
-    exposed = Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.7, hosts)
+    advice = (
+        "Devices wait for transfers that could overlap compute; start them earlier, on their own stream, and wait for them later."
+    )
+    return _exposed_finding(all_ranks, members, amounts, changed, advice)
+
+
+def _waited_for(members: Members, excess: NDArray[np.int64], chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """How long the device of each member of the chosen operations waits for the transfer, as the one that waits least does, ns.
+
+    What the last to arrive hides is exposed elsewhere only because others are early: that is its fault and no transfer's.
+    """
+    first = _firsts(members)
+    least = np.minimum.reduceat(members.moved - excess, first)
+    amounts: NDArray[np.int64] = np.where(chosen, np.repeat(least, np.diff(np.append(first, len(chosen)))), 0)
+    return amounts
+
+
+def _exposed_finding(
+    all_ranks: AllRankFacts,
+    members: Members,
+    amounts: NDArray[np.int64],
+    changed: Callable[[RecoveredTime, Sequence[int]], OtherOrder],
+    advice: str,
+    *,
+    needed: bool = False,
+) -> list[Finding]:
+    """`exposed-communication` of what devices wait for, `amounts`; none if they wait for nothing."""
+    lost = all_ranks.spread(np.arange(len(amounts)), amounts)
+    if not lost.any():
+        return []
+    chosen = all_ranks.culprits(lost, _WAITS if needed else _EXPOSED)
+    ranks, lost = tuple(all_ranks.ranks[chosen].tolist()), lost * chosen[:, None]
+    evidence = {
+        "exposed_ns_per_step": float(np.round(lost[chosen].mean())),
+        "operations_per_step": round(float((amounts > 0).sum()) / max(len(all_ranks.steps) * len(ranks), 1), 1),
+        "all_exposed_ns_per_step": float(np.round(all_ranks.of("communication")[chosen].mean())),
+    }
+    ops, place = np.unique(members.op[amounts > 0].astype(str), return_inverse=True)
+    where = str(ops[np.bincount(place.reshape(-1), amounts[amounts > 0]).argmax()])
+    loss = all_ranks.loss(("communication",), lost, lambda run: changed(run, ranks), all_ranks.waiting_ns(lost))
+    sure = 0.8 if needed else 0.7
+    exposed = Finding("exposed-communication", loss, ranks, where, advice, evidence, sure, needed_at_once=needed)
     return [_or_slow(exposed, all_ranks, members, amounts)]
 
 
@@ -319,33 +338,16 @@ def _needed_at_once(
 ) -> list[Finding]:
     """Transfers that the device waits for and that nothing in the program could hide: what they cost with free transfers."""
     needed = ~_hideable(all_ranks, members) & ~queued
-    first = _firsts(members)
-    least = np.minimum.reduceat(members.moved - excess, first)
-    amounts = np.where(needed, np.repeat(least, np.diff(np.append(first, len(needed)))), 0)
-    lost = all_ranks.spread(np.arange(len(amounts)), amounts)
-    if not lost.any():
-        return []
-    ranks = all_ranks.ranks[all_ranks.culprits(lost, _WAITS)].tolist()
-    evidence = {
-        "exposed_ns_per_step": float(np.round(lost[lost.any(axis=1)].mean())),
-        "operations_per_step": round(float((amounts > 0).sum()) / max(len(all_ranks.steps) * len(ranks), 1), 1),
-        "all_exposed_ns_per_step": float(np.round(all_ranks.of("communication").mean())),
-    }
-    ops, times = np.unique(members.op[amounts > 0].astype(str), return_inverse=True)
-    where = str(ops[np.bincount(times.reshape(-1), amounts[amounts > 0]).argmax()])
     advice = (
         "Devices wait for transfers that the next kernel needs immediately; send less, let groups that talk most share the fastest "
         "links, or split the work so that one part computes while another is sent."
     )
     instances = np.unique(members.instance[needed])
 
-    def changed(run: RecoveredTime) -> OtherOrder:
+    def changed(run: RecoveredTime, _ranks: Sequence[int]) -> OtherOrder:
         return run.free_transfers(instances, run.less_transfer(shares) if shares else None)
 
-    loss = all_ranks.loss(("communication",), lost, changed, all_ranks.waiting_ns(lost))
-    kind, hosts = "exposed-communication", all_ranks.hosts_of(ranks)
-    exposed = Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.8, hosts, needed_at_once=True)
-    return [_or_slow(exposed, all_ranks, members, amounts)]
+    return _exposed_finding(all_ranks, members, _waited_for(members, excess, needed), changed, advice, needed=True)
 
 
 def _gradients(all_ranks: AllRankFacts, members: Members) -> NDArray[np.bool_]:

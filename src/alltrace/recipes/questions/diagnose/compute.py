@@ -6,6 +6,7 @@ says of each whether it belongs to ranks, rotates, or is random.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -289,14 +290,14 @@ def _stalls(all_ranks: AllRankFacts, stalled: Mapping[int, Int64]) -> list[_Caus
         return []
     rows = np.flatnonzero(np.isin(all_ranks.ranks, list(stalled)))
     lost = np.zeros(all_ranks.own.shape)
-    works: dict[int, int] = {}
+    works: Counter[int] = Counter()
     for row, (rank, beyond) in zip(rows.tolist(), sorted(stalled.items()), strict=True):
         facts = all_ranks.facts[rank]
         at = np.searchsorted(all_ranks.steps, facts.steps)
         judged = np.isin(facts.steps, all_ranks.steps)
         lost[row, at[judged]] = beyond[judged].sum(axis=1)
         for name, taken in zip(facts.work.names.tolist(), beyond[judged].sum(axis=0).tolist(), strict=True):
-            works[name] = works.get(name, 0) + taken
+            works[name] += taken
     if not lost.any():
         return []
     first = int((lost > 0).any(axis=0).argmax())
@@ -309,8 +310,7 @@ def _stalls(all_ranks: AllRankFacts, stalled: Mapping[int, Int64]) -> list[_Caus
         f"Single kernels take far longer on {_named(all_ranks.ranks[rows].tolist())} than elsewhere and at other times; look for "
         "errors that the device corrects (Xid, ECC, NVLink), page migrations, and other processes on it."
     )
-    where = all_ranks.name(max(works, key=lambda name: (works[name], -name)))
-    return [_Cause("device-stall", rows, lost, advice, where, evidence, _SURE_OF_CHANGE)]
+    return [_Cause("device-stall", rows, lost, advice, all_ranks.name_of_most(works), evidence, _SURE_OF_CHANGE)]
 
 
 def _slow_hosts(
@@ -550,10 +550,9 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
         hidden = all_ranks.loss(_CLASSES, whole).estimate_ns - all_ranks.loss(_CLASSES, whole - cause.lost).estimate_ns
         clear = cause.kind in ("straggler", "slow-host") and cause.evidence.get("slowdown", 1.0) >= _CLEAR
         evidence = {name: round(value, 3) for name, value in cause.evidence.items()}
-        hosts = cause.hosts or all_ranks.hosts_of(ranks)
         told = clear or (cause.kind != "jitter" and hidden >= least)
         surety = round(cause.confidence, 3)
-        found.append(Finding(cause.kind, loss, tuple(ranks), cause.where, cause.advice, evidence, surety, hosts, told=told))
+        found.append(Finding(cause.kind, loss, tuple(ranks), cause.where, cause.advice, evidence, surety, cause.hosts, told=told))
     return found
 
 

@@ -59,12 +59,11 @@ def _exposed(all_ranks: AllRankFacts, excess: Float, shares: Mapping[int, float]
         "device, or copy less of it."
     )
     ranks = all_ranks.ranks[chosen].tolist()
-    hosts = all_ranks.hosts_of(ranks)
     # a run without steps holds the program's start too, of which a replay says nothing
     free = None if all_ranks.whole_run else partial(_free, ranks, shares)
     loss = all_ranks.loss(("transfer",), lost * chosen[:, None], free)
     where = f"{kind.removesuffix(' pinned')} copies" if kind else "copies"
-    return [Finding("exposed-transfer", loss, tuple(ranks), where, advice, evidence, 0.8, hosts)]
+    return [Finding("exposed-transfer", loss, tuple(ranks), where, advice, evidence, 0.8)]
 
 
 def _pageable(all_ranks: AllRankFacts) -> list[Finding]:
@@ -113,7 +112,7 @@ def _blocking(
 ) -> Finding:
     ranks = all_ranks.ranks[chosen].tolist()
     loss = all_ranks.loss((kind,), lost, partial(RecoveredTime.no_host, name=kind), shared=(*HOST_CLASSES, "copy"))
-    return Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.9, all_ranks.hosts_of(ranks))
+    return Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.9)
 
 
 def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Float, dict[int, float]]:
@@ -149,9 +148,7 @@ def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Float, dict[int, floa
     )
     shares = {r: 1 - worst[r][0] for r in ranks}
     loss = all_ranks.loss(classes, lost, lambda run: run.less_copies(shares))
-    hosts = all_ranks.hosts_of(ranks)
-    where = f"{kind} copies"
-    return [Finding("low-bandwidth", loss, tuple(ranks), where, advice, evidence, 0.9, hosts)], lost, shares
+    return [Finding("low-bandwidth", loss, tuple(ranks), f"{kind} copies", advice, evidence, 0.9)], lost, shares
 
 
 def _free(ranks: Sequence[int], shares: Mapping[int, float], run: RecoveredTime) -> OtherOrder:

@@ -161,6 +161,8 @@ class Loss:
         return float(np.minimum(self.steps[0], claimed).sum())
 
 
+AN_OPPORTUNITY = "an opportunity is not a loss; opportunity_share is the most that a change can save"
+
 NO_LOSS = Loss(0, "ceiling", (), 0, 0)
 """The loss of what costs no time."""
 
@@ -176,7 +178,7 @@ class Finding:
     advice: str  # one sentence
     evidence: dict[str, float] = field(default_factory=dict)  # numbers
     confidence: float = 0.8  # 0 to 1
-    hosts: tuple[str, ...] = ()  # hosts with only culprits as ranks
+    hosts: tuple[str, ...] = ()  # of a finding about hosts these; else those with only culprits as ranks are stated
     severity: str | None = None  # for a finding that costs no time; otherwise it follows from the share
     # whether it is about transfers that the next kernel needs: part of the program's design, not a fault
     needed_at_once: bool = False

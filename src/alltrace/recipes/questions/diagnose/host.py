@@ -140,12 +140,11 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         if name == "sync":
             change = partial(_without_waits, all_ranks, _by_rank(all_ranks, short), () if behind else ("host-pause", "data"))
         loss = all_ranks.loss(classes, lost, change, shared=HOST_CLASSES if of_host else ())
-        hosts = all_ranks.hosts_of(ranks)
         # a loader that keeps few hosts waiting is hardly faster than the steps are, and limits shorter ones
         least = 2 * LEAST_SHARE if name == "data" else HIGH_SHARE
         told = (hidden or name == "data") and 2 * chosen.sum() <= len(chosen)
         told = told and _clearly_more(host_ns, chosen) >= least * all_ranks.span_ns
-        found.append(Finding(named, loss, tuple(ranks), where, kind.advice, evidence, confidence, hosts, told=bool(told)))
+        found.append(Finding(named, loss, tuple(ranks), where, kind.advice, evidence, confidence, told=bool(told)))
     return found
 
 
@@ -184,7 +183,7 @@ def _short_pause(all_ranks: AllRankFacts, paused: NDArray[np.float64]) -> list[F
     loss = all_ranks.loss(("sync",), paused, change, shared=HOST_CLASSES)
     kind = _KINDS["host-pause"]
     where, evidence = _evidence(all_ranks, "host-pause", paused, chosen)
-    return [Finding(kind.kind, loss, tuple(ranks), where, kind.advice, evidence, kind.confidence, all_ranks.hosts_of(ranks))]
+    return [Finding(kind.kind, loss, tuple(ranks), where, kind.advice, evidence, kind.confidence)]
 
 
 def _by_rank(all_ranks: AllRankFacts, lost: NDArray[np.float64]) -> dict[int, float]:

@@ -7,6 +7,7 @@ what these take elsewhere: above 1 if its device is slower. What remains of its 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -92,14 +93,14 @@ def breadth(all_ranks: AllRankFacts, work: SameWork, row: int) -> float:
 
 def most_delayed(all_ranks: AllRankFacts, work: SameWork, rows: Int64) -> str:
     """The kernel that takes most time beyond what it takes elsewhere, on the ranks of these rows."""
-    totals: dict[int, float] = {}
+    totals: defaultdict[int, float] = defaultdict(float)
     facts = list(all_ranks.facts.values())
     for row in rows.tolist():
         sums, counts = facts[row].work.sums_ns.sum(axis=0), facts[row].work.counts.sum(axis=0)
         beyond = np.nan_to_num(sums - counts * work.typical_ns[row])
         for ident, total in zip(facts[row].work.names.tolist(), beyond.tolist(), strict=True):
-            totals[ident] = totals.get(ident, 0.0) + total
-    return all_ranks.name(max(totals, key=lambda i: (totals[i], -i))) if totals else ""
+            totals[ident] += total
+    return all_ranks.name_of_most(totals)
 
 
 def most_added(all_ranks: AllRankFacts, rows: Int64) -> tuple[str, float]:
@@ -107,21 +108,21 @@ def most_added(all_ranks: AllRankFacts, rows: Int64) -> tuple[str, float]:
 
     And the share of all such time that is in kernels which three quarters of the ranks do not have, 0 to 1.
     """
-    of_rank: list[dict[int, float]] = []
+    of_rank: list[defaultdict[int, float]] = []
     for facts, usual_ns in zip(all_ranks.facts.values(), _typical(all_ranks), strict=True):
-        totals: dict[int, float] = {}
+        totals: defaultdict[int, float] = defaultdict(float)
         took_ns = np.where(np.isnan(usual_ns), facts.work.sums_ns.sum(axis=0), usual_ns * facts.work.counts.sum(axis=0))
         for ident, total in zip(facts.work.names.tolist(), took_ns.tolist(), strict=True):
-            totals[ident] = totals.get(ident, 0.0) + total
+            totals[ident] += total
         of_rank.append(totals)
-    mine: dict[int, float] = {}
+    mine: defaultdict[int, float] = defaultdict(float)
     for row in rows.tolist():
         for ident, total in of_rank[row].items():
-            mine[ident] = mine.get(ident, 0.0) + total
+            mine[ident] += total
     usual = {i: float(np.percentile([t.get(i, 0) for t in of_rank], 25, method="lower")) * len(rows) for i in mine}
     beyond = {i: max(mine[i] - usual[i], 0.0) for i in mine}
     alone = sum(beyond[i] for i in mine if not usual[i]) / max(sum(beyond.values()), 1.0)
-    return (all_ranks.name(max(mine, key=lambda i: (mine[i] - usual[i], -i))) if mine else ""), alone
+    return all_ranks.name_of_most({i: mine[i] - usual[i] for i in mine}), alone
 
 
 def _typical(all_ranks: AllRankFacts) -> tuple[Float, ...]:

@@ -70,10 +70,9 @@ def _found(all_ranks: AllRankFacts, ranks: set[int], advice: str) -> list[Findin
     }
     most = all_ranks.facts[int(all_ranks.ranks[total.argmax()])].work.slices
     where = all_ranks.name(most.name) if most is not None else ""
-    hosts = all_ranks.hosts_of(culprits)
     # ranks that wait for others lose nothing now, but would if these were gone
     hidden = bool(total.max() >= LEAST_SHARE * all_ranks.span_ns)
-    return [Finding("shared-device", loss, tuple(culprits), where, advice, evidence, _SURE, hosts, told=hidden)]
+    return [Finding("shared-device", loss, tuple(culprits), where, advice, evidence, _SURE, told=hidden)]
 
 
 def _users(run: RunFacts) -> list[list[int]]:
