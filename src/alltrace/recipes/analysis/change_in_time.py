@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Float = NDArray[np.float64]
+from alltrace.trace.arrays import Flags, Floats
 
 _FEWEST_STEPS = 5
 """From this number of steps on, a change is distinguished from chance."""
@@ -46,12 +45,12 @@ class Throttled:
     """A rank with two paces."""
 
     row: int  # the place of the rank
-    slow: NDArray[np.bool_]  # the steps in which it is slower, (steps)
+    slow: Flags  # the steps in which it is slower, (steps)
     factor: float  # how many times as long its work takes in them
     lasts: bool  # whether these are all steps from the first of them on
 
 
-def to_fastest(ratios: Float) -> Float:
+def to_fastest(ratios: Floats) -> Floats:
     """Ratios of ranks by the lower quartile of their step, of few ranks the least: one that changes does not change the others."""
     there = ~np.isnan(ratios).all(axis=0)
     relative = np.full(ratios.shape, np.nan)
@@ -61,7 +60,7 @@ def to_fastest(ratios: Float) -> Float:
     return relative
 
 
-def throttled(values: Float, least: float) -> list[Throttled]:
+def throttled(values: Floats, least: float) -> list[Throttled]:
     """The ranks that are slower in some steps than in others.
 
     `values`: Ratios to the fastest in the step, (ranks, steps); NaN if not known. `least`: The least change.
@@ -86,7 +85,7 @@ def throttled(values: Float, least: float) -> list[Throttled]:
     return changes
 
 
-def later_part(values: Float, least: float) -> NDArray[np.bool_] | None:
+def later_part(values: Floats, least: float) -> Flags | None:
     """The steps from a step on in which values are larger than before, or grow; None if they do not change.
 
     A single step that differs from its neighbors, such as the first one after a warm-up, does not count.
@@ -108,7 +107,7 @@ def later_part(values: Float, least: float) -> NDArray[np.bool_] | None:
     return late
 
 
-def _without_single_steps(values: Float) -> Float:
+def _without_single_steps(values: Floats) -> Floats:
     """The values, of which those far from both neighbors are the median with these, and of the first with the next two."""
     beside = np.concatenate((values[2:3], values, values[-3:-2]))
     middle = np.median(np.column_stack((beside[:-2], beside[1:-1], beside[2:])), axis=1)
@@ -117,7 +116,7 @@ def _without_single_steps(values: Float) -> Float:
     return np.where(np.abs(values - middle) > _ALONE * usual, middle, values)
 
 
-def _growing(values: Float, least: float, needed: float) -> NDArray[np.bool_] | None:
+def _growing(values: Floats, least: float, needed: float) -> Flags | None:
     """The steps from the one on after which values grow steadily; None if they do not."""
     if len(values) < _FEWEST_TO_GROW:
         return None
@@ -141,7 +140,7 @@ def _growing(values: Float, least: float, needed: float) -> NDArray[np.bool_] | 
     return steps > onset
 
 
-def _split(values: Float, least: float, needed: float, usual: float, *, by_time: bool) -> NDArray[np.bool_] | None:
+def _split(values: Floats, least: float, needed: float, usual: float, *, by_time: bool) -> Flags | None:
     """Which values are in the slower of two parts, the later one or the larger one; None if there are no two parts.
 
     `usual`: The usual deviation of a rank.

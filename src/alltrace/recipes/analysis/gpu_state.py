@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.sampled import gpu_series_of_host, plain_metric
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.gpu_log_words import COMMAND, IDLE, REASONS, reason_names
 from alltrace.trace.number_text import number_ranges
 
@@ -74,7 +73,7 @@ def state_of_log(log: Any, spans: Int64) -> GpuState | None:
 
 
 def _state_of_metrics(rank: Rank, spans: Int64) -> GpuState | None:
-    parts_of: dict[str, list[NDArray[np.float64]]] = {}
+    parts_of: dict[str, list[Floats]] = {}
     for series in gpu_series_of_host(rank):
         name = _METRICS.get(plain_metric(series.metric))
         if name is not None:
@@ -86,15 +85,15 @@ def _state_of_metrics(rank: Rank, spans: Int64) -> GpuState | None:
     return GpuState(clock, memory, samples=samples) if samples else None
 
 
-def _within(times: Int64, spans: Int64) -> NDArray[np.bool_]:
+def _within(times: Int64, spans: Int64) -> Flags:
     at = np.searchsorted(spans[:, 0], times, "right") - 1
     if not len(spans):
         return np.zeros(len(times), np.bool_)
-    inside: NDArray[np.bool_] = (at >= 0) & (times < spans[np.maximum(at, 0), 1])
+    inside: Flags = (at >= 0) & (times < spans[np.maximum(at, 0), 1])
     return inside
 
 
-def median(values: NDArray[np.float64]) -> float | None:
+def median(values: Floats) -> float | None:
     """The median of the values that are known; None without any."""
     finite = values[np.isfinite(values)]
     return float(np.median(finite)) if len(finite) else None

@@ -20,12 +20,12 @@ from alltrace.recipes.analysis.range_stems import stems_of
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, outermost, paths, sums_inside
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import Flags, Floats, Int64, integers
 from alltrace.trace.distinct import distinct
 from alltrace.trace.names import name_id
 from alltrace.trace.nesting import nest
 
-Floats = NDArray[np.float64]
+Floats = Floats
 
 _OPERATOR, _MODULE = name_id("cpu_op"), name_id("python_function")
 _BACKWARD = "autograd::engine::evaluate_function: "
@@ -98,9 +98,9 @@ def sums_of(rank: Rank, by: str) -> Any:
     return pa.concat_tables([table, last])
 
 
-def is_operator(domain: Any) -> NDArray[np.bool_]:
+def is_operator(domain: Any) -> Flags:
     """Which rows of `ranges` are operators, by their column `domain`."""
-    mask: NDArray[np.bool_] = integers(domain) == _OPERATOR
+    mask: Flags = integers(domain) == _OPERATOR
     return mask
 
 
@@ -128,7 +128,7 @@ class Program:
         return self.operators.at.of(back), self.operators.at.of(forward)
 
 
-def _table(nodes: Nodes, operators: _Operators, calls: Intervals, length: Int64, replayed: NDArray[np.bool_]) -> Any:
+def _table(nodes: Nodes, operators: _Operators, calls: Intervals, length: Int64, replayed: Flags) -> Any:
     at = nodes.at
     cpu = at.end - at.start
     _, parent = nest(at.thread, at.start, at.end)
@@ -150,7 +150,7 @@ def _table(nodes: Nodes, operators: _Operators, calls: Intervals, length: Int64,
     outer = outermost(nodes.key * line + at.thread, at.start, at.end)
     zero = np.zeros_like(cpu)
 
-    def summed(values: NDArray[Any], rows: NDArray[np.bool_] | None = None) -> NDArray[Any]:
+    def summed(values: NDArray[Any], rows: Flags | None = None) -> NDArray[Any]:
         total = np.zeros(keys, values.dtype)
         np.add.at(total, nodes.key if rows is None else nodes.key[rows], values if rows is None else values[rows])
         return total

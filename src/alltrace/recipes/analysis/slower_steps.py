@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.change_in_time import throttled, to_fastest
 from alltrace.recipes.analysis.variation import variation
-
-Float = NDArray[np.float64]
+from alltrace.trace.arrays import Flags, Floats
 
 ALWAYS, SINCE, SOMETIMES = "always", "from a step on", "sometimes"
 
@@ -23,12 +21,12 @@ class Slower:
     """When one rank is slower."""
 
     when: str  # `ALWAYS`, `SINCE` or `SOMETIMES`
-    steps: NDArray[np.bool_]  # in which steps, (steps)
+    steps: Flags  # in which steps, (steps)
     slowdown: float  # how many times as long it takes in them as the fastest quarter of the ranks
     excess_ns: int  # what it takes longer in them, summed
 
 
-def slower_steps(own_ns: Float) -> dict[int, Slower]:
+def slower_steps(own_ns: Floats) -> dict[int, Slower]:
     """The ranks, by their place, that take longer by themselves than others, in the steps that all ranks have, if there are any.
 
     `own_ns`: What each rank takes in each step without waiting for others, (ranks, steps); NaN if it lacks the step.

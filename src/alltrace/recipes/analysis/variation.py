@@ -16,9 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Float = NDArray[np.float64]
+from alltrace.trace.arrays import Flags, Floats
 
 _NORMAL = 1.4826
 """A normal distribution's deviation by its median absolute deviation."""
@@ -49,13 +48,13 @@ _LEAST_STEPS = 3
 class Variation:
     """How values vary."""
 
-    values: Float  # the values by what is usual in their step and over all ranks: 1 is usual, (ranks, steps)
-    level: Float  # of each rank its median over steps; NaN if nothing is known
+    values: Floats  # the values by what is usual in their step and over all ranks: 1 is usual, (ranks, steps)
+    level: Floats  # of each rank its median over steps; NaN if nothing is known
     least: float  # what exceeds 1 by less may be chance
     noise: float  # deviation within ranks from step to step; NaN if there is one step only
-    persistent: NDArray[np.bool_]  # which ranks exceed the others in most steps
-    sometimes: NDArray[np.bool_]  # which ranks exceed them in some steps, where others do not
-    slow: NDArray[np.bool_]  # which values of other ranks are far above the rest, (ranks, steps)
+    persistent: Flags  # which ranks exceed the others in most steps
+    sometimes: Flags  # which ranks exceed them in some steps, where others do not
+    slow: Flags  # which values of other ranks are far above the rest, (ranks, steps)
     between: float  # share of the variance that is between ranks (intraclass correlation), 0 to 1
 
     @property
@@ -64,7 +63,7 @@ class Variation:
         return bool(self.slow.any() and self.slow.any(axis=0).mean() >= _MOST_SLOW)
 
 
-def variation(ratios: Float, least: float, *, spread: bool = True) -> Variation:
+def variation(ratios: Floats, least: float, *, spread: bool = True) -> Variation:
     """How ratios vary.
 
     `ratios`: Values that are proportional to what is compared, (ranks, steps); NaN if not known.
@@ -95,7 +94,7 @@ def variation(ratios: Float, least: float, *, spread: bool = True) -> Variation:
     return Variation(values, level, float(np.median(needed)), noise, persistent, sometimes, slow, _between(values))
 
 
-def _by_step(values: Float) -> Float:
+def _by_step(values: Floats) -> Floats:
     """The values by what is usual in the same step: the lower quartile of the ranks, of few ranks their mean.
 
     Of few ranks one would be the quartile itself, and vary in no step.
@@ -114,7 +113,7 @@ def _bound(ranks: int) -> float:
     return 3.2 + float(np.sqrt(2 * np.log(max(ranks, 2))))
 
 
-def _noise(deviations: Float, measured: NDArray[np.bool_]) -> float:
+def _noise(deviations: Floats, measured: Flags) -> float:
     """The pooled deviation within ranks; a rank's median takes one degree of freedom, and so does the mean of few ranks."""
     counts = measured.sum(axis=1)
     if counts.max(initial=0) < 2:
@@ -129,13 +128,13 @@ def _noise(deviations: Float, measured: NDArray[np.bool_]) -> float:
     return float(deviation * np.sqrt(steps / (steps - 1)))
 
 
-def _spread(levels: Float) -> float:
+def _spread(levels: Floats) -> float:
     """The deviation of levels, from those below their median: half of the ranks may be slow."""
     middle = np.percentile(levels, 50, method="lower")
     return float(_NORMAL * np.median(middle - levels[levels <= middle]))
 
 
-def _apart(values: Float, least: float) -> NDArray[np.bool_]:
+def _apart(values: Floats, least: float) -> Flags:
     """Which values are far above the others; none if they are not in two parts."""
     there = np.flatnonzero(~np.isnan(values))
     far_above = np.zeros(values.size, np.bool_)
@@ -158,7 +157,7 @@ def _apart(values: Float, least: float) -> NDArray[np.bool_]:
     return far_above.reshape(values.shape)
 
 
-def _owners(slow: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _owners(slow: Flags) -> Flags:
     """The few ranks that nearly all slow steps belong to; none if they are many."""
     counts = slow.sum(axis=1)
     order = np.argsort(-counts, kind="stable")
@@ -168,11 +167,11 @@ def _owners(slow: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return none
     few = int(np.searchsorted(covered, _OWNED * covered[-1])) + 1
     # ranks with as many slow steps as the last of them belong to them too
-    mine: NDArray[np.bool_] = counts >= max(counts[order[few - 1]], _LEAST_STEPS)
+    mine: Flags = counts >= max(counts[order[few - 1]], _LEAST_STEPS)
     return mine if counts[mine].sum() >= _OWNED * covered[-1] and mine.sum() <= max(_FEW * len(counts), 1) else none
 
 
-def _between(values: Float) -> float:
+def _between(values: Floats) -> float:
     """The intraclass correlation (Shrout and Fleiss 1979, ICC(1)) of ranks with at least two steps."""
     rows = values[(~np.isnan(values)).sum(axis=1) > 1]
     if len(rows) < 2:

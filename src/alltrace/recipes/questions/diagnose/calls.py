@@ -18,12 +18,12 @@ from alltrace.run.host_work import MAIN_STREAM, SILENCE_NS
 from alltrace.run.launch_matching import Operations
 from alltrace.run.rank import Rank
 from alltrace.trace import host_patterns as patterns
-from alltrace.trace.arrays import Int64, integers, is_one_of
+from alltrace.trace.arrays import Flags, Int64, integers, is_one_of
 from alltrace.trace.distinct import distinct
 from alltrace.trace.host_patterns import Pattern
 from alltrace.trace.intervals import Merged, by_track, closed, gaps, merge, union
 
-Bool = NDArray[np.bool_]
+Bool = Flags
 
 _LAUNCHING_SHARE = 0.1
 """A thread with at least this share of the launches is one that the device waits for; others help it, such as a loader's."""

@@ -83,7 +83,6 @@ def _short(run: RunFacts) -> list[Finding]:
 
 
 def _slowdown(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
-    """The capture itself, if steps take longer in it than outside."""
     slowdown = run.alignment.capture_slowdown if run.alignment is not None else None
     if slowdown is None or not slowdown.certain or slowdown.ratio < _SLOWED:
         return []
@@ -96,7 +95,6 @@ def _slowdown(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
 
 
 def _missing_records(run: RunFacts) -> list[Finding]:
-    """What profilers lost, a finding for each kind and place."""
     ranks: dict[tuple[str, str], list[RankRecord]] = {}
     for rank in run.ranks:
         for lost in rank.missing_records:
@@ -113,7 +111,6 @@ def _missing_records(run: RunFacts) -> list[Finding]:
 
 
 def _suspects(run: RunFacts) -> list[Finding]:
-    """Rows that cannot be true."""
     its = [rank for rank in run.ranks if rank.rows.get("suspects")]
     if not its:
         return []
@@ -127,7 +124,6 @@ def _suspects(run: RunFacts) -> list[Finding]:
 
 
 def _doubted(run: RunFacts) -> list[Finding]:
-    """Ranks that are compared with no other, a finding for each reason."""
     reasons = {rank.rank: rank.doubt for rank in run.ranks if rank.doubt is not None}
     reasons |= {} if run.alignment is None else run.alignment.doubted
     ranks: dict[str, list[int]] = {}
@@ -188,7 +184,6 @@ def advice_on_missing(what: str, place: str, *, kineto: bool) -> str:
 
 
 def _warned(run: RunFacts, pattern: re.Pattern[str]) -> tuple[int, ...]:
-    """The ranks with a warning that matches."""
     found = [w.ranks for w in warnings_of(run.manifest, run.ranks) if pattern.search(w.warning.text)]
     return tuple(sorted(set().union(*found)))
 

@@ -128,7 +128,6 @@ def told(answer: Answer, hosts: Mapping[int, str]) -> Diagnosis:
 
 
 def _verdict(causes: Sequence[Mapping[str, Any]], hosts: Mapping[int, str]) -> str:
-    """The sentence on the first cause, and how much more there is."""
     first, others = causes[0], [row for row in causes[1:] if row["lost_share"]]
     said = headline(first, len(hosts))
     waiting, culprits = len(hosts) - len(first["ranks"]), first["devices"] or first["ranks"]
@@ -151,7 +150,6 @@ def _verdict(causes: Sequence[Mapping[str, Any]], hosts: Mapping[int, str]) -> s
 
 
 def _joint(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The sentence on two causes that hide each other."""
     both = [row for row in rows if row["evidence"].get("together_share")]
     if len(both) < 2:
         return ""
@@ -161,7 +159,6 @@ def _joint(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _hidden_by(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    """What hides a part of what a finding costs."""
     together_ns = row["evidence"].get("together_ns")
     others = [r for r in rows if r is not row and together_ns and r["evidence"].get("together_ns")]
     return f"; {amount(together_ns, 'ns', 3)} together with {_name(others[0])}, as each hides the other" if others else ""
@@ -208,7 +205,6 @@ def _step_times(row: Mapping[str, Any]) -> StepTimes | None:
 
 
 def _cost(row: Mapping[str, Any]) -> str:
-    """What a finding costs: its loss and share, per step too; or what an opportunity can save; or why it is not known."""
     if row["opportunity_share"] is not None:
         return f"up to {_percent(row['opportunity_share'])} of the analyzed time can be saved"
     note = f" ({row['loss_note']})" if row["loss_note"] else ""

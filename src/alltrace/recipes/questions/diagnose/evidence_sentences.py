@@ -13,10 +13,7 @@ _SHARES = ("breadth", "persistence", "noise")
 def _beside_peers(name: str, phrase: str, who: str = "peers") -> tuple[tuple[tuple[str, ...], str], ...]:
     """The phrases about a number and that of the peers, and about the number alone."""
     own, peers = f"{{{name}}}", f"{{peers_{name}}}"
-    return (
-        ((name, f"peers_{name}"), f"{phrase.format(own)}, {who} {peers}"),
-        ((name,), phrase.format(own)),
-    )
+    return (((name, f"peers_{name}"), f"{phrase.format(own)}, {who} {peers}"), ((name,), phrase.format(own)))
 
 
 _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
@@ -132,7 +129,6 @@ def _surety(basis: str | None, error: float | None, confidence: float) -> str:
 
 
 def _shown(name: str, value: float) -> str:
-    """A number of the evidence with its unit."""
     if name.endswith(("_ns", "_ns_per_step")):
         return amount(round(value), "ns", 3)
     if name.endswith("gb_per_s"):

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from alltrace.trace.arrays import Floats
 
 PARTS = 10
 """A run without steps is judged in this many equal parts."""
@@ -151,7 +152,7 @@ class Loss:
     # makes the run without the cause (`RecoveredTime.saved_ns`) or None; None if there is no replay
     without: Callable[[], Any] | None = field(default=None, compare=False, repr=False)
     # of each judged step the most that all of its classes let it be, and its part of the loss; None for one number for all
-    steps: tuple[NDArray[np.float64], NDArray[np.float64]] | None = field(default=None, compare=False, repr=False)
+    steps: tuple[Floats, Floats] | None = field(default=None, compare=False, repr=False)
 
     def taken_by(self, others: Sequence[tuple[int, Loss]]) -> float:
         """How much of its bound losses of the same classes claim, each by its parts in the steps, ns."""

@@ -111,7 +111,6 @@ def _intervals(all_ranks: AllRankFacts, rank: int) -> Merged:
 
 
 def _phases(busy: Mapping[str, Merged]) -> list[list[str]]:
-    """The roles, those together that work at the same time; in the order in which they begin."""
     groups: list[list[str]] = []
     for role, own in busy.items():
         mates = [

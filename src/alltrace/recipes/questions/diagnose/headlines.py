@@ -59,8 +59,6 @@ def headline(row: Mapping[str, Any], total: int) -> str:
 
 
 class _Row:
-    """A row with the words for its sentences."""
-
     def __init__(self, row: Mapping[str, Any], total: int) -> None:
         ranks = row["ranks"] or []
         self.named = bool(ranks)
@@ -90,7 +88,6 @@ class _Row:
 
 
 def _more(ratio: float) -> str:
-    """By how much a ratio is above one, such as `25 %`."""
     return f"{100 * (ratio - 1):.0f} %"
 
 

@@ -57,7 +57,6 @@ def _in_the_same_steps(first: Finding, second: Finding) -> bool:
 
 
 def _as_one(larger: Finding, smaller: Finding, together_ns: int, run: RecoveredTime) -> Finding:
-    """The larger finding, with the loss of both."""
     one, other = larger.loss, smaller.loss
 
     def without() -> Altered | None:
@@ -148,7 +147,6 @@ def _causes(findings: Sequence[Finding], all_ranks: AllRankFacts) -> list[Findin
 
 
 def _is_told(finding: Finding, span_ns: int) -> bool:
-    """Whether it is reported anyway."""
     return finding.told or finding.loss.estimate_ns >= LEAST_SHARE * span_ns
 
 
@@ -160,7 +158,6 @@ class _Pair(NamedTuple):
 
 
 def _of_host_ns(finding: Finding, all_ranks: AllRankFacts) -> int:
-    """What its own class takes of the hosts of its ranks at most."""
     if finding.loss.classes[:1] not in [(name,) for name in OF_HOST]:
         return 0
     return int(all_ranks.of_host(finding.loss.classes[0])[np.isin(all_ranks.ranks, finding.ranks)].sum(axis=1).max(initial=0))

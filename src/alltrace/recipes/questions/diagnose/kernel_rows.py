@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
 from alltrace.run.collecting import Growing, in_pieces
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, blocks, integers, is_one_of
+from alltrace.trace.arrays import Flags, Int64, blocks, integers, is_one_of
 from alltrace.trace.distinct import distinct, distinct_rows
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 Int32 = NDArray[np.int32]
-Bool = NDArray[np.bool_]
+Bool = Flags
 
 _KIND = ("process", "device", "stream", "name", *LAUNCH, *RESOURCES)
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.change_in_time import later_part
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import MEDIUM_SHARE, Finding
 from alltrace.recipes.questions.diagnose.gaps import CLASSES, HOST_CLASSES
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
+from alltrace.trace.arrays import Flags
 
 _LEAST_GROWTH = MEDIUM_SHARE
 
@@ -106,8 +106,7 @@ def resolved(findings: Sequence[Finding]) -> list[Finding]:
     return left
 
 
-def _kernel(all_ranks: AllRankFacts, late: NDArray[np.bool_]) -> str:
-    """The kernel of which the time grows most."""
+def _kernel(all_ranks: AllRankFacts, late: Flags) -> str:
     growth: defaultdict[int, float] = defaultdict(float)
     for facts in all_ranks.facts.values():
         at = np.searchsorted(all_ranks.steps, facts.steps)

@@ -11,15 +11,12 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.kernel_families import family_of
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Floats, Int64
 from alltrace.trace.distinct import distinct_rows
-
-Float = NDArray[np.float64]
 
 _LEAST_COVERED = 0.5
 """A ratio is known where works that other ranks have too take this share of the time in kernels."""
@@ -29,17 +26,17 @@ _LEAST_COVERED = 0.5
 class SameWork:
     """Ranks and steps in the order of `AllRankFacts`; a run without steps has `PIECES` instead, (ranks, pieces)."""
 
-    ratio: Float  # time for the same work by what it takes elsewhere, (ranks, pieces); NaN if not known
-    kernel_ns: Float  # time in kernels, (ranks, pieces)
-    own: Float  # compute time at the peers' pace, ns, (ranks, steps); NaN if a rank lacks a step
-    typical_ns: tuple[Float, ...]  # by rank, the time of each of its works on other ranks; NaN if no other rank has it
+    ratio: Floats  # time for the same work by what it takes elsewhere, (ranks, pieces); NaN if not known
+    kernel_ns: Floats  # time in kernels, (ranks, pieces)
+    own: Floats  # compute time at the peers' pace, ns, (ranks, steps); NaN if a rank lacks a step
+    typical_ns: tuple[Floats, ...]  # by rank, the time of each of its works on other ranks; NaN if no other rank has it
 
-    def lost(self, share: Float, compute: Float) -> Float:
+    def lost(self, share: Floats, compute: Floats) -> Floats:
         """What a share of the kernels' time, (ranks, pieces), is of the compute time of each step, (ranks, steps), ns."""
         if share.shape == compute.shape:
             return share * compute
         whole = self.kernel_ns.sum(axis=1, keepdims=True)
-        found: Float = (share * self.kernel_ns).sum(axis=1, keepdims=True) / np.where(whole > 0, whole, 1.0) * compute
+        found: Floats = (share * self.kernel_ns).sum(axis=1, keepdims=True) / np.where(whole > 0, whole, 1.0) * compute
         return found
 
 
@@ -125,7 +122,7 @@ def most_added(all_ranks: AllRankFacts, rows: Int64) -> tuple[str, float]:
     return all_ranks.name_of_most({i: mine[i] - usual[i] for i in mine}), alone
 
 
-def _typical(all_ranks: AllRankFacts) -> tuple[Float, ...]:
+def _typical(all_ranks: AllRankFacts) -> tuple[Floats, ...]:
     """By rank, what each of its works takes elsewhere; NaN for a work that one rank alone has."""
     given = list(all_ranks.facts.values())
     sizes = [len(f.work.works) for f in given]
@@ -144,7 +141,6 @@ def _typical(all_ranks: AllRankFacts) -> tuple[Float, ...]:
 
 
 def _known_steps(all_ranks: AllRankFacts, steps: Int64) -> tuple[Int64, Int64]:
-    """Which of a rank's steps are judged, and their places among the judged steps."""
     at = np.searchsorted(all_ranks.steps, steps)
     known = np.flatnonzero(np.isin(steps, all_ranks.steps))
     return known, at[known]

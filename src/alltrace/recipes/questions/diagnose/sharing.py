@@ -5,15 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.recipes.base import RunFacts
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 from alltrace.trace.number_text import number_ranges
-
-Float = NDArray[np.float64]
 
 _SURE = 0.9
 """Only several kernels that agree make a finding, so there is little doubt of it."""
@@ -40,7 +37,6 @@ def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
 
 
 def _found(all_ranks: AllRankFacts, ranks: set[int], advice: str) -> list[Finding]:
-    """The finding of these ranks; none without ranks that lose time in judged steps."""
     rows = np.isin(all_ranks.ranks, sorted(ranks))
     compute = all_ranks.of("compute")
     lost = (compute - all_ranks.undisturbed.of("compute")) * rows[:, None]
@@ -76,7 +72,6 @@ def _found(all_ranks: AllRankFacts, ranks: set[int], advice: str) -> list[Findin
 
 
 def _users(run: RunFacts) -> list[list[int]]:
-    """The ranks that use each device, as far as devices are known."""
     users: dict[tuple[str, str], list[int]] = {}
     for rank in run.ranks:
         for device in rank.devices:
