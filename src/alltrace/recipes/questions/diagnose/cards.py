@@ -13,36 +13,26 @@ from alltrace.trace.number_text import counted, named_devices, number_ranges
 
 _OPPORTUNITIES = frozenset({"precision", "attention", "fusion", "shapes", "small-kernels", "slow-operator"})
 _OTHERS_WAIT = frozenset({"straggler", "slow-host", "throttling", "device-stall", "imbalance"})
-_HOST_KINDS = (
-    *("launch-bound", "sync", "host-pause", "data-stall", "allocation", "module-loading", "recompilation", "idle-gap"),
-    "unexplained",
-    "hand-over",
+_COPIES = ("pageable-copy", "sync-copy", "exposed-transfer")
+_LATE_HOST = ("sync", "host-pause", "data-stall", "allocation", "module-loading", "recompilation", "idle-gap", "unexplained")
+_SHOWN: tuple[tuple[tuple[str, ...], str, str, dict[str, Any]], ...] = (
+    (("straggler", "slow-host", "imbalance", "missing-rank"), "waiting", "stragglers", {}),
+    (("throttling", "device-stall"), "waiting", "stragglers", {"by_time": True}),
+    (("slow-communicator", "low-bandwidth"), "waiting", "collectives", {}),
+    (("serialized-communication",), "exposed", "collectives", {}),
+    (("exposed-communication",), "exposed", "overlap", {}),
+    (_COPIES, "copy", "memory-bandwidth", {}),
+    (("launch-bound",), "idle", "launches", {}),
+    (_LATE_HOST, "idle", "idle", {}),
+    (("hand-over",), "idle", "breakdown", {"by": "role"}),
+    (("jitter", "regression"), "compute", "steps", {"per_step": True}),
+    (("slow-operator",), "compute", "operators", {"by": "operator-shape"}),
+    (("shared-device", *sorted(_OPPORTUNITIES - {"slow-operator"})), "compute", "kernels", {"by_rank": True}),
+    (("capture-fault",), "busy", "info", {}),
 )
-_COPY_KINDS = ("pageable-copy", "sync-copy", "exposed-transfer")
-_MEASURES = {
-    **dict.fromkeys((*_OTHERS_WAIT, "slow-communicator", "low-bandwidth", "missing-rank"), "waiting"),
-    **dict.fromkeys(("exposed-communication", "serialized-communication"), "exposed"),
-    **dict.fromkeys(_COPY_KINDS, "copy"),
-    **dict.fromkeys(_HOST_KINDS, "idle"),
-    **dict.fromkeys(("jitter", "regression", "shared-device", *_OPPORTUNITIES), "compute"),
-}
-_PROOFS: dict[str, tuple[str, dict[str, Any]]] = {
-    **dict.fromkeys(("straggler", "slow-host", "imbalance", "missing-rank"), ("stragglers", {})),
-    **dict.fromkeys(("throttling", "device-stall"), ("stragglers", {"by_time": True})),
-    "regression": ("steps", {"per_step": True}),
-    **dict.fromkeys(("slow-communicator", "serialized-communication"), ("collectives", {})),
-    "low-bandwidth": ("collectives", {}),
-    "exposed-communication": ("overlap", {}),
-    **dict.fromkeys(_COPY_KINDS, ("memory-bandwidth", {})),
-    "launch-bound": ("launches", {}),
-    **dict.fromkeys(_HOST_KINDS[1:], ("idle", {})),
-    "hand-over": ("breakdown", {"by": "role"}),
-    "jitter": ("steps", {"per_step": True}),
-    **dict.fromkeys(("shared-device", *_OPPORTUNITIES), ("kernels", {"by_rank": True})),
-    "slow-operator": ("operators", {"by": "operator-shape"}),
-    "capture-fault": ("info", {}),
-}
+"""Of kinds the measure of the heat map that shows them best, and the recipe and options of the table that they rest on."""
 
+_SHOWN_BY = {kind: (measure, recipe, options) for kinds, measure, recipe, options in _SHOWN for kind in kinds}
 
 _LONGEST_NAME = 100
 _FAR_MORE = 10
@@ -175,7 +165,7 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 def _card(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], hosts: Mapping[int, str]) -> Card:
     kind = str(row["kind"])
-    recipe, options = _PROOFS.get(kind, ("breakdown", {}))
+    measure, recipe, options = _SHOWN_BY.get(kind, ("busy", "breakdown", {}))
     if kind == "low-bandwidth" and row["evidence"].get("gb_per_s") is not None:  # of copies, not of a link between ranks
         recipe, options = "memory-bandwidth", {}
     return Card(
@@ -189,7 +179,7 @@ def _card(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], hosts: Mapp
         row["advice"],
         row["confidence"],
         tuple(row["ranks"] or ()),
-        _MEASURES.get(kind, "busy"),
+        measure,
         Proof(recipe, options),
         _step_times(row),
     )
