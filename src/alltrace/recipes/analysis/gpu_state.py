@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.sampled import gpu_series_of_host, plain_metric
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Flags, Floats, Int64
+from alltrace.trace.arrays import Int64
 from alltrace.trace.gpu_log_words import COMMAND, IDLE, REASONS, reason_names
 from alltrace.trace.number_text import number_ranges
 
@@ -22,11 +23,9 @@ COLLECT = f"To see the GPUs' clocks, record `{COMMAND}` on each node and import 
 
 _VALUES = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c")
 _METRICS = {"gpc clock frequency": "sm_clock_mhz", "dram clock frequency": "memory_clock_mhz"}
-_LOWER = 0.97
-"""A clock below this share of the peers' is lower; boost clocks of equal GPUs differ by less."""
+_LOWER = 0.97  # a clock below this share of the peers' is lower; boost clocks of equal GPUs differ by less
 
-_MOSTLY = 0.5
-"""A reason counts if it holds in this share of the samples."""
+_MOSTLY = 0.5  # a reason counts if it holds in this share of the samples
 
 
 @dataclass(frozen=True)
@@ -51,11 +50,7 @@ class Comparison:
 
 
 def gpu_state(rank: Rank, spans: Int64) -> GpuState | None:
-    """How the rank's GPU ran within some spans of time.
-
-    `spans`: int64 array (n, 2): start and end of each, ns, in order and without overlap. Returns none if no sample is
-    in the spans.
-    """
+    """How the rank's GPU ran within `spans` (n, 2), in order and apart; None if no sample is in them."""
     log = rank.shared("gpu_log")
     state = None if log is None else state_of_log(log, spans)
     return state or _state_of_metrics(rank, spans)
@@ -73,7 +68,7 @@ def state_of_log(log: Any, spans: Int64) -> GpuState | None:
 
 
 def _state_of_metrics(rank: Rank, spans: Int64) -> GpuState | None:
-    parts_of: dict[str, list[Floats]] = {}
+    parts_of: dict[str, list[NDArray[np.float64]]] = {}
     for series in gpu_series_of_host(rank):
         name = _METRICS.get(plain_metric(series.metric))
         if name is not None:
@@ -85,15 +80,15 @@ def _state_of_metrics(rank: Rank, spans: Int64) -> GpuState | None:
     return GpuState(clock, memory, samples=samples) if samples else None
 
 
-def _within(times: Int64, spans: Int64) -> Flags:
+def _within(times: Int64, spans: Int64) -> NDArray[np.bool_]:
     at = np.searchsorted(spans[:, 0], times, "right") - 1
     if not len(spans):
         return np.zeros(len(times), np.bool_)
-    inside: Flags = (at >= 0) & (times < spans[np.maximum(at, 0), 1])
+    inside: NDArray[np.bool_] = (at >= 0) & (times < spans[np.maximum(at, 0), 1])
     return inside
 
 
-def median(values: Floats) -> float | None:
+def median(values: NDArray[np.float64]) -> float | None:
     """The median of the values that are known; None without any."""
     finite = values[np.isfinite(values)]
     return float(np.median(finite)) if len(finite) else None

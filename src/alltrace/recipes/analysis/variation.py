@@ -1,14 +1,16 @@
 """How values of ranks and steps vary: with the rank, with another rank in each step, or at random.
 
-Values are ratios, (ranks, steps), each by what is usual in its step, so that a step which is longer for all counts as any other. A
-rank's level is the median over steps, so that single steps do not make it. A rank is persistently above the others where its level
-exceeds the lower quartile of all levels in most steps, and by more than chance and the usual differences between ranks explain: the
-standard error of a median, by the pooled deviation within ranks (MAD), and the spread of the levels below their median. For normal
-values the largest of n is at about sqrt(2 ln n) deviations, so the bound grows with the number of ranks.
+Values are ratios, (ranks, steps), each by what is usual in its step, so that a step which is longer for all counts as
+any other. A rank's level is the median over steps, so that single steps do not make it. A rank is persistently above
+the others where its level exceeds the lower quartile of all levels in most steps, and by more than chance and the usual
+differences between ranks explain: the standard error of a median, by the pooled deviation within ranks (MAD), and the
+spread of the levels below their median. For normal values the largest of n is at about sqrt(2 ln n) deviations, so the
+bound grows with the number of ranks.
 
-What is left is split in two by Otsu's method (the split with the largest variance between the parts). Parts that are far apart
-(Ashman, Bird and Zepf 1994: D = sqrt(2) |m1 - m2| / sqrt(s1^2 + s2^2); a normal distribution has 2.7 to 4.5, by the place of the
-split) are ordinary and slow steps. Slow steps that mostly belong to few ranks are those ranks'; of ever other ranks they rotate.
+What is left is split in two by Otsu's method (the split with the largest variance between the parts). Parts that are
+far apart (Ashman, Bird and Zepf 1994: D = sqrt(2) |m1 - m2| / sqrt(s1^2 + s2^2); a normal distribution has 2.7 to 4.5,
+by the place of the split) are ordinary and slow steps. Slow steps that mostly belong to few ranks are those ranks'; of
+ever other ranks they rotate.
 """
 
 from __future__ import annotations
@@ -16,29 +18,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from alltrace.trace.arrays import Flags, Floats
+Float = NDArray[np.float64]
 
-_NORMAL = 1.4826
-"""A normal distribution's deviation by its median absolute deviation."""
+_NORMAL = 1.4826  # a normal distribution's deviation by its median absolute deviation
 
-_MEDIAN_ERROR = 1.2533
-"""The ratio of the standard errors of the median and of the mean of normal values, sqrt(pi / 2)."""
+_MEDIAN_ERROR = 1.2533  # the ratio of the standard errors of the median and of the mean of normal values, sqrt(pi / 2)
 
-_MOSTLY = 0.7
-"""A persistent rank has more than half of its excess in this share of the steps."""
+_MOSTLY = 0.7  # a persistent rank has more than half of its excess in this share of the steps
 
 _MANY = 8
-"""With this many ranks, a few that differ from step to step do not affect the usual value or the deviation within ranks."""
+"""With this many ranks, a few that differ between steps do not affect the usual value or the deviation."""
 
-_FAR = 5.0
-"""Ashman's D from which two parts are apart."""
+_FAR = 5.0  # ashman's D from which two parts are apart
 
-_MOST_SLOW = 0.5
-"""Slow steps are at most this share of all."""
+_MOST_SLOW = 0.5  # slow steps are at most this share of all
 
-_OWNED = 0.75
-"""Slow steps belong to the ranks that have this share of them, if these are few."""
+_OWNED = 0.75  # slow steps belong to the ranks that have this share of them, if these are few
 
 _FEW = 0.25
 _LEAST_STEPS = 3
@@ -48,13 +45,13 @@ _LEAST_STEPS = 3
 class Variation:
     """How values vary."""
 
-    values: Floats  # the values by what is usual in their step and over all ranks: 1 is usual, (ranks, steps)
-    level: Floats  # of each rank its median over steps; NaN if nothing is known
+    values: Float  # the values by what is usual in their step and over all ranks: 1 is usual, (ranks, steps)
+    level: Float  # of each rank its median over steps; NaN if nothing is known
     least: float  # what exceeds 1 by less may be chance
     noise: float  # deviation within ranks from step to step; NaN if there is one step only
-    persistent: Flags  # which ranks exceed the others in most steps
-    sometimes: Flags  # which ranks exceed them in some steps, where others do not
-    slow: Flags  # which values of other ranks are far above the rest, (ranks, steps)
+    persistent: NDArray[np.bool_]  # which ranks exceed the others in most steps
+    sometimes: NDArray[np.bool_]  # which ranks exceed them in some steps, where others do not
+    slow: NDArray[np.bool_]  # which values of other ranks are far above the rest, (ranks, steps)
     between: float  # share of the variance that is between ranks (intraclass correlation), 0 to 1
 
     @property
@@ -63,11 +60,8 @@ class Variation:
         return bool(self.slow.any() and self.slow.any(axis=0).mean() >= _MOST_SLOW)
 
 
-def variation(ratios: Floats, least: float, *, spread: bool = True) -> Variation:
-    """How ratios vary.
-
-    `ratios`: Values that are proportional to what is compared, (ranks, steps); NaN if not known.
-    """
+def variation(ratios: Float, least: float, *, spread: bool = True) -> Variation:
+    """How `ratios` (ranks, steps) vary, which are proportional to what is compared; NaN if not known."""
     values = _by_step(ratios)
     measured = ~np.isnan(values)
     some = measured.any(axis=1)
@@ -94,7 +88,7 @@ def variation(ratios: Floats, least: float, *, spread: bool = True) -> Variation
     return Variation(values, level, float(np.median(needed)), noise, persistent, sometimes, slow, _between(values))
 
 
-def _by_step(values: Floats) -> Floats:
+def _by_step(values: Float) -> Float:
     """The values by what is usual in the same step: the lower quartile of the ranks, of few ranks their mean.
 
     Of few ranks one would be the quartile itself, and vary in no step.
@@ -113,8 +107,8 @@ def _bound(ranks: int) -> float:
     return 3.2 + float(np.sqrt(2 * np.log(max(ranks, 2))))
 
 
-def _noise(deviations: Floats, measured: Flags) -> float:
-    """The pooled deviation within ranks; a rank's median takes one degree of freedom, and so does the mean of few ranks."""
+def _noise(deviations: Float, measured: NDArray[np.bool_]) -> float:
+    """The pooled deviation within ranks; a rank's median, or the mean of few, takes one degree of freedom."""
     counts = measured.sum(axis=1)
     if counts.max(initial=0) < 2:
         return float("nan")
@@ -128,13 +122,13 @@ def _noise(deviations: Floats, measured: Flags) -> float:
     return float(deviation * np.sqrt(steps / (steps - 1)))
 
 
-def _spread(levels: Floats) -> float:
+def _spread(levels: Float) -> float:
     """The deviation of levels, from those below their median: half of the ranks may be slow."""
     middle = np.percentile(levels, 50, method="lower")
     return float(_NORMAL * np.median(middle - levels[levels <= middle]))
 
 
-def _apart(values: Floats, least: float) -> Flags:
+def _apart(values: Float, least: float) -> NDArray[np.bool_]:
     """Which values are far above the others; none if they are not in two parts."""
     there = np.flatnonzero(~np.isnan(values))
     far_above = np.zeros(values.size, np.bool_)
@@ -157,7 +151,7 @@ def _apart(values: Floats, least: float) -> Flags:
     return far_above.reshape(values.shape)
 
 
-def _owners(slow: Flags) -> Flags:
+def _owners(slow: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """The few ranks that nearly all slow steps belong to; none if they are many."""
     counts = slow.sum(axis=1)
     order = np.argsort(-counts, kind="stable")
@@ -167,11 +161,11 @@ def _owners(slow: Flags) -> Flags:
         return none
     few = int(np.searchsorted(covered, _OWNED * covered[-1])) + 1
     # ranks with as many slow steps as the last of them belong to them too
-    mine: Flags = counts >= max(counts[order[few - 1]], _LEAST_STEPS)
+    mine: NDArray[np.bool_] = counts >= max(counts[order[few - 1]], _LEAST_STEPS)
     return mine if counts[mine].sum() >= _OWNED * covered[-1] and mine.sum() <= max(_FEW * len(counts), 1) else none
 
 
-def _between(values: Floats) -> float:
+def _between(values: Float) -> float:
     """The intraclass correlation (Shrout and Fleiss 1979, ICC(1)) of ranks with at least two steps."""
     rows = values[(~np.isnan(values)).sum(axis=1) > 1]
     if len(rows) < 2:
