@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.programs.draw import FIXED, cause_of_share
 from benchmarks.programs.draw_uneven import drawn, late_cause, recorded, uneven_cause, with_barrier, with_uneven_peers
-from benchmarks.programs.losses import measure
+from benchmarks.programs.losses import leaves_a_trace, measure
 from benchmarks.programs.model import Cause, Without
 from benchmarks.programs.training import Lowered
 from benchmarks.programs.worlds import as_ideal
@@ -44,11 +44,13 @@ class Gains:
         judged_ns: Time of the judged steps with both.
         alone: The share of it that is gained without the first, and without the second.
         together: The share that is gained without both.
+        traceless: Whether the judged steps record the same without one of them.
     """
 
     judged_ns: int
     alone: tuple[float, float]
     together: float
+    traceless: bool = False
 
     @property
     def by_itself(self) -> tuple[float, float]:
@@ -131,6 +133,8 @@ def draw_pair(seed: int, *, ideal: bool = False) -> tuple[Program, Gains]:
     if ideal:
         program = as_ideal(program)
         gains = gains_of(program)
+    if hides(gains):
+        gains = replace(gains, traceless=not all(leaves_a_trace(program, place) for place in range(len(program.causes))))
     return program, gains
 
 

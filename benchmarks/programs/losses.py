@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+from benchmarks.programs.machine import Recorded
 from benchmarks.programs.model import NATURAL, Without
 from benchmarks.programs.training import Lowered
 
@@ -30,6 +31,10 @@ FAMILIES = (
     {"exposed-transfer", "pageable-copy", "sync-copy"},
 )  # fmt: skip
 """Kinds that remove each other's time: a program's own loss of one kind is measured without planted causes of the others."""
+
+
+LEAST_TRACE_NS = 20_000
+"""As long as it takes to ask for a batch that is ready."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,31 @@ def measure(program: Program, without: Without | None = None) -> int:
     """Time of the judged steps of an execution, in ns."""
     lowered = Lowered(program, without)
     return judged_ns(program, lowered.execute())
+
+
+def leaves_a_trace(program: Program, cause: int) -> bool:
+    """Whether the judged steps record other events without a cause, or some that last `LEAST_TRACE_NS` longer or shorter.
+
+    What they do not show, nobody can tell from reports: a loader, say, of which batches are always ready.
+
+    Args:
+        program: The program.
+        cause: The place of the cause.
+    """
+    with_it, without = (Lowered(program, w).execute(record=True) for w in (Without(), Without(frozenset([cause]))))
+    before = min(program.judged) - 1
+    for rank, records in enumerate(zip(with_it.recorded or (), without.recorded or (), strict=True)):
+        begun = with_it.ends[rank][before], without.ends[rank][before]
+        for table in fields(Recorded):
+            lasting = [
+                [row[1] - row[0] for row in getattr(record, table.name) if row[0] >= begin]
+                for record, begin in zip(records, begun, strict=True)
+            ]
+            if len(lasting[0]) != len(lasting[1]):
+                return True
+            if any(abs(a - b) >= LEAST_TRACE_NS for a, b in zip(*lasting, strict=True)):
+                return True
+    return False
 
 
 def truth_of(program: Program, base_ns: int | None = None) -> Truth:

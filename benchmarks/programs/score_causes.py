@@ -39,6 +39,7 @@ class CauseJudgement:
         program: What it is, in a few words.
         true_share: Of the judged time, what is gained without the cause, or without both.
         counts: Whether that is enough to be found, or nothing was planted.
+        traceless: Whether it does not count because the judged steps record the same without one of its causes.
         truth: The cause in words.
         right: Which marks of its family hold.
         alarms: The findings that are never right there.
@@ -56,6 +57,7 @@ class CauseJudgement:
     alarms: list[str] = field(default_factory=list)
     findings: list[dict[str, Any]] = field(default_factory=list)
     error: str | None = None
+    traceless: bool = False
 
     def is_wrong(self, family: Family) -> bool:
         """Whether anything about it is wrong."""
@@ -86,7 +88,9 @@ def _table(judged: Sequence[CauseJudgement], family: Family, least: float) -> li
     if family.healthy:
         loud = percent(sum(bool(j.alarms) for j in healthy), len(healthy))
         lines.append(f"Healthy programs with {family.alarms}: {loud}")
-    lines.append(f"Left out, since the cause costs less than {100 * least:g} %: {sum(not j.counts for j in judged)}")
+    cheap, traceless = (sum(not j.counts and j.traceless == without for j in judged) for without in (False, True))
+    lines.append(f"Left out, since the cause costs less than {100 * least:g} %: {cheap}")
+    lines += [f"Left out, since the judged steps record the same without one of the causes: {traceless}"] * bool(traceless)
     lines.append(f"No answer: {sum(j.error is not None for j in judged)}")
     lines += ["", "| seed | program | truth | findings |", "|---|---|---|---|"]
     for j in (j for j in judged if j.is_wrong(family)):

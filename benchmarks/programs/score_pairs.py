@@ -7,6 +7,8 @@ How `diagnose` says that causes hide each other, which is read here:
 * The verdict has a sentence with the words `hide each other: together X %`, where X is `together_ns` of the judged time, and after
   it what each gains alone: "`straggler` of rank 3 and `sync` of rank 1 hide each other: together 11.1 %, alone 0.0 and 5.9 %".
 
+A pair of which the judged steps record the same without one of its causes is left out.
+
 The joint loss is right if findings with a kind of one cause and of the other have it, and it is within 15 % of what an
 execution without both gains. The judged time is `lost_ns / lost_share` of the finding with the largest loss, else the program's.
 """
@@ -54,7 +56,8 @@ def judge_pair(
         least: The share below which they do not count together.
     """
     counts = hides(gains) and gains.together >= least
-    judged = CauseJudgement(seed, PAIR, f"{described(program)}, {program.steps} steps", gains.together, counts)
+    words = f"{described(program)}, {program.steps} steps"
+    judged = CauseJudgement(seed, PAIR, words, gains.together, counts and not gains.traceless, traceless=gains.traceless)
     alone = " and ".join(f"{100 * share:.1f}" for share in gains.alone)
     planted = "; ".join(f"{c.kind} {c.variant} ranks {[*c.ranks]}" for c in program.causes)
     judged.truth = f"{planted}: together {100 * gains.together:.1f} %, alone {alone}"

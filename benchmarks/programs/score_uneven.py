@@ -95,7 +95,7 @@ def judge_uneven(
         bool(about) and about[0]["kind"] in first,
         same is not None,
         same is not None and ranks_right(program, cause, same["kind"], culprits_of(same, program.view.devices)),
-        sum(_is_card(program, cause, f) for f in about) == 1,
+        sum(_is_card(program, cause, f) and not _is_natural(truth, cause, f) for f in about) == 1,
         loss is not None,
         loss is not None and (1 - CLOSE) * share <= loss <= (1 + CLOSE) * most,
     )
@@ -113,3 +113,9 @@ def _is_card(program: Program, cause: Cause, finding: Mapping[str, Any]) -> bool
     if len(culprits) == everyone:
         return finding["kind"] in accepted_kinds(cause)
     return bool(named & culprits) and len(named) < everyone
+
+
+def _is_natural(truth: Truth, cause: Cause, finding: Mapping[str, Any]) -> bool:
+    """Whether a finding states what the program loses to its kind by itself, as it does with tokens that differ a little."""
+    costs = truth.kinds.get(finding["kind"], 0.0)
+    return finding["kind"] != cause.kind and 0 < (finding["lost_share"] or 0.0) <= (1 + CLOSE) * costs

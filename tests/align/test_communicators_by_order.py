@@ -8,7 +8,7 @@ from tests.align.collectives import Made, table_of
 from tests.align.grids import Grid, execute
 from tests.align.tables import timelines_of
 
-from alltrace.align.communicators_by_order import _classes, _in_pairs, _Verdict, communicators_by_order
+from alltrace.align.communicators_by_order import _classes, _in_pairs, _judged, _Verdict, communicators_by_order
 from alltrace.align.related_clocks import RankClock, placing_of, related_clocks
 from alltrace.align.timelines import NamedTimelines
 
@@ -72,3 +72,24 @@ def test_streams_that_do_the_same_at_other_times_are_of_one_class():
     assert [[lane.rank for lane in its.lanes] for its in alike] == [[0, 1, 2, 3]]
     found = communicators_by_order(timelines, clocks)
     assert [set(found.of(rank).tolist()) for rank in range(4)] == [{0}, {0}, {1}, {1}]
+
+
+@pytest.mark.parametrize(("late_ns", "groups"), [(20_000_000, 1), (100_000, 2)])
+def test_half_of_the_ranks_do_not_transfer_for_as_long_as_one_of_the_others_is_late(late_ns, groups):
+    """Of four ranks that meet the first one is always late by as much, so the others would be as alike in groups of their own."""
+    rng = np.random.default_rng(3)
+    met = 50_000_000 * np.arange(1, 13)
+    known = [(0, 2), (1, 3)]
+    tables = {}
+    for rank in range(4):
+        start = met - (0 if rank == 0 else late_ns) - rng.integers(0, 2_000, 12)
+        end = met + 40_000 + rng.integers(0, 9_000, 12)
+        tables[rank] = table_of(
+            start=start, end=end, device=[0] * 12, stream=[7] * 12, op=["AllReduce"] * 12, evidence=["kernel"] * 12
+        )
+    timelines = timelines_of(tables, Made({}, {}, {}).texts)
+    clocks = {m: RankClock(0.0, 0.0, 1_000.0, 1.0, 0) for m in timelines.extents}
+    (alike,) = _classes(timelines, clocks)
+    verdict = _judged(alike, {frozenset(known): {99}}, set())
+    assert verdict is not None
+    assert {len(set(of_place)) for of_place in verdict.groups} == {groups}

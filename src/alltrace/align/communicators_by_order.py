@@ -276,6 +276,13 @@ class _Judged(NamedTuple):
         return float(np.maximum(np.bincount(self.label) - 1, 0).sum())
 
     @property
+    def apart(self) -> int:
+        """How clearly some group transfers for so much longer than another one that it must wait for a rank of another group."""
+        middle = _median(self.stay)
+        middle = np.maximum(middle[np.isfinite(middle)], FLOOR_NS)
+        return round(math.log(middle.max() / middle.min()) / CLEAR) if len(middle) else 0
+
+    @property
     def groups(self) -> Int64:
         """How many streams each group of several has."""
         many = np.bincount(self.label)
@@ -348,7 +355,8 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
     distance = np.array([_distance(frozenset(g for g in its if g), other, across, len(ranks)) for its in of_labels])
     sizes = np.array([len(one.groups) for one in evidence])
     observations = np.asarray(many * len(ranks) * EVIDENCE, np.float64)
-    for at, score in _few(np.array(costs), observations, distance, sizes):
+    apart = np.array([[one.apart for one in its] for its in of_places])
+    for at, score in _few(np.array(costs), observations, distance, sizes, apart):
         clear = at is not None and score >= LEAST_MATCHING_SCORE
         groups.append(of_labels[at] if clear and at is not None else [()] * len(ranks))
         scores.append(score if clear else 0.0)
@@ -459,11 +467,12 @@ def _spread(values: Floats) -> Floats:
     return np.asarray((np.median(values) + values.mean()) / 2.0, np.float64)
 
 
-def _few(costs: Floats, many: Floats, distance: Int64, groups: Int64) -> list[tuple[int | None, float]]:
+def _few(costs: Floats, many: Floats, distance: Int64, groups: Int64, apart: Int64) -> list[tuple[int | None, float]]:
     """For each place the partition that explains it, and how sure that is from 0 to 1: few that explain all well.
 
-    `costs` are places x partitions, for `many` independent observations in each place. Of partitions that explain a
-    place equally, the nearest to those of other operations counts, then the one with fewest groups.
+    `costs` and `apart` are places x partitions, for `many` independent observations in each place. Of partitions that explain a
+    place equally, one whose groups transfer alike counts, then the nearest to those of other operations, then the one with fewest
+    groups.
     """
     weighed = costs * many[:, None]
     penalty = float(np.log(costs.shape[1] + 1.0))
@@ -491,7 +500,8 @@ def _few(costs: Floats, many: Floats, distance: Int64, groups: Int64) -> list[tu
         surely[one] = 0.0
         equal = np.flatnonzero(surely < LEAST_MATCHING_SCORE)
         if len(equal) > 1:
-            best = int(equal[np.lexsort((groups[equal], distance[equal]))[0]])
+            differ = apart[possible][its].max(axis=0)
+            best = int(equal[np.lexsort((groups[equal], distance[equal], differ[equal]))[0]])
             of_place[its] = best
             sure[best] = max(_BY_GRID, sure.get(best, 0.0))
         else:

@@ -10,7 +10,8 @@ from tests.benchmarks.programs.small_programs import EVERY, even_program
 from benchmarks.programs.draw_pairs import Gains
 from benchmarks.programs.draw_uneven import LATE
 from benchmarks.programs.model import Cause
-from benchmarks.programs.score_pairs import CULPRITS, JOINT, MARKS, NAMED, RIGHT, SAID, judge_pair
+from benchmarks.programs.score_causes import summary_of_causes
+from benchmarks.programs.score_pairs import CULPRITS, FAMILY, JOINT, MARKS, NAMED, RIGHT, SAID, judge_pair
 
 STRAGGLER = Cause("straggler", "", (1,), 1.2, EVERY)
 LOADER = Cause("data-stall", "slow workers", (3,), 1e6, EVERY)
@@ -81,3 +82,10 @@ def test_a_third_cause_first_is_an_alarm_and_pairs_that_hide_nothing_do_not_coun
     assert judged(finding("jitter", []), finding("straggler", [1])).alarms == ["jitter"]
     assert judged(finding("capture-fault", []), finding("straggler", [1])).alarms == []
     assert not judged(gains=Gains(1_000, (0.05, 0.06), 0.11)).counts
+
+
+def test_a_pair_of_which_the_judged_steps_do_not_show_both_causes_is_left_out_and_counted():
+    judgement = judged(gains=replace(GAINS, traceless=True))
+    assert not judgement.counts
+    summary = summary_of_causes([judgement, judged()], [FAMILY], 0.01)
+    assert "the judged steps record the same without one of the causes: 1" in summary

@@ -96,6 +96,12 @@ def test_a_late_rank_has_the_kind_of_its_own_work_and_never_the_waits_of_others(
     assert judged(finding("sync", 0.005, [1, 2, 3]), cause=LOGGING).alarms == []
 
 
+def test_a_card_on_what_the_program_loses_by_itself_is_no_second_card_of_a_late_rank():
+    cards = finding("host-pause", 0.1, [0]), finding("imbalance", 0.011, [0, 2])
+    marks = [judged(*cards, cause=LOGGING, imbalance=costs).right for costs in (0.0, 0.005, 0.01)]
+    assert ["one card" in right for right in marks] == [False, False, True]
+
+
 def test_a_healthy_program_has_no_finding_that_costs_less_than_half_of_its_severity():
     program = even_program("experts")
     truth = Truth(1_000, (), 0.0, {}, {"sync": 0.05})

@@ -90,11 +90,38 @@ def test_a_loss_of_all_ranks_is_known_without_knowing_who_waits_unless_they_pass
     all_ranks.ranks, all_ranks.steps = np.arange(2), np.arange(2)
     times = np.full((2, 2, len(CLASSES)), 100.0)
     all_ranks.__dict__ |= {"times": times, "lengths": np.full(2, 100.0 * len(CLASSES)), "doubt": "in doubt", "_recovery": None}
+    all_ranks.__dict__["clocks_unknown"] = True
     lone = SimpleNamespace(messages=np.array([0, messages]), alone=np.zeros(2, int))
     all_ranks.facts = {rank: SimpleNamespace(steps=np.arange(2)) for rank in range(2)}
     all_ranks.__dict__ |= {"lone": [None, lone]}
     loss = all_ranks.loss(classes, np.array(lost, float))
     assert (loss.unknown, loss.least_ns) == (unknown, sum(map(min, zip(*lost, strict=True))))
+
+
+@pytest.mark.parametrize(
+    ("waits", "missing", "sure"),
+    [
+        ({0: [], 1: [[10, 90]], 2: [[20, 100]]}, (), [60, 0]),  # both wait from 20 to 90, the late one loses 60 of it
+        ({0: [], 1: [[10, 90]], 2: [[60, 100]]}, (), [30, 0]),
+        ({0: [[40, 200]], 1: [[10, 90]], 2: [[20, 100]]}, (), [20, 0]),  # from 40 on all wait, maybe for a transfer
+        ({0: [], 1: [[10, 90]], 2: []}, (), [0, 0]),  # one that computes may be the one that is late
+        ({0: [], 1: [[10, 90]], 2: [[20, 100]]}, (3,), [0, 0]),  # as may be one without a report
+    ],
+)
+def test_who_does_not_wait_while_all_others_do_is_waited_for_whoever_meets_whom(waits, missing, sure):
+    all_ranks = AllRankFacts.__new__(AllRankFacts)
+    all_ranks.ranks, all_ranks.steps = np.arange(3), np.arange(2)
+    regions = np.array([[0, 100], [100, 200]])
+    all_ranks.facts = {
+        rank: SimpleNamespace(steps=np.arange(2), regions=regions, waits=np.array(its, np.int64).reshape(-1, 2))
+        for rank, its in waits.items()
+    }
+    all_ranks.alignment = SimpleNamespace(run=SimpleNamespace(manifest=SimpleNamespace(missing_ranks=missing)))
+    times = np.full((3, 2, len(CLASSES)), 10.0)
+    all_ranks.__dict__ |= {"times": times, "lone": [None] * 3, "doubt": "in doubt", "_recovery": None, "clocks_unknown": False}
+    lost = np.array([[60.0, 0.0], [2.0, 0.0], [0.0, 0.0]])
+    loss = all_ranks.loss(("host-pause",), lost, ceiling_ns=60)
+    assert (loss.least_ns, loss.unknown) == (sum(sure), None if sum(sure) == 60 else "in doubt")
 
 
 @pytest.mark.parametrize(("unnamed", "record"), [(0, ""), (3, "; import the job's NCCL logs with --nccl-log for it")])

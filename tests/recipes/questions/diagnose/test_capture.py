@@ -44,6 +44,6 @@ def test_reports_of_thousands_of_ranks_that_begin_late_or_end_early_are_named():
     order = np.random.default_rng(1).permutation(np.flatnonzero(there))
     steps = pa.table({"rank": rank[order], "step": step[order], "source": pa.array(["range"]).take(pa.array(np.zeros_like(order)))})
     run = SimpleNamespace(alignment=SimpleNamespace(steps=steps))
-    late, short = _short(SimpleNamespace(hosts_of=lambda ranks: ()), run)
+    late, short = _short(run)
     assert (late.where, late.ranks, late.evidence["first_step"]) == ("late start", (7,), 3)
     assert (short.where, short.ranks, short.evidence["first_missing_step"]) == ("cut short", (9,), 6)

@@ -137,7 +137,7 @@ def test_every_kind_has_a_sentence_a_measure_and_a_table(kind, ranks):
     assert not found.what.startswith(f"{kind}:")
     assert re.search(r"None|  |\{|ranks -|rank rank|\.$", found.what) is None
     assert kind in headlines._HEADLINES
-    assert kind == "capture-fault" or kind in cards._MEASURES
+    assert kind == "capture-fault" or kind in cards._SHOWN_BY
     recipe = find(found.proof.recipe)
     assert set(found.proof.options) <= {o.name for o in recipe.options}
 

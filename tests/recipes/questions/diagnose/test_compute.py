@@ -262,6 +262,6 @@ def test_what_a_rank_does_alone_is_found_beside_what_it_does_slowly():
         return SimpleNamespace(work=work)
 
     ranks = {rank: facts((100, 200)) for rank in range(3)} | {3: facts((180, 200, 50), (1, 2, 3))}
-    all_ranks = SimpleNamespace(facts=ranks, name=str)
+    all_ranks = SimpleNamespace(facts=ranks, name_of_most=lambda amounts: str(max(amounts, key=amounts.__getitem__)))
     assert most_added(all_ranks, np.array([3])) == ("3", 1.0)
     assert most_added(all_ranks, np.array([0])) == ("1", 0.0)

@@ -68,9 +68,7 @@ COLUMNS: col.Columns = (
     col.ns("lost_ns_per_step", "the same per judged step; null without steps"),
     col.real("lost_share", "lost_ns of the analyzed time, 0 to 1; all rows together at most 1", decimals=4),
     col.real(
-        "opportunity_share",
-        "for an opportunity: the largest share of the analyzed time that a change can save, 0 to 1",
-        decimals=4,
+        "opportunity_share", "for an opportunity: the largest share of the analyzed time that a change can save, 0 to 1", decimals=4
     ),
     col.Column("ranks", "ranks", None, "the culprits"),
     col.DEVICES,
@@ -90,8 +88,7 @@ COLUMNS: col.Columns = (
         "what the culprits take by themselves in each, or all ranks together if all are culprits; the longest of a group",
     ),
     col.flag(
-        "needed_at_once",
-        "whether it concerns transfers that the next kernel needs, which is the program's design and not a fault",
+        "needed_at_once", "whether it concerns transfers that the next kernel needs, which is the program's design and not a fault"
     ),
 )
 
@@ -111,7 +108,6 @@ READS: Reads = {
 
 
 def _reads(_options: Options) -> dict[str, tuple[str, ...]]:
-    """What facts and graphs are made from."""
     from alltrace.recipes.analysis.run_replay import with_graph
 
     operations = {"collectives": ("start", "end", "op", "communicator", "bytes", "group_size")}
@@ -153,11 +149,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
 
     given = {p.rank: p.table for p in compared(parts, run) if p.table.facts is not None}
     if not given:
-        return Answer(
-            _schema().empty_table(),
-            COLUMNS,
-            ("nothing ran on any device, so nothing could be judged",) if parts else (),
-        )
+        return Answer(_schema().empty_table(), COLUMNS, ("nothing ran on any device, so nothing could be judged",) if parts else ())
     hosts = {r.rank: r.host for r in run.ranks}
     roles = {r.rank: run.manifest.role_of(r) for r in run.ranks}
     joined, peers = partial(replay_of, run=run), partial(peers_in, run=run)
@@ -257,7 +249,7 @@ def _row(
         "lost_share": ranked.share,
         "opportunity_share": finding.opportunity,
         "ranks": list(finding.ranks),
-        "hosts": list(finding.hosts)
+        "hosts": list(finding.hosts or all_ranks.hosts_of(finding.ranks))
         or [all_ranks.hosts[r] for r in finding.ranks[:1] if len(finding.ranks) == 1 and r in all_ranks.hosts],
         "where": finding.where,
         "launched_by": next((said for said in asked if said), None),
@@ -273,7 +265,6 @@ def _row(
 
 
 def _step_times(finding: Finding, all_ranks: AllRankFacts) -> tuple[list[int], list[int]]:
-    """The steps of a picture, and how long each takes: the culprits by themselves, or if all are culprits the job."""
     import numpy as np
 
     named = np.isin(all_ranks.ranks, finding.ranks)
@@ -283,7 +274,6 @@ def _step_times(finding: Finding, all_ranks: AllRankFacts) -> tuple[list[int], l
 
 
 def _common_evidence(finding: Finding, all_ranks: AllRankFacts) -> dict[str, float]:
-    """What findings of all kinds rest on."""
     found = {"replay_error": round(all_ranks.replay_error or 0.0, 4)} if finding.loss.basis == "replay" else {}
     if not finding.loss.classes:
         return found
@@ -293,7 +283,6 @@ def _common_evidence(finding: Finding, all_ranks: AllRankFacts) -> dict[str, flo
 
 
 def _limits(all_ranks: AllRankFacts) -> list[str]:
-    """What could not be judged, and why."""
     notes = [_basis(all_ranks)]
     if all_ranks.whole_run:
         notes.append("no steps were found, so the whole run, including its start-up, is judged as one step")
@@ -351,7 +340,6 @@ def _left_out(all_ranks: AllRankFacts) -> str:
 
 
 def _basis(all_ranks: AllRankFacts) -> str:
-    """The data from which losses are computed."""
     from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR
 
     if all_ranks.doubt is not None:

@@ -17,7 +17,7 @@ from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Mem
 from alltrace.recipes.questions.diagnose.finding import MEDIUM_SHARE, Finding, Loss
 from alltrace.recipes.questions.diagnose.links import usual_bus_gb_per_s
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Floats, Int64
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.number_text import number_ranges
 
@@ -150,7 +150,6 @@ def _completed(groups: Sequence[Group], missing: Sequence[int]) -> list[Group]:
 
 
 def _all_known(all_ranks: AllRankFacts) -> bool:
-    """Whether the reports state which ranks the job has."""
     manifest = all_ranks.alignment.run.manifest
     return any(r.rank_source not in _UNNUMBERED for r in manifest.ranks)
 
@@ -248,7 +247,7 @@ def _of_unknown_loss(all_ranks: AllRankFacts, members: Members | None) -> list[F
     return [Finding("missing-rank", loss, missing, "unmatched operations", advice, evidence, _DOUBTED, told=True)]
 
 
-def _alone(all_ranks: AllRankFacts, members: Members) -> NDArray[np.float64]:
+def _alone(all_ranks: AllRankFacts, members: Members) -> Floats:
     """(ranks, steps): waits in operations with absent ranks alone, beyond what the same ones take in complete communicators.
 
     When an absent rank arrives is not known, so what they take is from arrival to end, their usual waits included, at the median.
@@ -288,7 +287,6 @@ def _alone(all_ranks: AllRankFacts, members: Members) -> NDArray[np.float64]:
 
 
 def _alike_everywhere(communicator: Int64, took: Int64) -> bool:
-    """Whether operations take as long in each of several communicators: none waits for its place in the program."""
     middles = [float(np.median(took[rows])) for rows in rows_by(communicator).values()]
     return len(middles) >= _SEVERAL and max(middles) <= _ALIKE_TIMES * min(middles)
 

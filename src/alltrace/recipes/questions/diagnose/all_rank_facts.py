@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,9 @@ from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR, Alter
 from alltrace.replay.join import Replay
 from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import RankGraph
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import rows_by
-from alltrace.trace.intervals import merge, overlap_ns
-
-Float = NDArray[np.float64]
+from alltrace.trace.intervals import difference, intersection, merge, overlap_ns, union
 
 CULPRIT_SHARE = 0.5
 """A rank is a culprit when it loses at least this share of what the worst rank loses."""
@@ -51,24 +49,24 @@ _ALIKE = 0.8
 class Members:
     """The members of matched instances, in judged steps; arrays of n values, sorted by instance and rank."""
 
-    instance: NDArray[np.int64]
-    communicator: NDArray[np.int64]
-    rank: NDArray[np.int64]
-    step: NDArray[np.int64]
-    stream: NDArray[np.int64]
-    size: NDArray[np.int64]
-    row: NDArray[np.int64]  # the row of the rank's `collectives`
+    instance: Int64
+    communicator: Int64
+    rank: Int64
+    step: Int64
+    stream: Int64
+    size: Int64
+    row: Int64  # the row of the rank's `collectives`
     op: NDArray[Any]  # the operation, as text. start, end: Aligned ns
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    last_arrival: NDArray[np.int64]  # of the instance
-    transfer: NDArray[np.int64]  # from the last arrival to the instance's end
-    waited: NDArray[np.int64]  # time in which the rank's device waits for communication during the rank's own operation
+    start: Int64
+    end: Int64
+    last_arrival: Int64  # of the instance
+    transfer: Int64  # from the last arrival to the instance's end
+    waited: Int64  # time in which the rank's device waits for communication during the rank's own operation
     # the part of that after the last arrival; 0 if the clocks may be off by more, or it is not known by how much
-    moved: NDArray[np.int64]
-    fact: NDArray[np.bool_]  # whether the rank's wait for the last arrival is at least what the clocks may be off
-    keeps_host: NDArray[np.bool_]  # whether it is a call of MPI, in which the host that makes it waits
-    certain: NDArray[np.bool_]  # whether the instance's transfer is at least what every member's clock may be off
+    moved: Int64
+    fact: Flags  # whether the rank's wait for the last arrival is at least what the clocks may be off
+    keeps_host: Flags  # whether it is a call of MPI, in which the host that makes it waits
+    certain: Flags  # whether the instance's transfer is at least what every member's clock may be off
 
 
 class AllRankFacts:
@@ -150,8 +148,12 @@ class AllRankFacts:
         """The text of a name."""
         return self._texts(pa.array([ident], pa.int64()))[0].as_py() or ""
 
+    def name_of_most(self, amounts: Mapping[int, float]) -> str:
+        """The text of the name with the largest amount; empty without any."""
+        return self.name(max(amounts, key=lambda ident: (amounts[ident], -ident))) if amounts else ""
+
     @cached_property
-    def times(self) -> Float:
+    def times(self) -> Floats:
         """(ranks, steps, classes), ns; NaN if a rank lacks a step."""
         found = np.full((len(self.ranks), len(self.steps), len(CLASSES)), np.nan)
         for row, facts in enumerate(self.facts.values()):
@@ -159,18 +161,18 @@ class AllRankFacts:
             found[row, at[known]] = facts.times[known]
         return found
 
-    def _places(self, facts: RankFacts) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    def _places(self, facts: RankFacts) -> tuple[NDArray[np.intp], Flags]:
         """The place among `steps` of each step of a rank, and whether it is one of them."""
         at = np.minimum(np.searchsorted(self.steps, facts.steps), max(len(self.steps) - 1, 0))
-        known: NDArray[np.bool_] = self.steps[at] == facts.steps if len(self.steps) else np.zeros(len(at), np.bool_)
+        known: Flags = self.steps[at] == facts.steps if len(self.steps) else np.zeros(len(at), np.bool_)
         return at, known
 
-    def of(self, name: str) -> Float:
+    def of(self, name: str) -> Floats:
         """(ranks, steps) of one class, ns; 0 if a rank lacks a step."""
-        found: Float = np.nan_to_num(self.times[:, :, CLASSES.index(name)])
+        found: Floats = np.nan_to_num(self.times[:, :, CLASSES.index(name)])
         return found
 
-    def of_host(self, name: str) -> Float:
+    def of_host(self, name: str) -> Floats:
         """(ranks, steps) of one of `HOST_CLASSES` but the last, ns, whether or not the device waits; 0 if a rank lacks a step."""
         found = np.zeros((len(self.ranks), len(self.steps)))
         for row, facts in enumerate(self.facts.values()):
@@ -179,25 +181,29 @@ class AllRankFacts:
         return found
 
     @cached_property
-    def own(self) -> Float:
+    def own(self) -> Floats:
         """(ranks, steps): a rank's own time, without waits for communication, ns."""
-        found: Float = np.nan_to_num(self.times.sum(axis=2)) - self.of("communication")
+        found: Floats = np.nan_to_num(self.times.sum(axis=2)) - self.of("communication")
         return found
 
     @cached_property
-    def lengths(self) -> Float:
-        """(steps): the length of each judged step, from the last rank's begin to the last rank's end, ns.
-
-        A rank that is late at the end of a step makes the others wait in their next one.
-        """
+    def _reached(self) -> Floats:
+        """(2, steps): when the last rank begins and ends each judged step, ns."""
         reached = np.full((len(self.ranks), len(self.steps), 2), np.nan)
         for row, facts in enumerate(self.facts.values()):
             at, known = self._places(facts)
             reached[row, at[known]] = facts.regions[known]
-        if not reached.size:
-            return np.zeros(len(self.steps))
-        begin, end = np.nanmax(reached, axis=0).T
-        found: Float = end - begin
+        found: Floats = np.nanmax(reached, axis=0).T if reached.size else np.zeros((2, len(self.steps)))
+        return found
+
+    @cached_property
+    def lengths(self) -> Floats:
+        """(steps): the length of each judged step, from the last rank's begin to the last rank's end, ns.
+
+        A rank that is late at the end of a step makes the others wait in their next one.
+        """
+        begin, end = self._reached
+        found: Floats = end - begin
         return found
 
     @cached_property
@@ -208,7 +214,7 @@ class AllRankFacts:
     def loss(
         self,
         classes: Sequence[str],
-        lost: Float,
+        lost: Floats,
         change: Callable[[RecoveredTime], Altered | None] | None = None,
         ceiling_ns: int | None = None,
         shared: Sequence[str] = (),
@@ -227,8 +233,8 @@ class AllRankFacts:
         if ceiling_ns is None:
             ceiling_ns = int(np.maximum(self.own.max(axis=0) - (self.own - lost).max(axis=0), 0).sum()) if lost.size else 0
         if self.doubt is not None:
-            # each rank's own loss is lost independent of who waits for whom, but without a transfer a rank may wait for another
-            alone = int(np.where(np.isnan(self.times[:, :, 0]), np.inf, lost).min(axis=0).sum()) if lost.size else 0
+            sure = self._sure_ns(lost)
+            alone = int(sure.sum())
             alike = "communication" not in classes and alone >= _ALIKE * ceiling_ns and (alone > 0 or not rows.any())
             # where ranks pass messages on, the delays of one after the other add up
             alike &= not self._messages.any() or not alone
@@ -241,7 +247,30 @@ class AllRankFacts:
             return Loss(ceiling_ns, "ceiling", every, own, bound, without=without, steps=steps)
         return Loss(self.recovery.saved_ns(changed), "replay", every, own, bound, without=without, steps=steps)
 
-    def bounds_ns(self, classes: Sequence[str], rows: NDArray[np.bool_]) -> Float:
+    def _sure_ns(self, lost: Floats) -> Floats:
+        """(steps): what is lost whoever waits for whom: what each rank loses by itself, or waits for those that do, ns.
+
+        No rank leaves an operation before the last one has begun it. So if all ranks but some wait for communication, and these do
+        not, all wait for these.
+        """
+        if not lost.size:
+            return np.zeros(len(self.steps))
+        found: Floats = np.where(np.isnan(self.times[:, :, 0]), np.inf, lost).min(axis=0)
+        most = lost.max(axis=0)
+        losing = (lost >= CULPRIT_SHARE * most) & (most > 0)
+        if self.clocks_unknown or self.alignment.run.manifest.missing_ranks:
+            return found
+        begins, ends = (moments.astype(np.int64) for moments in self._reached)
+        for chosen in np.unique(losing, axis=1).T:
+            if chosen.any() and not chosen.all():
+                waits = [merge(f.waits[:, 0].copy(), f.waits[:, 1].copy()) for f in self.facts.values()]
+                own = union([w for w, mine in zip(waits, chosen.tolist(), strict=True) if mine])
+                others = reduce(intersection, [w for w, mine in zip(waits, chosen.tolist(), strict=True) if not mine])
+                awaited = overlap_ns(begins, ends, difference(others, own))
+                found = np.where((losing == chosen[:, None]).all(axis=0), np.maximum(found, np.minimum(most, awaited)), found)
+        return found
+
+    def bounds_ns(self, classes: Sequence[str], rows: Flags) -> Floats:
         """(steps): the most that the job can get back of the time of some classes on some ranks, ns.
 
         For each step at most these ranks' total time in the classes, as one may wait for the other; and at most what
@@ -256,18 +285,18 @@ class AllRankFacts:
             held += self.of(name) * rows[:, None]
         waited = self.of("communication") * rows[:, None] if "communication" in classes else 0.0
         rest = (self.own - (held - waited)).max(axis=0)
-        found: Float = np.clip(np.minimum(held.sum(axis=0), self.lengths - rest), 0, None)
+        found: Floats = np.clip(np.minimum(held.sum(axis=0), self.lengths - rest), 0, None)
         return found
 
-    def waiting_ns(self, lost: Float) -> int:
+    def waiting_ns(self, lost: Floats) -> int:
         """The ceiling of what all wait for: of each step the median of `lost` (ranks, steps) over the ranks that lose any, ns."""
         there = np.where(lost > 0, lost, np.nan)
         rows = ~np.isnan(there).all(axis=0)
         return int(np.nansum(np.nanmedian(there[:, rows], axis=0))) if rows.any() else 0
 
-    def carries_on(self, rank: NDArray[np.int64], row: NDArray[np.int64], ahead: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def carries_on(self, rank: Int64, row: Int64, ahead: Int64) -> Flags:
         """Which collectives may need what one before them brought (`RecoveredTime.carries_on`); all if there is no graph."""
-        every: NDArray[np.bool_] = np.ones(len(rank), np.bool_)
+        every: Flags = np.ones(len(rank), np.bool_)
         return every if self._recovery is None else self._recovery.carries_on(rank, row, ahead)
 
     @cached_property
@@ -367,19 +396,19 @@ class AllRankFacts:
         """How far the replay of the unchanged run is from it, as a share of it; None if it is not replayed."""
         return self._recovery.error if self.doubt is None and self._recovery is not None else None
 
-    def culprits(self, lost: Float, share: float = CULPRIT_SHARE) -> NDArray[np.bool_]:
+    def culprits(self, lost: Floats, share: float = CULPRIT_SHARE) -> Flags:
         """Which ranks lose at least `share` of what the worst loses over all steps."""
         total = np.maximum(lost, 0).sum(axis=1)
         most = total.max(initial=0)
-        found: NDArray[np.bool_] = (total >= share * most) & (total > 0)
+        found: Flags = (total >= share * most) & (total > 0)
         return found
 
-    def excess(self, values: Float) -> Float:
+    def excess(self, values: Floats) -> Floats:
         """(ranks, steps): how much more than the lower quartile over ranks of the role, which more than half may exceed."""
         if not values.size:
             return values
         there = np.where(np.isnan(self.times[:, :, 0]), np.nan, values)
-        found: Float = np.zeros_like(there)
+        found: Floats = np.zeros_like(there)
         for rows in self._rows_of_roles():
             own = there[rows]
             known = ~np.isnan(own).all(axis=0)
@@ -388,7 +417,6 @@ class AllRankFacts:
         return found
 
     def _rows_of_roles(self) -> list[list[int]]:
-        """The places of the ranks of each role."""
         rows: dict[str | None, list[int]] = {}
         for row, rank in enumerate(self.ranks.tolist()):
             rows.setdefault(self.roles.get(rank), []).append(row)
@@ -416,7 +444,7 @@ class AllRankFacts:
         if not table.num_rows:
             return None
 
-        def column(name: str) -> NDArray[np.int64]:
+        def column(name: str) -> Int64:
             return np.asarray(pc.fill_null(table.column(name), 0).to_numpy(), np.int64)
 
         rank, start, end, last, until = (column(c) for c in ("rank", "wait_start_ns", "end", "awaited_ns", "until_ns"))
@@ -469,7 +497,7 @@ class AllRankFacts:
         }
         return Members(**{name: value[keep] for name, value in values.items()})
 
-    def spread(self, members: NDArray[np.int64], amounts: NDArray[np.int64]) -> Float:
+    def spread(self, members: Int64, amounts: Int64) -> Floats:
         """(ranks, steps): the sum of the `amounts` of rows of `members`."""
         found = np.zeros((len(self.ranks), len(self.steps)))
         all_of = self.members
@@ -479,7 +507,6 @@ class AllRankFacts:
 
 
 def _unjudged(facts: RankFacts) -> RankFacts:
-    """The facts of a rank without its run as a step."""
     return replace(
         facts,
         steps=facts.steps[:0],

@@ -18,12 +18,10 @@ from alltrace.run.host_work import MAIN_STREAM, SILENCE_NS
 from alltrace.run.launch_matching import Operations
 from alltrace.run.rank import Rank
 from alltrace.trace import host_patterns as patterns
-from alltrace.trace.arrays import Int64, integers, is_one_of
+from alltrace.trace.arrays import Flags, Int64, integers, is_one_of
 from alltrace.trace.distinct import distinct
 from alltrace.trace.host_patterns import Pattern
 from alltrace.trace.intervals import Merged, by_track, closed, gaps, merge, union
-
-Bool = NDArray[np.bool_]
 
 _LAUNCHING_SHARE = 0.1
 """A thread with at least this share of the launches is one that the device waits for; others help it, such as a loader's."""
@@ -57,7 +55,7 @@ _LAUNCH, _PAGEABLE, _STAGED, _FIRST = (1 << bit for bit in range(4))
 _COLUMNS = ("start", "end", "process", "thread", "correlation", "name")
 
 
-def is_pageable(copies: Any) -> Bool:
+def is_pageable(copies: Any) -> Flags:
     """Which copies are from or to pageable memory."""
     return is_one_of(copies.column("src_kind"), ("pageable",)) | is_one_of(copies.column("dst_kind"), ("pageable",))
 
@@ -149,37 +147,37 @@ class Calls:
         self.start = self.end = self.thread = self.codes = self.launches = self.threads = np.empty(0, np.int64)
         self._flags_of_named = np.empty(0, np.int8)
 
-    def are(self, flag: int) -> Bool:
+    def are(self, flag: int) -> Flags:
         """Which of the calls launched such work."""
-        launched: Bool = (self._flags_of_named & flag).astype(np.bool_)
+        launched: Flags = (self._flags_of_named & flag).astype(np.bool_)
         return launched
 
     @property
-    def pageable(self) -> Bool:
+    def pageable(self) -> Flags:
         """Which of the calls launched a copy of pageable memory that is not staged."""
         return self.are(_PAGEABLE)
 
     @property
-    def staged(self) -> Bool:
+    def staged(self) -> Flags:
         """Which of the calls launched a copy of pageable memory that is staged."""
         return self.are(_STAGED)
 
-    def of_launching(self, threads: Int64) -> Bool:
+    def of_launching(self, threads: Int64) -> Flags:
         """Which of these threads launch kernels; all of them if not known."""
         return np.isin(threads, self.threads) if len(self.threads) else np.ones(len(threads), np.bool_)
 
-    def named(self, wanted: tuple[Pattern, ...]) -> Bool:
+    def named(self, wanted: tuple[Pattern, ...]) -> Flags:
         """Which calls of launching threads have such a name."""
         return having_name(self.codes, self.texts, wanted) & self.mine
 
-    def set_of(self, rows: Bool) -> tuple[Merged, str, int]:
+    def set_of(self, rows: Flags) -> tuple[Merged, str, int]:
         """The times of these calls, their most frequent name, and their number."""
         start, end = self.start[rows], self.end[rows]
         return merge(start, end), mostly(self.codes[rows], end - start, self.texts), int(rows.sum())
 
-    def first_launches(self) -> Bool:
+    def first_launches(self) -> Flags:
         """Which calls launched a kernel for the first time and took far longer than launches do."""
-        long: Bool = self.end - self.start >= _LONG_LAUNCH * self._usual_ns
+        long: Flags = self.end - self.start >= _LONG_LAUNCH * self._usual_ns
         return self.are(_FIRST) & long & self.mine
 
 
@@ -199,7 +197,7 @@ def _plain(texts: Sequence[str | None]) -> tuple[str, ...]:
     return tuple(re.sub(r"_v\d+$", "", t or "") for t in texts)
 
 
-def having_name(codes: Int64, texts: tuple[str, ...], wanted: tuple[Pattern, ...]) -> Bool:
+def having_name(codes: Int64, texts: tuple[str, ...], wanted: tuple[Pattern, ...]) -> Flags:
     """Which rows, with names `texts` by `codes`, have a name that one of the patterns matches."""
     matching = _known_matching if len(texts) <= _FEW_TEXTS else patterns.matching
     found = np.zeros(len(texts) + 1, np.bool_)  # the last entry means -1, no name

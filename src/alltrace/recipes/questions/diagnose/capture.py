@@ -31,30 +31,28 @@ def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     """Every fault of the capture; none costs time."""
     missing = sorted(run.manifest.missing_ranks)
     advice = "There is no report for these ranks; capture them too, or recover their reports."
-    faults = [_fault(all_ranks, missing, "missing ranks", advice, {"missing": len(missing)})]
-    for others in (_short, _missing_records, _suspects, _doubted, _slowdown):
-        faults += others(all_ranks, run)
+    faults = [_fault(missing, "missing ranks", advice, {"missing": len(missing)})]
+    for others in (_short, _missing_records, _suspects, _doubted):
+        faults += others(run)
+    faults += _slowdown(all_ranks, run)
     for pattern, where, advice in _WARNED:
         ranks = _warned(run, pattern)
-        faults.append(_fault(all_ranks, ranks, where, advice, {"reports": len(ranks)}))
+        faults.append(_fault(ranks, where, advice, {"reports": len(ranks)}))
     without = [r for r, f in all_ranks.facts.items() if not f.ranges]
     advice = "No ranges were captured, so steps and code cannot be named; trace NVTX."
-    faults.append(_fault(all_ranks, without, "no ranges", advice, {"without_ranges": len(without)}, "low"))
+    faults.append(_fault(without, "no ranges", advice, {"without_ranges": len(without)}, "low"))
     hidden = [r for r, f in all_ranks.facts.items() if f.graphs]
     count = sum(all_ranks.facts[r].graphs for r in hidden)
     advice = "CUDA graphs were traced as a whole, so their kernels are hidden; capture with --cuda-graph-trace=node."
-    faults.append(_fault(all_ranks, hidden, "graphs hide kernels", advice, {"graph_launches": count}, "low"))
+    faults.append(_fault(hidden, "graphs hide kernels", advice, {"graph_launches": count}, "low"))
     return [fault for fault in faults if fault.ranks] + _clocks(all_ranks, run)
 
 
-def _fault(
-    all_ranks: AllRankFacts, ranks: Sequence[int], where: str, advice: str, evidence: dict[str, float], severity: str = "medium"
-) -> Finding:
-    hosts = all_ranks.hosts_of(ranks)
-    return Finding("capture-fault", NO_LOSS, tuple(ranks), where, advice, evidence, 1.0, hosts, severity=severity)
+def _fault(ranks: Sequence[int], where: str, advice: str, evidence: dict[str, float], severity: str = "medium") -> Finding:
+    return Finding("capture-fault", NO_LOSS, tuple(ranks), where, advice, evidence, 1.0, severity=severity)
 
 
-def _short(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
+def _short(run: RunFacts) -> list[Finding]:
     """Ranks with another first or last step than the others, if the program numbers its steps."""
     steps = run.alignment.steps if run.alignment is not None else None
     found: list[Finding] = []
@@ -79,12 +77,11 @@ def _short(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
                 "first_missing_step" if where == "cut short" else "first_step": float(edge[late][0] + (where == "cut short")),
                 "steps": float(usual[1] - usual[0] + 1),
             }
-            found.append(_fault(all_ranks, ranks, where, advice, evidence))
+            found.append(_fault(ranks, where, advice, evidence))
     return found
 
 
 def _slowdown(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
-    """The capture itself, if steps take longer in it than outside."""
     slowdown = run.alignment.capture_slowdown if run.alignment is not None else None
     if slowdown is None or not slowdown.certain or slowdown.ratio < _SLOWED:
         return []
@@ -93,11 +90,10 @@ def _slowdown(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
         "such as no CPU samples and no OS calls, and judge shares rather than times."
     )
     evidence = {"slowdown": round(slowdown.ratio, 4), "steps": float(slowdown.inside)}
-    return [_fault(all_ranks, tuple(all_ranks.ranks.tolist()), "capture slows the program", advice, evidence)]
+    return [_fault(tuple(all_ranks.ranks.tolist()), "capture slows the program", advice, evidence)]
 
 
-def _missing_records(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
-    """What profilers lost, a finding for each kind and place."""
+def _missing_records(run: RunFacts) -> list[Finding]:
     ranks: dict[tuple[str, str], list[RankRecord]] = {}
     for rank in run.ranks:
         for lost in rank.missing_records:
@@ -108,15 +104,12 @@ def _missing_records(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
         evidence = {"lost_records": float(sum(m.number for m in alike)), "of_records": float(sum(m.of for m in alike))}
         kineto = any(run.manifest.reports[n].format == "kineto" for r in its for n in r.reports)
         found.append(
-            _fault(
-                all_ranks, [r.rank for r in its], _lost_where(what, place), advice_on_missing(what, place, kineto=kineto), evidence
-            )
+            _fault([r.rank for r in its], _lost_where(what, place), advice_on_missing(what, place, kineto=kineto), evidence)
         )
     return found
 
 
-def _suspects(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
-    """Rows that cannot be true."""
+def _suspects(run: RunFacts) -> list[Finding]:
     its = [rank for rank in run.ranks if rank.rows.get("suspects")]
     if not its:
         return []
@@ -126,11 +119,10 @@ def _suspects(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
         "ranks again, or report it to the profiler's authors."
     )
     evidence = {"suspect_rows": float(suspects), "suspect_share": suspects / sum(sum(rank.rows.values()) for rank in its)}
-    return [_fault(all_ranks, [rank.rank for rank in its], "impossible records", advice, evidence)]
+    return [_fault([rank.rank for rank in its], "impossible records", advice, evidence)]
 
 
-def _doubted(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
-    """Ranks that are compared with no other, a finding for each reason."""
+def _doubted(run: RunFacts) -> list[Finding]:
     reasons = {rank.rank: rank.doubt for rank in run.ranks if rank.doubt is not None}
     reasons |= {} if run.alignment is None else run.alignment.doubted
     ranks: dict[str, list[int]] = {}
@@ -138,7 +130,6 @@ def _doubted(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
         ranks.setdefault(reason, []).append(rank)
     return [
         _fault(
-            all_ranks,
             its,
             "times in doubt",
             f"Of rank {number_ranges(its)} {reason}, so its times are compared with no other rank's; record it again.",
@@ -192,7 +183,6 @@ def advice_on_missing(what: str, place: str, *, kineto: bool) -> str:
 
 
 def _warned(run: RunFacts, pattern: re.Pattern[str]) -> tuple[int, ...]:
-    """The ranks with a warning that matches."""
     found = [w.ranks for w in warnings_of(run.manifest, run.ranks) if pattern.search(w.warning.text)]
     return tuple(sorted(set().union(*found)))
 
@@ -210,4 +200,4 @@ def _clocks(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
         "No collective connects these hosts with the others, so their clocks are known only from UTC stamps, "
         "which are off by milliseconds."
     )
-    return [_fault(all_ranks, ranks, "clocks not connected", advice, {"components": len(components)}, "low")]
+    return [_fault(ranks, "clocks not connected", advice, {"components": len(components)}, "low")]

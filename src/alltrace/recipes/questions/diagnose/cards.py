@@ -13,36 +13,26 @@ from alltrace.trace.number_text import counted, named_devices, number_ranges
 
 _OPPORTUNITIES = frozenset({"precision", "attention", "fusion", "shapes", "small-kernels", "slow-operator"})
 _OTHERS_WAIT = frozenset({"straggler", "slow-host", "throttling", "device-stall", "imbalance"})
-_HOST_KINDS = (
-    *("launch-bound", "sync", "host-pause", "data-stall", "allocation", "module-loading", "recompilation", "idle-gap"),
-    "unexplained",
-    "hand-over",
+_COPIES = ("pageable-copy", "sync-copy", "exposed-transfer")
+_LATE_HOST = ("sync", "host-pause", "data-stall", "allocation", "module-loading", "recompilation", "idle-gap", "unexplained")
+_SHOWN: tuple[tuple[tuple[str, ...], str, str, dict[str, Any]], ...] = (
+    (("straggler", "slow-host", "imbalance", "missing-rank"), "waiting", "stragglers", {}),
+    (("throttling", "device-stall"), "waiting", "stragglers", {"by_time": True}),
+    (("slow-communicator", "low-bandwidth"), "waiting", "collectives", {}),
+    (("serialized-communication",), "exposed", "collectives", {}),
+    (("exposed-communication",), "exposed", "overlap", {}),
+    (_COPIES, "copy", "memory-bandwidth", {}),
+    (("launch-bound",), "idle", "launches", {}),
+    (_LATE_HOST, "idle", "idle", {}),
+    (("hand-over",), "idle", "breakdown", {"by": "role"}),
+    (("jitter", "regression"), "compute", "steps", {"per_step": True}),
+    (("slow-operator",), "compute", "operators", {"by": "operator-shape"}),
+    (("shared-device", *sorted(_OPPORTUNITIES - {"slow-operator"})), "compute", "kernels", {"by_rank": True}),
+    (("capture-fault",), "busy", "info", {}),
 )
-_COPY_KINDS = ("pageable-copy", "sync-copy", "exposed-transfer")
-_MEASURES = {
-    **dict.fromkeys((*_OTHERS_WAIT, "slow-communicator", "low-bandwidth", "missing-rank"), "waiting"),
-    **dict.fromkeys(("exposed-communication", "serialized-communication"), "exposed"),
-    **dict.fromkeys(_COPY_KINDS, "copy"),
-    **dict.fromkeys(_HOST_KINDS, "idle"),
-    **dict.fromkeys(("jitter", "regression", "shared-device", *_OPPORTUNITIES), "compute"),
-}
-_PROOFS: dict[str, tuple[str, dict[str, Any]]] = {
-    **dict.fromkeys(("straggler", "slow-host", "imbalance", "missing-rank"), ("stragglers", {})),
-    **dict.fromkeys(("throttling", "device-stall"), ("stragglers", {"by_time": True})),
-    "regression": ("steps", {"per_step": True}),
-    **dict.fromkeys(("slow-communicator", "serialized-communication"), ("collectives", {})),
-    "low-bandwidth": ("collectives", {}),
-    "exposed-communication": ("overlap", {}),
-    **dict.fromkeys(_COPY_KINDS, ("memory-bandwidth", {})),
-    "launch-bound": ("launches", {}),
-    **dict.fromkeys(_HOST_KINDS[1:], ("idle", {})),
-    "hand-over": ("breakdown", {"by": "role"}),
-    "jitter": ("steps", {"per_step": True}),
-    **dict.fromkeys(("shared-device", *_OPPORTUNITIES), ("kernels", {"by_rank": True})),
-    "slow-operator": ("operators", {"by": "operator-shape"}),
-    "capture-fault": ("info", {}),
-}
+"""Of kinds the measure of the heat map that shows them best, and the recipe and options of the table that they rest on."""
 
+_SHOWN_BY = {kind: (measure, recipe, options) for kinds, measure, recipe, options in _SHOWN for kind in kinds}
 
 _LONGEST_NAME = 100
 _FAR_MORE = 10
@@ -128,7 +118,6 @@ def told(answer: Answer, hosts: Mapping[int, str]) -> Diagnosis:
 
 
 def _verdict(causes: Sequence[Mapping[str, Any]], hosts: Mapping[int, str]) -> str:
-    """The sentence on the first cause, and how much more there is."""
     first, others = causes[0], [row for row in causes[1:] if row["lost_share"]]
     said = headline(first, len(hosts))
     waiting, culprits = len(hosts) - len(first["ranks"]), first["devices"] or first["ranks"]
@@ -151,7 +140,6 @@ def _verdict(causes: Sequence[Mapping[str, Any]], hosts: Mapping[int, str]) -> s
 
 
 def _joint(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The sentence on two causes that hide each other."""
     both = [row for row in rows if row["evidence"].get("together_share")]
     if len(both) < 2:
         return ""
@@ -161,7 +149,6 @@ def _joint(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _hidden_by(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    """What hides a part of what a finding costs."""
     together_ns = row["evidence"].get("together_ns")
     others = [r for r in rows if r is not row and together_ns and r["evidence"].get("together_ns")]
     return f"; {amount(together_ns, 'ns', 3)} together with {_name(others[0])}, as each hides the other" if others else ""
@@ -178,7 +165,7 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 def _card(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], hosts: Mapping[int, str]) -> Card:
     kind = str(row["kind"])
-    recipe, options = _PROOFS.get(kind, ("breakdown", {}))
+    measure, recipe, options = _SHOWN_BY.get(kind, ("busy", "breakdown", {}))
     if kind == "low-bandwidth" and row["evidence"].get("gb_per_s") is not None:  # of copies, not of a link between ranks
         recipe, options = "memory-bandwidth", {}
     return Card(
@@ -192,7 +179,7 @@ def _card(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], hosts: Mapp
         row["advice"],
         row["confidence"],
         tuple(row["ranks"] or ()),
-        _MEASURES.get(kind, "busy"),
+        measure,
         Proof(recipe, options),
         _step_times(row),
     )
@@ -208,7 +195,6 @@ def _step_times(row: Mapping[str, Any]) -> StepTimes | None:
 
 
 def _cost(row: Mapping[str, Any]) -> str:
-    """What a finding costs: its loss and share, per step too; or what an opportunity can save; or why it is not known."""
     if row["opportunity_share"] is not None:
         return f"up to {_percent(row['opportunity_share'])} of the analyzed time can be saved"
     note = f" ({row['loss_note']})" if row["loss_note"] else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,6 +16,7 @@ from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Mem
 from alltrace.recipes.questions.diagnose.finding import Finding
 from alltrace.recipes.questions.diagnose.recovered_time import OtherOrder, RecoveredTime
 from alltrace.recipes.questions.diagnose.slow_communicators import possible_excess, slow_communicators
+from alltrace.trace.arrays import Flags, Int64
 from alltrace.trace.distinct import distinct_rows, rows_by
 
 _WHOLLY = 0.9
@@ -24,8 +25,9 @@ _WHOLLY = 0.9
 _DIFFERENT = 4
 """Operations of unknown size that differ by this factor in time move different data."""
 
-_WAITS = 0.05
-"""A rank waits for what the next kernel needs if it does so for this share of what the rank does that waits longest."""
+_EXPOSED, _WAITS = 0.2, 0.05
+"""A rank waits for what could be hidden, or for what the next kernel needs, if it does so for this share of what the rank does that
+waits longest."""
 
 _ONE_CAUSE = 0.1
 """Less of a loss may be due to another cause: losses are no surer than that."""
@@ -55,13 +57,12 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     return [*slow, *found, *exposed, *_needed_at_once(all_ranks, members, excess, {**waits.shares, **shares}, queued)]
 
 
-def _firsts(members: Members) -> NDArray[np.int64]:
-    """The first row of each instance."""
+def _firsts(members: Members) -> Int64:
     change = np.concatenate(([True], members.instance[1:] != members.instance[:-1]))
     return np.flatnonzero(change)
 
 
-def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], NDArray[np.int64], dict[int, float]]:
+def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], Int64, dict[int, float]]:
     """Communicators far slower than others alike; for each member the transfer time too much, for each of them its part."""
     excess = np.zeros(len(members.rank), np.int64)
     groups = {g.number: g for g in all_ranks.alignment.groups}
@@ -94,10 +95,10 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], NDA
         if rail is not None:
             advice += f" Each is rank {rail} of its host, counted from 0, and so of one rail: check that adapter and its switch."
     loss = all_ranks.loss(("communication",), lost, lambda run: run.less_transfer(shares), ceiling_ns)
-    return [Finding(kind, loss, tuple(ranks), where, advice, evidence, confidence, all_ranks.hosts_of(ranks))], excess, shares
+    return [Finding(kind, loss, tuple(ranks), where, advice, evidence, confidence)], excess, shares
 
 
-def _slow_adapters(all_ranks: AllRankFacts, members: Members, excess: NDArray[np.int64], shares: dict[int, float]) -> list[Finding]:
+def _slow_adapters(all_ranks: AllRankFacts, members: Members, excess: Int64, shares: dict[int, float]) -> list[Finding]:
     """Adapters that are slow by their counters: communicators over their hosts wait for them, where no other finding has that.
 
     What they cost is added to `excess` and `shares`.
@@ -143,7 +144,7 @@ def _rail(hosts: Mapping[int, str], ranks: Sequence[int]) -> int | None:
     return found.pop() if len(found) == 1 and several else None
 
 
-def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, float]) -> tuple[NDArray[np.bool_], list[Finding]]:
+def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, float]) -> tuple[Flags, list[Finding]]:
     """Operations after which an independent one of another communicator queues while the device waits."""
     order = np.lexsort((members.start, members.stream, members.rank))
     rank, stream, group = (v[order] for v in (members.rank, members.stream, members.communicator))
@@ -171,11 +172,10 @@ def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, 
     change = partial(_unqueued, all_ranks=all_ranks, members=members, ranks=ranks, needed=~needless, shares=shares)
     ceiling = all_ranks.waiting_ns(lost)
     loss = all_ranks.loss(("communication",), lost, change, ceiling)
-    kind, hosts = "serialized-communication", all_ranks.hosts_of(ranks)
-    return queued, [Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.7, hosts)]
+    return queued, [Finding("serialized-communication", loss, tuple(ranks), where, advice, evidence, 0.7)]
 
 
-def _needs(all_ranks: AllRankFacts, members: Members, after: NDArray[np.int64], ahead: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _needs(all_ranks: AllRankFacts, members: Members, after: Int64, ahead: Int64) -> Flags:
     """Which of the operations `after` may need what those `ahead` of them brought; rows of `members`.
 
     They do if they carry data that was computed after that, and others of their size do so too; or if they may pass its result to
@@ -200,17 +200,12 @@ def _needs(all_ranks: AllRankFacts, members: Members, after: NDArray[np.int64], 
     ops = np.unique(members.op.astype(str), return_inverse=True)[1]
     kinds = (members.communicator[ahead], ops[ahead], members.communicator[after], ops[after], members.size[after])
     kind = distinct_rows(*kinds)[1]
-    found: NDArray[np.bool_] = passed_on | (carries & ~np.isin(kind, kind[~carries]))
+    found: Flags = passed_on | (carries & ~np.isin(kind, kind[~carries]))
     return found
 
 
 def _unqueued(
-    run: RecoveredTime,
-    all_ranks: AllRankFacts,
-    members: Members,
-    ranks: Sequence[int],
-    needed: NDArray[np.bool_],
-    shares: Mapping[int, float],
+    run: RecoveredTime, all_ranks: AllRankFacts, members: Members, ranks: Sequence[int], needed: Flags, shares: Mapping[int, float]
 ) -> OtherOrder:
     """The run with a stream for each communicator of `ranks`: an operation waits for its own last one and what it may need."""
     mine = np.flatnonzero(np.isin(members.rank, ranks))
@@ -238,9 +233,7 @@ def _single(members: Members, mine: NDArray[np.intp]) -> bool:
     return len(np.unique(members.communicator[mine])) > 1 and len(np.unique(members.stream[mine])) == 1
 
 
-def _exposed(
-    all_ranks: AllRankFacts, members: Members, excess: NDArray[np.int64], shares: Mapping[int, float], queued: NDArray[np.bool_]
-) -> list[Finding]:
+def _exposed(all_ranks: AllRankFacts, members: Members, excess: Int64, shares: Mapping[int, float], queued: Flags) -> list[Finding]:
     """Transfers that the device waits for although something could hide them.
 
     Parameters can be gathered ahead, and gradients are needed by the optimizer only, so all but a step's last such operation could
@@ -248,45 +241,64 @@ def _exposed(
     pass has too) is a separate finding.
     """
     hideable = _hideable(all_ranks, members) & ~queued
-    # what the last to arrive hides is exposed elsewhere only because others are early: that is its fault and no transfer's
-    first = _firsts(members)
-    least = np.minimum.reduceat(members.moved - excess, first)
-    amounts = np.where(hideable, np.repeat(least, np.diff(np.append(first, len(hideable)))), 0)
-    lost = all_ranks.spread(np.arange(len(amounts)), amounts)
-    if not lost.any():
-        return []
-    chosen = all_ranks.culprits(lost, 0.2)
-    ranks = all_ranks.ranks[chosen].tolist()
-    evidence = {
-        "exposed_ns_per_step": float(np.round(lost[chosen].mean())),
-        "operations_per_step": round(float((amounts > 0).sum()) / max(len(all_ranks.steps) * len(ranks), 1), 1),
-        "all_exposed_ns_per_step": float(np.round(all_ranks.of("communication")[chosen].mean())),
-    }
-    ops, counts = np.unique(members.op[amounts > 0].astype(str), return_counts=True)
-    advice = (
-        "Devices wait for transfers that could overlap compute; start them earlier, on their own stream, and wait for them later."
-    )
-    where = str(ops[counts.argmax()])
+    amounts = _waited_for(members, excess, hideable)
     ends_step = _gradients(all_ranks, members) & ~hideable
-    free = (hideable | ends_step) & np.isin(members.rank, ranks)
-
     behind = _behind_compute(all_ranks, members, amounts)
 
-    def changed(run: RecoveredTime) -> OtherOrder:
+    def changed(run: RecoveredTime, ranks: Sequence[int]) -> OtherOrder:
+        free = (hideable | ends_step) & np.isin(members.rank, ranks)
         # what a slow communicator takes too long is reported separately
         weights = run.less_transfer(shares) if shares else None
         # what begins when there is nothing left to compute could have begun before
         started = run.free_transfers(behind, weights).weights if len(behind) else weights
         return replace(run.no_waits(members.rank[free], members.row[free], ends_step[free], started), against=weights)
 
-    lost = lost * chosen[:, None]
-    loss = all_ranks.loss(("communication",), lost, changed, all_ranks.waiting_ns(lost))
-    kind, hosts = "exposed-communication", all_ranks.hosts_of(ranks)
-    exposed = Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.7, hosts)
+    advice = (
+        "Devices wait for transfers that could overlap compute; start them earlier, on their own stream, and wait for them later."
+    )
+    return _exposed_finding(all_ranks, members, amounts, changed, advice)
+
+
+def _waited_for(members: Members, excess: Int64, chosen: Flags) -> Int64:
+    """How long the device of each member of the chosen operations waits for the transfer, as the one that waits least does, ns.
+
+    What the last to arrive hides is exposed elsewhere only because others are early: that is its fault and no transfer's.
+    """
+    first = _firsts(members)
+    least = np.minimum.reduceat(members.moved - excess, first)
+    amounts: Int64 = np.where(chosen, np.repeat(least, np.diff(np.append(first, len(chosen)))), 0)
+    return amounts
+
+
+def _exposed_finding(
+    all_ranks: AllRankFacts,
+    members: Members,
+    amounts: Int64,
+    changed: Callable[[RecoveredTime, Sequence[int]], OtherOrder],
+    advice: str,
+    *,
+    needed: bool = False,
+) -> list[Finding]:
+    """`exposed-communication` of what devices wait for, `amounts`; none if they wait for nothing."""
+    lost = all_ranks.spread(np.arange(len(amounts)), amounts)
+    if not lost.any():
+        return []
+    chosen = all_ranks.culprits(lost, _WAITS if needed else _EXPOSED)
+    ranks, lost = tuple(all_ranks.ranks[chosen].tolist()), lost * chosen[:, None]
+    evidence = {
+        "exposed_ns_per_step": float(np.round(lost[chosen].mean())),
+        "operations_per_step": round(float((amounts > 0).sum()) / max(len(all_ranks.steps) * len(ranks), 1), 1),
+        "all_exposed_ns_per_step": float(np.round(all_ranks.of("communication")[chosen].mean())),
+    }
+    ops, place = np.unique(members.op[amounts > 0].astype(str), return_inverse=True)
+    where = str(ops[np.bincount(place.reshape(-1), amounts[amounts > 0]).argmax()])
+    loss = all_ranks.loss(("communication",), lost, lambda run: changed(run, ranks), all_ranks.waiting_ns(lost))
+    sure = 0.8 if needed else 0.7
+    exposed = Finding("exposed-communication", loss, ranks, where, advice, evidence, sure, needed_at_once=needed)
     return [_or_slow(exposed, all_ranks, members, amounts)]
 
 
-def _or_slow(exposed: Finding, all_ranks: AllRankFacts, members: Members, amounts: NDArray[np.int64]) -> Finding:
+def _or_slow(exposed: Finding, all_ranks: AllRankFacts, members: Members, amounts: Int64) -> Finding:
     """A finding of exposed communication, without its loss where no size tells whether its messages are large or a link is slow.
 
     `amounts`: What each member's device waits, ns.
@@ -299,7 +311,7 @@ def _or_slow(exposed: Finding, all_ranks: AllRankFacts, members: Members, amount
     return replace(exposed, loss=replace(exposed.loss, unknown=unknown, least_ns=exposed.loss.estimate_ns), confidence=0.5)
 
 
-def _behind_compute(all_ranks: AllRankFacts, members: Members, amounts: NDArray[np.int64]) -> NDArray[np.int64]:
+def _behind_compute(all_ranks: AllRankFacts, members: Members, amounts: Int64) -> Int64:
     """The instances that nothing hides although a step's compute could; none if it could not hide all of them.
 
     `amounts`: What each member's device waits for transfers that could be hidden, ns.
@@ -310,46 +322,28 @@ def _behind_compute(all_ranks: AllRankFacts, members: Members, amounts: NDArray[
     took = np.bincount(members.step[first[whole]], members.transfer[first[whole]], minlength=len(all_ranks.steps))
     if (took > np.median(all_ranks.of("compute"), axis=0)).any():
         return members.instance[:0]
-    found: NDArray[np.int64] = members.instance[first[whole]]
+    found: Int64 = members.instance[first[whole]]
     return found
 
 
 def _needed_at_once(
-    all_ranks: AllRankFacts, members: Members, excess: NDArray[np.int64], shares: Mapping[int, float], queued: NDArray[np.bool_]
+    all_ranks: AllRankFacts, members: Members, excess: Int64, shares: Mapping[int, float], queued: Flags
 ) -> list[Finding]:
     """Transfers that the device waits for and that nothing in the program could hide: what they cost with free transfers."""
     needed = ~_hideable(all_ranks, members) & ~queued
-    first = _firsts(members)
-    least = np.minimum.reduceat(members.moved - excess, first)
-    amounts = np.where(needed, np.repeat(least, np.diff(np.append(first, len(needed)))), 0)
-    lost = all_ranks.spread(np.arange(len(amounts)), amounts)
-    if not lost.any():
-        return []
-    ranks = all_ranks.ranks[all_ranks.culprits(lost, _WAITS)].tolist()
-    evidence = {
-        "exposed_ns_per_step": float(np.round(lost[lost.any(axis=1)].mean())),
-        "operations_per_step": round(float((amounts > 0).sum()) / max(len(all_ranks.steps) * len(ranks), 1), 1),
-        "all_exposed_ns_per_step": float(np.round(all_ranks.of("communication").mean())),
-    }
-    ops, times = np.unique(members.op[amounts > 0].astype(str), return_inverse=True)
-    where = str(ops[np.bincount(times.reshape(-1), amounts[amounts > 0]).argmax()])
     advice = (
         "Devices wait for transfers that the next kernel needs immediately; send less, let groups that talk most share the fastest "
         "links, or split the work so that one part computes while another is sent."
     )
     instances = np.unique(members.instance[needed])
 
-    def changed(run: RecoveredTime) -> OtherOrder:
+    def changed(run: RecoveredTime, _ranks: Sequence[int]) -> OtherOrder:
         return run.free_transfers(instances, run.less_transfer(shares) if shares else None)
 
-    loss = all_ranks.loss(("communication",), lost, changed, all_ranks.waiting_ns(lost))
-    kind, hosts = "exposed-communication", all_ranks.hosts_of(ranks)
-    exposed = Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.8, hosts, needed_at_once=True)
-    return [_or_slow(exposed, all_ranks, members, amounts)]
+    return _exposed_finding(all_ranks, members, _waited_for(members, excess, needed), changed, advice, needed=True)
 
 
-def _gradients(all_ranks: AllRankFacts, members: Members) -> NDArray[np.bool_]:
-    """Which operations carry gradients, which the optimizer needs and no kernel before it."""
+def _gradients(all_ranks: AllRankFacts, members: Members) -> Flags:
     begins = np.zeros(len(members.rank))
     for number, mine in rows_by(members.rank).items():
         facts = all_ranks.facts[number]
@@ -366,7 +360,7 @@ def _gradients(all_ranks: AllRankFacts, members: Members) -> NDArray[np.bool_]:
     return gradients
 
 
-def _only_sent(members: Members) -> NDArray[np.bool_]:
+def _only_sent(members: Members) -> Flags:
     """Which operations are sends with a kernel that receives nothing."""
     order = np.lexsort((members.start, members.stream, members.rank))
     keys = [v[order] for v in (members.rank, members.stream, members.start)]
@@ -374,13 +368,12 @@ def _only_sent(members: Members) -> NDArray[np.bool_]:
     first[1:] = np.any([k[1:] != k[:-1] for k in keys], axis=0)
     at = np.flatnonzero(first)
     sends = np.minimum.reduceat((members.op[order] == "Send").astype(np.int8), at)
-    found: NDArray[np.bool_] = np.zeros(len(order), bool)
+    found: Flags = np.zeros(len(order), bool)
     found[order] = np.repeat(sends, np.diff(np.append(at, len(order)))) > 0
     return found
 
 
-def _last(members: Members, *keys: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which operations are the last of a rank's step, of each of the `keys`."""
+def _last(members: Members, *keys: Int64) -> Flags:
     found = np.zeros(len(members.rank), bool)
     if not len(found):
         return found
@@ -392,10 +385,10 @@ def _last(members: Members, *keys: NDArray[np.int64]) -> NDArray[np.bool_]:
     return found
 
 
-def _hideable(all_ranks: AllRankFacts, members: Members) -> NDArray[np.bool_]:
+def _hideable(all_ranks: AllRankFacts, members: Members) -> Flags:
     """What could run under compute: gathered parameters, gradients, what a rank sends; but not what ends a step or keeps a host."""
     # the last of each rank and step cannot be hidden: nothing is left to compute but what needs it
     gathered = (members.op == "AllGather") & ~_last(members)
     gradients = _gradients(all_ranks, members) & ~_last(members, members.communicator)
-    found: NDArray[np.bool_] = (gradients | gathered | _only_sent(members)) & ~members.keeps_host
+    found: Flags = (gradients | gathered | _only_sent(members)) & ~members.keeps_host
     return found

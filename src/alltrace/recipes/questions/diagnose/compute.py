@@ -6,6 +6,7 @@ says of each whether it belongs to ranks, rotates, or is random.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,19 +23,18 @@ from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 from alltrace.recipes.questions.diagnose.same_work import SameWork, breadth, most_added, most_delayed, same_work
 from alltrace.recipes.questions.diagnose.stalls import stalls
 from alltrace.replay.rank_graph import COMPUTE
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.number_text import number_ranges
 
 _MIX = np.int64(0x9E3779B97F4A7C1)
 """An odd number; its multiples distinguish sets of names."""
 
-
 _EXTREMES = 10
 """Of durations that vary, a tenth at each end is left out: what is left has nearly the mean of all, however skewed they are."""
 
 
-def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: NDArray[np.bool_], even: NDArray[np.bool_]) -> Int64:
+def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: Flags, even: Flags) -> Int64:
     """The weights of the run's graph if kernels take as long in each step and on each rank as the same kernels do as a rule.
 
     Programs repeat themselves: the n-th segment of kernels of a step has the same kernels in other steps and on ranks alike.
@@ -79,8 +79,6 @@ def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: NDArra
         factor[node] = usual[same] / took
     return run.with_factors(factor)
 
-
-Float = NDArray[np.float64]
 
 _Key = TypeVar("_Key", int, str)
 
@@ -129,13 +127,13 @@ class _Cause:
 
     kind: str
     rows: Int64
-    lost: Float
+    lost: Floats
     advice: str
     where: str
     evidence: dict[str, float]
     confidence: float
     hosts: tuple[str, ...] = ()
-    even: tuple[NDArray[np.bool_], NDArray[np.bool_]] | None = None
+    even: tuple[Flags, Flags] | None = None
     more_work: bool = False
 
     def among(self, all_ranks: AllRankFacts, ranks: Int64) -> _Cause:
@@ -161,7 +159,6 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
 
 
 def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
-    """The causes among ranks that do the same in the program."""
     if len(all_ranks.ranks) < 2 or not len(all_ranks.steps):
         return []
     stalled = {} if all_ranks.whole_run or _of_hosts(all_ranks) else stalls(all_ranks)
@@ -195,7 +192,7 @@ def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
 
 def _of_whole_hosts(all_ranks: AllRankFacts, slow: Variation, least: float) -> Variation:
     """The same, where slow steps that all ranks of some hosts have, and no other rank, are those hosts' rather than chance."""
-    rows: NDArray[np.bool_] = np.asarray(slow.slow.any(axis=1))
+    rows: Flags = np.asarray(slow.slow.any(axis=1))
     hosts = all_ranks.hosts_of(all_ranks.ranks[rows].tolist())
     whole = sum(all_ranks.hosts.get(rank) in hosts for rank in all_ranks.ranks.tolist()) == rows.sum()
     if rows.sum() < _FEWEST_OF_HOSTS or rows.all() or not whole or slow.slow[rows].mean() < _OF_HOST:
@@ -204,7 +201,6 @@ def _of_whole_hosts(all_ranks: AllRankFacts, slow: Variation, least: float) -> V
 
 
 def _slow_devices(all_ranks: AllRankFacts, work: SameWork, slow: Variation) -> list[_Cause]:
-    """Ranks whose device takes longer for the same work: one cause for hosts that are slow alike, then for ranks that are."""
     values = slow.values
     chosen = slow.persistent | slow.sometimes
     excess = np.where(slow.persistent, slow.level - 1, 0.0)
@@ -232,7 +228,6 @@ def _slow_devices(all_ranks: AllRankFacts, work: SameWork, slow: Variation) -> l
 
 
 def _without(all_ranks: AllRankFacts, stalled: Mapping[int, Int64]) -> AllRankFacts:
-    """The same ranks without the time of stalled launches."""
     if not stalled:
         return all_ranks
     return all_ranks.with_facts({r: f.without(stalled[r]) if r in stalled else f for r, f in all_ranks.facts.items()})
@@ -257,8 +252,7 @@ def _together(changed: Sequence[Throttled]) -> list[list[Throttled]]:
     return groups
 
 
-def _throttling(all_ranks: AllRankFacts, work: SameWork, values: Float, group: Sequence[Throttled]) -> _Cause:
-    """Devices that are slower in some steps than in others."""
+def _throttling(all_ranks: AllRankFacts, work: SameWork, values: Floats, group: Sequence[Throttled]) -> _Cause:
     rows = np.array(sorted(c.row for c in group))
     share = np.zeros(work.ratio.shape)
     for change in group:
@@ -284,19 +278,18 @@ def _throttling(all_ranks: AllRankFacts, work: SameWork, values: Float, group: S
 
 
 def _stalls(all_ranks: AllRankFacts, stalled: Mapping[int, Int64]) -> list[_Cause]:
-    """Devices on which single launches take far longer than usual."""
     if not stalled:
         return []
     rows = np.flatnonzero(np.isin(all_ranks.ranks, list(stalled)))
     lost = np.zeros(all_ranks.own.shape)
-    works: dict[int, int] = {}
+    works: Counter[int] = Counter()
     for row, (rank, beyond) in zip(rows.tolist(), sorted(stalled.items()), strict=True):
         facts = all_ranks.facts[rank]
         at = np.searchsorted(all_ranks.steps, facts.steps)
         judged = np.isin(facts.steps, all_ranks.steps)
         lost[row, at[judged]] = beyond[judged].sum(axis=1)
         for name, taken in zip(facts.work.names.tolist(), beyond[judged].sum(axis=0).tolist(), strict=True):
-            works[name] = works.get(name, 0) + taken
+            works[name] += taken
     if not lost.any():
         return []
     first = int((lost > 0).any(axis=0).argmax())
@@ -309,12 +302,11 @@ def _stalls(all_ranks: AllRankFacts, stalled: Mapping[int, Int64]) -> list[_Caus
         f"Single kernels take far longer on {_named(all_ranks.ranks[rows].tolist())} than elsewhere and at other times; look for "
         "errors that the device corrects (Xid, ECC, NVLink), page migrations, and other processes on it."
     )
-    where = all_ranks.name(max(works, key=lambda name: (works[name], -name)))
-    return [_Cause("device-stall", rows, lost, advice, where, evidence, _SURE_OF_CHANGE)]
+    return [_Cause("device-stall", rows, lost, advice, all_ranks.name_of_most(works), evidence, _SURE_OF_CHANGE)]
 
 
 def _slow_hosts(
-    all_ranks: AllRankFacts, excess: Float, slow: NDArray[np.bool_], tolerance: float
+    all_ranks: AllRankFacts, excess: Floats, slow: Flags, tolerance: float
 ) -> tuple[dict[str, float], dict[str, Int64]]:
     """The excess of slow hosts, and the indexes of their ranks that have it."""
     places: dict[str, list[int]] = {}
@@ -344,7 +336,7 @@ def _alike(excess: Mapping[_Key, float], tolerance: float) -> list[list[_Key]]:
 
 
 def _slow_cause(
-    kind: str, all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64, excess: Float, hosts: tuple[str, ...] = ()
+    kind: str, all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64, excess: Floats, hosts: tuple[str, ...] = ()
 ) -> _Cause:
     ranks = all_ranks.ranks[rows].tolist()
     named = _named(ranks)
@@ -361,7 +353,7 @@ def _slow_cause(
     return _Cause(kind, rows, lost, advice, where, evidence, _surety(slow, excess[rows]), hosts)
 
 
-def _partly_slow(all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64, excess: Float) -> _Cause:
+def _partly_slow(all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64, excess: Floats) -> _Cause:
     named, where = _named(all_ranks.ranks[rows].tolist()), most_delayed(all_ranks, work, rows)
     of_host = _of_hosts(all_ranks)
     advice = (
@@ -377,8 +369,8 @@ def _partly_slow(all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows:
 
 
 def _lost_to_slowness(
-    all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64, excess: Float
-) -> tuple[Float, dict[str, float]]:
+    all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64, excess: Floats
+) -> tuple[Floats, dict[str, float]]:
     """Compute time beyond the peers' pace, ns, and its evidence.
 
     A rank that is always slow is so by its level; a step that differs from it by more than noise counts separately.
@@ -446,11 +438,10 @@ def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> 
 
 
 def _of_hosts(all_ranks: AllRankFacts) -> bool:
-    """Whether the work of hosts is judged."""
     return all(facts.of_host for facts in all_ranks.facts.values())
 
 
-def _uneven_cause(kind: str, all_ranks: AllRankFacts, uneven: Variation, rows: Int64, lost: Float, advice: str) -> _Cause:
+def _uneven_cause(kind: str, all_ranks: AllRankFacts, uneven: Variation, rows: Int64, lost: Floats, advice: str) -> _Cause:
     more = uneven.values[rows][lost[rows] > 0]
     evidence = {
         "work_ratio": float(np.nanmedian(more)) if len(more) else 1.0,
@@ -501,7 +492,7 @@ def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation, uneven: Va
     return causes
 
 
-def _even(all_ranks: AllRankFacts, slow: Variation, uneven: Variation) -> tuple[NDArray[np.bool_], NDArray[np.bool_]] | None:
+def _even(all_ranks: AllRankFacts, slow: Variation, uneven: Variation) -> tuple[Flags, Flags] | None:
     """`_Cause.even`: every step in which a rank has its usual work; None for a run without steps."""
     if all_ranks.whole_run:
         return None
@@ -550,10 +541,9 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
         hidden = all_ranks.loss(_CLASSES, whole).estimate_ns - all_ranks.loss(_CLASSES, whole - cause.lost).estimate_ns
         clear = cause.kind in ("straggler", "slow-host") and cause.evidence.get("slowdown", 1.0) >= _CLEAR
         evidence = {name: round(value, 3) for name, value in cause.evidence.items()}
-        hosts = cause.hosts or all_ranks.hosts_of(ranks)
         told = clear or (cause.kind != "jitter" and hidden >= least)
         surety = round(cause.confidence, 3)
-        found.append(Finding(cause.kind, loss, tuple(ranks), cause.where, cause.advice, evidence, surety, hosts, told=told))
+        found.append(Finding(cause.kind, loss, tuple(ranks), cause.where, cause.advice, evidence, surety, cause.hosts, told=told))
     return found
 
 
@@ -587,7 +577,7 @@ def _with_peers_work(
     return otherwise(run) if changed is None else changed
 
 
-def _surety(found: Variation, excess: Float) -> float:
+def _surety(found: Variation, excess: Floats) -> float:
     """How sure it is that ranks differ: how far they are above what chance explains, and in how many steps that was seen."""
     margin = max(float(np.median(excess)) / found.least - 1, 0.0) if found.least > 0 else 1.0
     known = 1.0 if found.values.shape[1] >= _STEADY else 0.8
@@ -599,7 +589,7 @@ def _variation_evidence(found: Variation) -> dict[str, float]:
     return evidence if np.isnan(found.noise) else {**evidence, "noise": found.noise}
 
 
-def _excess_evidence(all_ranks: AllRankFacts, lost: Float, rows: Int64, affected: Int64) -> dict[str, float]:
+def _excess_evidence(all_ranks: AllRankFacts, lost: Floats, rows: Int64, affected: Int64) -> dict[str, float]:
     return {
         "excess_ns_per_step": float(np.round(lost[rows].sum() / max(len(all_ranks.steps), 1) / max(len(rows), 1))),
         "steps_affected": int(affected.max(initial=0)),

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import Finding
@@ -15,8 +14,7 @@ from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
 from alltrace.recipes.questions.diagnose.links import link_of
 from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
 from alltrace.recipes.questions.diagnose.recovered_time import OtherOrder, RecoveredTime
-
-Float = NDArray[np.float64]
+from alltrace.trace.arrays import Flags, Floats
 
 _SLOW_COPY = 0.5
 """A rank's copies are slow when they reach at most this share of its peers' median rate."""
@@ -33,7 +31,7 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     return [*_exposed(all_ranks, excess, shares), *_pageable(all_ranks), *_synchronous(all_ranks), *slow]
 
 
-def _exposed(all_ranks: AllRankFacts, excess: Float, shares: Mapping[int, float]) -> list[Finding]:
+def _exposed(all_ranks: AllRankFacts, excess: Floats, shares: Mapping[int, float]) -> list[Finding]:
     """Transfers over a link during which nothing computes.
 
     The excess of a slow link is reported separately. The loss is what the job gains if the data stays where it is, or
@@ -59,12 +57,11 @@ def _exposed(all_ranks: AllRankFacts, excess: Float, shares: Mapping[int, float]
         "device, or copy less of it."
     )
     ranks = all_ranks.ranks[chosen].tolist()
-    hosts = all_ranks.hosts_of(ranks)
     # a run without steps holds the program's start too, of which a replay says nothing
     free = None if all_ranks.whole_run else partial(_free, ranks, shares)
     loss = all_ranks.loss(("transfer",), lost * chosen[:, None], free)
     where = f"{kind.removesuffix(' pinned')} copies" if kind else "copies"
-    return [Finding("exposed-transfer", loss, tuple(ranks), where, advice, evidence, 0.8, hosts)]
+    return [Finding("exposed-transfer", loss, tuple(ranks), where, advice, evidence, 0.8)]
 
 
 def _pageable(all_ranks: AllRankFacts) -> list[Finding]:
@@ -109,14 +106,14 @@ def _synchronous(all_ranks: AllRankFacts) -> list[Finding]:
 
 
 def _blocking(
-    all_ranks: AllRankFacts, kind: str, lost: Float, chosen: NDArray[np.bool_], where: str, advice: str, evidence: dict[str, float]
+    all_ranks: AllRankFacts, kind: str, lost: Floats, chosen: Flags, where: str, advice: str, evidence: dict[str, float]
 ) -> Finding:
     ranks = all_ranks.ranks[chosen].tolist()
     loss = all_ranks.loss((kind,), lost, partial(RecoveredTime.no_host, name=kind), shared=(*HOST_CLASSES, "copy"))
-    return Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.9, all_ranks.hosts_of(ranks))
+    return Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.9)
 
 
-def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Float, dict[int, float]]:
+def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Floats, dict[int, float]]:
     """Ranks with copies of one kind far slower than their peers', the cost to each rank and step, and their part of it."""
     rates = {rank: _rates(facts) for rank, facts in all_ranks.facts.items()}
     kinds = sorted({k for r in rates.values() for k in r})
@@ -130,7 +127,7 @@ def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Float, dict[int, floa
             if rate <= _SLOW_COPY * typical and (rank not in worst or rate / typical < worst[rank][0]):
                 worst[rank] = (rate / typical, kind, rate, typical)
     classes = ("transfer", "copy", "pageable-copy", "sync-copy")
-    lost: Float = (
+    lost: Floats = (
         all_ranks.excess(np.sum([all_ranks.of(name) for name in classes], axis=0)) * np.isin(all_ranks.ranks, list(worst))[:, None]
     )
     chosen = all_ranks.culprits(lost)
@@ -149,9 +146,7 @@ def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Float, dict[int, floa
     )
     shares = {r: 1 - worst[r][0] for r in ranks}
     loss = all_ranks.loss(classes, lost, lambda run: run.less_copies(shares))
-    hosts = all_ranks.hosts_of(ranks)
-    where = f"{kind} copies"
-    return [Finding("low-bandwidth", loss, tuple(ranks), where, advice, evidence, 0.9, hosts)], lost, shares
+    return [Finding("low-bandwidth", loss, tuple(ranks), f"{kind} copies", advice, evidence, 0.9)], lost, shares
 
 
 def _free(ranks: Sequence[int], shares: Mapping[int, float], run: RecoveredTime) -> OtherOrder:
@@ -163,12 +158,11 @@ def _free(ranks: Sequence[int], shares: Mapping[int, float], run: RecoveredTime)
     return OtherOrder(run.replay.graph, np.where(run.keep_host[run.replay.graph.target], before, free), before)
 
 
-def _facts(all_ranks: AllRankFacts, chosen: NDArray[np.bool_]) -> list[RankFacts]:
+def _facts(all_ranks: AllRankFacts, chosen: Flags) -> list[RankFacts]:
     return [f for f, c in zip(all_ranks.facts.values(), chosen, strict=True) if c]
 
 
 def _steps(facts: Sequence[RankFacts]) -> int:
-    """Steps of these ranks together."""
     return max(sum(len(f.steps) for f in facts), 1)
 
 
@@ -186,7 +180,6 @@ def _largest(facts: Sequence[RankFacts], wanted: Callable[[str], bool]) -> tuple
 
 
 def _rate(facts: Sequence[RankFacts], moved: int, took: int) -> dict[str, float]:
-    """The rate of copies, GB/s, and its share of the rate of the link if known."""
     if not took:
         return {}
     rate = moved / took
@@ -195,7 +188,6 @@ def _rate(facts: Sequence[RankFacts], moved: int, took: int) -> dict[str, float]
 
 
 def _rates(facts: RankFacts) -> dict[str, float]:
-    """GB/s of the large copies of each kind."""
     copies = zip(facts.copy_kinds, facts.copy_bytes.tolist(), facts.copy_ns.tolist(), strict=True)
     return {kind: size / took for kind, size, took in copies if took > 0}
 

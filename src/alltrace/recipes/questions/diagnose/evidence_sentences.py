@@ -7,22 +7,13 @@ from typing import Any
 
 from alltrace.trace.amounts import amount
 
-_RATES = ("gb_per_s", "peers_gb_per_s", "link_gb_per_s", "busbw_gb_per_s", "peers_busbw_gb_per_s", "nic_gb_per_s",
-          "peers_nic_gb_per_s", "nic_received_gb_per_s", "peers_nic_received_gb_per_s", "moved_gb_per_s",
-          "roof_gb_per_s")  # fmt: skip
-_SHARES = ("breadth", "persistence", "affected_share", "noise", "last_share", "link_share", "covered_share", "compute_share",
-           "on_cpu_share", "peers_on_cpu_share", "cpu_taken_share", "peers_cpu_taken_share",
-           "shared_cpu_share", "longest_share", "alone_share", "suspect_share", "roof_share", "together_share")  # fmt: skip
+_SHARES = ("breadth", "persistence", "noise")
 
 
 def _beside_peers(name: str, phrase: str, who: str = "peers") -> tuple[tuple[tuple[str, ...], str], ...]:
-    """The phrases about a number and that of the peers: both, or one of them."""
+    """The phrases about a number and that of the peers, and about the number alone."""
     own, peers = f"{{{name}}}", f"{{peers_{name}}}"
-    return (
-        ((name, f"peers_{name}"), f"{phrase.format(own)}, {who} {peers}"),
-        ((name,), phrase.format(own)),
-        ((f"peers_{name}",), f"{who}: {phrase.format(peers)}"),
-    )
+    return (((name, f"peers_{name}"), f"{phrase.format(own)}, {who} {peers}"), ((name,), phrase.format(own)))
 
 
 _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
@@ -39,30 +30,20 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("affected_share",), "{affected_share} of the kernels' time is affected"),
     (("tflop_per_s", "roof_tflop_per_s"), "{tflop_per_s} TFLOP/s, the device {roof_tflop_per_s} TFLOP/s"),
     (("tflop_per_s",), "{tflop_per_s} TFLOP/s"),
-    (("roof_tflop_per_s",), "the device does {roof_tflop_per_s} TFLOP/s"),
     (("moved_gb_per_s", "roof_gb_per_s"), "at least {moved_gb_per_s} are moved, the memory carries {roof_gb_per_s}"),
     (("moved_gb_per_s",), "at least {moved_gb_per_s} are moved"),
-    (("roof_gb_per_s",), "the memory carries {roof_gb_per_s}"),
     (("roof_share",), "{roof_share} of the device's roof"),
     (("flop_per_byte", "ridge_flop_per_byte"), "{flop_per_byte} operations a byte, the device's ridge is at {ridge_flop_per_byte}"),
     (("flop_per_byte",), "{flop_per_byte} operations a byte"),
-    (("ridge_flop_per_byte",), "the device's ridge is at {ridge_flop_per_byte} operations a byte"),
     (("tiles", "multiprocessors"), "{tiles} tiles for {multiprocessors} multiprocessors"),
-    (("tiles",), "{tiles} tiles"),
-    (("multiprocessors",), "{multiprocessors} multiprocessors"),
     (
         ("interrupted_launches", "interrupted_kernels", "slice_ns"),
         "{interrupted_launches} launches of {interrupted_kernels} different kernels took {slice_ns}, or a multiple of that, "
         "longer than the same launch usually does",
     ),
-    (("interrupted_launches",), "{interrupted_launches} launches were interrupted"),
-    (("interrupted_kernels",), "{interrupted_kernels} different kernels were interrupted"),
-    (("slice_ns",), "a time slice of {slice_ns}"),
     (("excess_ns_per_step",), "{excess_ns_per_step} more compute per step"),
     (("late_ns_per_step",), "{late_ns_per_step} later per step by its own work"),
     (("together_ns", "together_share"), "with the other finding it takes {together_ns}, {together_share} of the analyzed time"),
-    (("together_ns",), "with the other finding it takes {together_ns}"),
-    (("together_share",), "with the other finding it takes {together_share} of the analyzed time"),
     (("last_share",), "last at {last_share} of the operations with waits"),
     (("stalled_ns_per_step",), "the device is idle for {stalled_ns_per_step} per step"),
     (("longest_step_ns",), "at most {longest_step_ns} in one step"),
@@ -73,12 +54,10 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("pinned_ns_per_step",), "pinned memory would take {pinned_ns_per_step}"),
     (("operations_per_step",), "such operations per step and rank: {operations_per_step}"),
     (("steps_affected", "steps"), "in {steps_affected} of {steps} steps"),
-    (("steps_affected",), "in {steps_affected} steps"),
     (("first_step", "steps"), "the first begins at step {first_step} of {steps}"),
     (("first_missing_step", "steps"), "the first lacks step {first_missing_step} and later ones of {steps}"),
     (("first_step",), "the first begins at step {first_step}"),
     (("first_missing_step",), "the first lacks step {first_missing_step} and later ones"),
-    (("steps",), "{steps} steps were judged"),
     (("parts_affected",), "in {parts_affected} of ten equal parts of the run"),
     (("calls",), "{calls} calls per rank"),
     (("kernels_per_step",), "{kernels_per_step} kernels per step"),
@@ -89,13 +68,8 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("gb_per_s", "peers_gb_per_s"), "{gb_per_s}, peers {peers_gb_per_s}"),
     (("gb_per_s", "link_gb_per_s", "link_share"), "{gb_per_s}, which is {link_share} of the link's {link_gb_per_s}"),
     (("gb_per_s",), "{gb_per_s}"),
-    (("peers_gb_per_s",), "peers {peers_gb_per_s}"),
     (("adapters",), "names of slow adapters: {adapters}"),
-    (("link_gb_per_s",), "the link carries {link_gb_per_s}"),
-    (("link_share",), "{link_share} of what the link carries"),
     (("busbw_gb_per_s", "peers_busbw_gb_per_s"), "bus bandwidth {busbw_gb_per_s}, similar communicators {peers_busbw_gb_per_s}"),
-    (("busbw_gb_per_s",), "bus bandwidth {busbw_gb_per_s}"),
-    (("peers_busbw_gb_per_s",), "bus bandwidth of similar communicators {peers_busbw_gb_per_s}"),
     (("communicators",), "affected communicators: {communicators}"),
     (("queued",), "{queued} operations have another one queued behind them"),
     *_beside_peers("sm_clock_mhz", "multiprocessors at {} MHz"),
@@ -115,11 +89,7 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("compute_share",), "devices compute for {compute_share} of the analyzed time"),
     (("missing",), "missing ranks: {missing}"),
     (("lost_records", "of_records"), "{lost_records} of {of_records} records are missing"),
-    (("lost_records",), "{lost_records} records are missing"),
     (("suspect_rows", "suspect_share"), "{suspect_rows} rows cannot be true, {suspect_share} of all"),
-    (("suspect_rows",), "{suspect_rows} rows cannot be true"),
-    (("suspect_share",), "{suspect_share} of all rows cannot be true"),
-    (("of_records",), "expected records: {of_records}"),
     (("reports",), "reports with this problem: {reports}"),
     (("hand_overs",), "{hand_overs} times another role began to work"),
     (("alone_share",), "only one role worked in {alone_share} of the time in which any did"),
@@ -130,7 +100,7 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("components",), "{components} groups of hosts that no evidence connects"),
     (("covered_share",), "the reports show {covered_share} of what the culprits did in the judged steps"),
 )
-"""A phrase about several numbers: the first phrase for which all numbers exist and are not yet mentioned."""
+"""A phrase about several numbers: the first phrase for which all numbers exist and are not yet mentioned, else a number's name."""
 
 
 def evidence_sentence(evidence: Mapping[str, Any], confidence: float, *, about_time: bool) -> str:
@@ -144,6 +114,7 @@ def evidence_sentence(evidence: Mapping[str, Any], confidence: float, *, about_t
     for names, phrase in _PHRASES:
         if all(name in left for name in names):
             said.append(phrase.format(**{name: _shown(name, left.pop(name)) for name in names}))
+    said += [f"{name.replace('_', ' ')}: {_shown(name, value)}" for name, value in left.items()]
     numbers = "; ".join(said)
     first = [f"{numbers[:1].upper()}{numbers[1:]}."] if numbers else []
     return " ".join([*first, _surety(basis if about_time else None, error, confidence)])
@@ -158,12 +129,11 @@ def _surety(basis: str | None, error: float | None, confidence: float) -> str:
 
 
 def _shown(name: str, value: float) -> str:
-    """A number of the evidence with its unit."""
     if name.endswith(("_ns", "_ns_per_step")):
         return amount(round(value), "ns", 3)
-    if name in _RATES:
+    if name.endswith("gb_per_s"):
         return amount(float(value), "GB/s", 3)
-    if name in _SHARES:
+    if name in _SHARES or name.endswith("_share"):
         return f"{100 * value:.1f} %" if value < 0.1 else f"{100 * value:.0f} %"
     if name == "bytes_per_step":
         return amount(round(value), "bytes", 3)

@@ -7,10 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from alltrace.trace.arrays import Floats
 
 PARTS = 10
 """A run without steps is judged in this many equal parts."""
+
+
+def _beside_peers(name: str, meaning: str, of_peers: str = "that of the other ranks") -> dict[str, str]:
+    return {name: meaning, f"peers_{name}": of_peers}
+
 
 EVIDENCE = {
     "slowdown": "how many times as long as the same elsewhere",
@@ -52,33 +58,31 @@ EVIDENCE = {
     "pinned_ns_per_step": "what the same bytes take from pinned memory",
     "peers_gb_per_s": "rate of the peers' copies, median; or of the other network adapters",
     "adapters": "names of network adapters that are slower than the others",
-    "sm_clock_mhz": "clock of the culprits' multiprocessors in the judged steps, median",
-    "peers_sm_clock_mhz": "that of the other ranks",
-    "memory_clock_mhz": "clock of the culprits' memory, likewise",
-    "peers_memory_clock_mhz": "that of the other ranks",
-    "power_w": "power that the culprits' GPUs drew, likewise",
-    "peers_power_w": "that of the other ranks",
-    "temperature_c": "temperature of the culprits' GPUs, likewise",
-    "peers_temperature_c": "that of the other ranks",
-    "nic_gb_per_s": "what the network adapters of the culprits' hosts sent while devices waited for communication, GB/s",
-    "peers_nic_gb_per_s": "those of the other hosts, median",
-    "nic_received_gb_per_s": "what they received",
-    "peers_nic_received_gb_per_s": "those of the other hosts",
-    "nic_wait_ticks_per_ms": "how long the adapter that waited most waited to send, ticks per ms",
-    "peers_nic_wait_ticks_per_ms": "that of the other hosts",
+    **_beside_peers("sm_clock_mhz", "clock of the culprits' multiprocessors in the judged steps, median"),
+    **_beside_peers("memory_clock_mhz", "clock of the culprits' memory, likewise"),
+    **_beside_peers("power_w", "power that the culprits' GPUs drew, likewise"),
+    **_beside_peers("temperature_c", "temperature of the culprits' GPUs, likewise"),
+    **_beside_peers(
+        "nic_gb_per_s",
+        "what the network adapters of the culprits' hosts sent while devices waited for communication, GB/s",
+        "those of the other hosts, median",
+    ),
+    **_beside_peers("nic_received_gb_per_s", "what they received", "those of the other hosts"),
+    **_beside_peers(
+        "nic_wait_ticks_per_ms", "how long the adapter that waited most waited to send, ticks per ms", "that of the other hosts"
+    ),
     "switch_wait_ticks_per_ms": "how long the switch that waited most waited to send, likewise",
-    "on_cpu_share": "share of that time in which a launching thread of the culprits had a CPU, 0 to 1",
-    "peers_on_cpu_share": "that of the other ranks",
-    "cpu_taken_share": "share of the rest in which another thread of the job had the CPU that it left, 0 to 1",
-    "peers_cpu_taken_share": "that of the other ranks",
-    "running_threads": "threads of the culprits' processes on CPUs at once, mean",
-    "peers_running_threads": "that of the other ranks",
-    "cpu_moves_per_s": "how often a launching thread of the culprits came to another CPU, per second on CPUs",
-    "peers_cpu_moves_per_s": "that of the other ranks",
+    **_beside_peers("on_cpu_share", "share of that time in which a launching thread of the culprits had a CPU, 0 to 1"),
+    **_beside_peers("cpu_taken_share", "share of the rest in which another thread of the job had the CPU that it left, 0 to 1"),
+    **_beside_peers("running_threads", "threads of the culprits' processes on CPUs at once, mean"),
+    **_beside_peers("cpu_moves_per_s", "how often a launching thread of the culprits came to another CPU, per second on CPUs"),
     "shared_cpu_share": "share of the culprits' time on CPUs that is on CPUs of another rank's launching thread, 0 to 1",
     "other_node_share": "share of a culprit's time on CPUs of another NUMA node or socket than its GPU or other ranks, 0 to 1",
-    "busbw_gb_per_s": "bus bandwidth of the slowest communicator, free of waiting",
-    "peers_busbw_gb_per_s": "bus bandwidth of communicators alike, median",
+    **_beside_peers(
+        "busbw_gb_per_s",
+        "bus bandwidth of the slowest communicator, free of waiting",
+        "bus bandwidth of communicators alike, median",
+    ),
     "communicators": "slow communicators",
     "queued": "operations that another communicator's queues behind",
     "waited_ns_per_step": "time that the device waits for those, per step",
@@ -151,7 +155,7 @@ class Loss:
     # makes the run without the cause (`RecoveredTime.saved_ns`) or None; None if there is no replay
     without: Callable[[], Any] | None = field(default=None, compare=False, repr=False)
     # of each judged step the most that all of its classes let it be, and its part of the loss; None for one number for all
-    steps: tuple[NDArray[np.float64], NDArray[np.float64]] | None = field(default=None, compare=False, repr=False)
+    steps: tuple[Floats, Floats] | None = field(default=None, compare=False, repr=False)
 
     def taken_by(self, others: Sequence[tuple[int, Loss]]) -> float:
         """How much of its bound losses of the same classes claim, each by its parts in the steps, ns."""
@@ -160,6 +164,8 @@ class Loss:
         claimed = sum((claim_ns * o.steps[1] for claim_ns, o in others if o.steps is not None), np.zeros_like(self.steps[0]))
         return float(np.minimum(self.steps[0], claimed).sum())
 
+
+AN_OPPORTUNITY = "an opportunity is not a loss; opportunity_share is the most that a change can save"
 
 NO_LOSS = Loss(0, "ceiling", (), 0, 0)
 """The loss of what costs no time."""
@@ -176,7 +182,7 @@ class Finding:
     advice: str  # one sentence
     evidence: dict[str, float] = field(default_factory=dict)  # numbers
     confidence: float = 0.8  # 0 to 1
-    hosts: tuple[str, ...] = ()  # hosts with only culprits as ranks
+    hosts: tuple[str, ...] = ()  # of a finding about hosts these; else those with only culprits as ranks are stated
     severity: str | None = None  # for a finding that costs no time; otherwise it follows from the share
     # whether it is about transfers that the next kernel needs: part of the program's design, not a fault
     needed_at_once: bool = False

@@ -11,20 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.recipes.questions.diagnose.calls import Calls, is_pageable
-from alltrace.trace.arrays import Int64, blocks, integers, is_one_of, is_true
+from alltrace.trace.arrays import Flags, Int64, blocks, integers, is_one_of, is_true
 from alltrace.trace.intervals import NOTHING, Merged, clip, containing, difference, intersection, merge, overlap_ns, union
 
-HOST_CLASSES = (
-    "data",
-    "compilation",
-    "module-loading",
-    "allocation",
-    "pageable-copy",
-    "sync-copy",
-    "sync",
-    "host-pause",
-    "launch",
-)
+HOST_CLASSES = ("data", "compilation", "module-loading", "allocation", "pageable-copy", "sync-copy", "sync", "host-pause", "launch")
 """What the host does while it has not launched the next kernel; of several at once the first counts."""
 
 CLASSES = ("compute", "short-kernels", *HOST_CLASSES, "communication", "transfer", "copy", "kernel-gap", "idle", "unknown")
@@ -43,7 +33,6 @@ WITHIN_A_DEVICE = ("memset", "DtoD", "UvmDtoD", "AtoA", "AtoD", "DtoA")
 
 _RETURNING_NS = 20_000
 """A device that runs dry within this time of a blocking call's end ran dry because of the call."""
-
 
 _PIECE_KERNELS = 1 << 17
 """How many kernels are looked at together."""
@@ -87,7 +76,7 @@ class Activity:
     starts: Int64
     launch_start: Int64
     launch_end: Int64
-    launched: NDArray[np.bool_]  # whether a call is known to have launched each
+    launched: Flags  # whether a call is known to have launched each
     # when the call ended that launched the last kernel of another kind, such as a barrier's; 0 if none is known
     last_other_launch: int = 0
 
@@ -152,7 +141,7 @@ def activity(graphs: Any, copies: Any, calls: Calls) -> Activity:
     )
 
 
-def _short(starts: Int64, ends: Int64, returned: Int64, in_graph: NDArray[np.bool_]) -> Merged:
+def _short(starts: Int64, ends: Int64, returned: Int64, in_graph: Flags) -> Merged:
     """When rows of short kernels run, each of which was queued before the one ahead of it ended, and nothing else computes.
 
     `starts`: Starts of compute kernels, ascending.
@@ -276,7 +265,7 @@ def _classified(work: Activity, host: HostSets, regions: Int64) -> tuple[Int64, 
     return times, talking
 
 
-def _launched(work: Activity, holes: Merged) -> tuple[Int64, NDArray[np.bool_]]:
+def _launched(work: Activity, holes: Merged) -> tuple[Int64, Flags]:
     """Until when the host is late with the kernel after each hole, ns within the hole, and whether its launch is known.
 
     After the last kernel that computes the host is late with the last one of another kind, if one follows.
@@ -292,7 +281,6 @@ def _launched(work: Activity, holes: Merged) -> tuple[Int64, NDArray[np.bool_]]:
 
 
 def _host_classes(work: Activity, host: HostSets) -> Iterator[tuple[str, Merged]]:
-    """The classes of a late host with their intervals, of which the first counts."""
     yield "communication", host.exchanges
     for name in HOST_CLASSES[:-1]:
         if name == "sync":
@@ -352,5 +340,4 @@ def regions_of(
 
 
 def _any_between(moments: Int64, begin: int, end: int) -> bool:
-    """Whether any of the moments, ascending, is in a time."""
     return int(np.searchsorted(moments, begin)) < int(np.searchsorted(moments, end))

@@ -80,7 +80,7 @@ def hand_overs(all_ranks: AllRankFacts, run: RunFacts) -> HandOvers:
     )
     culprits = tuple(sorted(r for role in groups[longest] for r in ranks[role]))
     loss = Loss(lost, "ceiling", tuple(sorted(_WAITING)), lost, lost)
-    finding = Finding("hand-over", loss, culprits, ", ".join(names), advice, evidence, 0.9, all_ranks.hosts_of(culprits))
+    finding = Finding("hand-over", loss, culprits, ", ".join(names), advice, evidence, 0.9)
     waited: dict[int, int] = {}
     for group, own in zip(groups, together, strict=True):
         still = clip(gaps(own, begin, end), begin, end)
@@ -111,7 +111,6 @@ def _intervals(all_ranks: AllRankFacts, rank: int) -> Merged:
 
 
 def _phases(busy: Mapping[str, Merged]) -> list[list[str]]:
-    """The roles, those together that work at the same time; in the order in which they begin."""
     groups: list[list[str]] = []
     for role, own in busy.items():
         mates = [

@@ -59,8 +59,6 @@ def headline(row: Mapping[str, Any], total: int) -> str:
 
 
 class _Row:
-    """A row with the words for its sentences."""
-
     def __init__(self, row: Mapping[str, Any], total: int) -> None:
         ranks = row["ranks"] or []
         self.named = bool(ranks)
@@ -90,7 +88,6 @@ class _Row:
 
 
 def _more(ratio: float) -> str:
-    """By how much a ratio is above one, such as `25 %`."""
     return f"{100 * (ratio - 1):.0f} %"
 
 
@@ -102,14 +99,6 @@ def _straggler(row: _Row) -> str:
     share = row["last_share"]
     often = "" if share is None else f" at {100 * share:.0f} % of the collectives with waits"
     return f"{row.ranks} {row.verb('arrives', 'arrive')} last{often}"
-
-
-def _slow_host(row: _Row) -> str:
-    return f"all ranks of {row.hosts or row.ranks} compute {_more(row['slowdown'] or 1.0)} slower than those of other hosts"
-
-
-def _throttling(row: _Row) -> str:
-    return f"{row.ranks} {row.verb('computes', 'compute')} {_more(row['slowdown'] or 1.0)} slower than before{row.steps}"
 
 
 def _device_stall(row: _Row) -> str:
@@ -144,18 +133,6 @@ def _low_bandwidth(row: _Row) -> str:
     return f"{row.where} of {row.ranks} run at {rates}"
 
 
-def _exposed(row: _Row) -> str:
-    if row.needed:
-        return f"devices wait for {row.where}, which the next kernel needs immediately"
-    return f"devices wait for {row.where} that could overlap compute"
-
-
-def _missing(row: _Row) -> str:
-    return (
-        f"the others wait for {row.ranks}, for which there is no report" if row.named else "ranks wait for ranks without a report"
-    )
-
-
 def _unexplained(row: _Row) -> str:
     if row.where == "communication" and row["compute_share"] is None:
         return f"the devices of {row.ranks} wait for communication, and it is unknown for which ranks"
@@ -185,9 +162,13 @@ def _capture_fault(row: _Row) -> str:
 
 _HEADLINES: dict[str, str | Callable[[_Row], str]] = {
     "straggler": _straggler,
-    "slow-host": _slow_host,
+    "slow-host": lambda row: (
+        f"all ranks of {row.hosts or row.ranks} compute {_more(row['slowdown'] or 1.0)} slower than those of other hosts"
+    ),
     "imbalance": _imbalance,
-    "throttling": _throttling,
+    "throttling": lambda row: (
+        f"{row.ranks} {row.verb('computes', 'compute')} {_more(row['slowdown'] or 1.0)} slower than before{row.steps}"
+    ),
     "device-stall": _device_stall,
     "regression": lambda row: (
         f"{row.ranks} {row.verb('takes', 'take')} {_more(row['slowdown'] or 1.0)} longer than before{row.steps}"
@@ -198,7 +179,10 @@ _HEADLINES: dict[str, str | Callable[[_Row], str]] = {
     ),
     "slow-communicator": _slow_communicator,
     "low-bandwidth": _low_bandwidth,
-    "exposed-communication": _exposed,
+    "exposed-communication": lambda row: (
+        f"devices wait for {row.where}"
+        + (", which the next kernel needs immediately" if row.needed else " that could overlap compute")
+    ),
     "serialized-communication": lambda row: f"collectives of {row.where} queue behind others that they do not need",
     "launch-bound": lambda row: f"{row.ranks} {row.verb('launches', 'launch')} kernels more slowly than the device runs them",
     "sync": lambda row: f"the host of {row.ranks} waits for the device in {row.where}, and the device runs dry",
@@ -212,7 +196,9 @@ _HEADLINES: dict[str, str | Callable[[_Row], str]] = {
     "recompilation": lambda row: f"{row.ranks} {row.verb('compiles', 'compile')} code again while steps run",
     "idle-gap": lambda row: f"devices of {row.ranks} are idle although work is queued",
     "hand-over": lambda row: f"the roles {row.where} take turns: one works while the others stand still",
-    "missing-rank": _missing,
+    "missing-rank": lambda row: (
+        f"the others wait for {row.ranks}, for which there is no report" if row.named else "ranks wait for ranks without a report"
+    ),
     "unexplained": _unexplained,
     "capture-fault": _capture_fault,
     "precision": "matrix products run in fp32 or TF32, although the device is faster in fp16 or bf16",

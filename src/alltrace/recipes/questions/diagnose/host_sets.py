@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from alltrace.recipes.questions.diagnose.calls import Calls, having_name, mostly, named_ids
 from alltrace.recipes.questions.diagnose.gaps import HostSets
 from alltrace.run.collecting import whole_columns
 from alltrace.run.rank import Rank
 from alltrace.trace import host_patterns as patterns
-from alltrace.trace.arrays import Int64, integers, is_one_of
+from alltrace.trace.arrays import Flags, Int64, integers, is_one_of
 from alltrace.trace.host_patterns import Pattern
 from alltrace.trace.intervals import NOTHING, Merged, containing, difference, intersection, merge, overlap_ns, union
 from alltrace.trace.kernel_rules import NOT_COMPUTE
@@ -22,7 +21,6 @@ _FOLLOWING_NS = 50_000
 
 _MOST_LAUNCHES = 0.1
 """Ranges of one name that hold a larger share of the launches are not waiting for data, even if their name says so."""
-
 
 _AT_ONCE, _SOME_AT_ONCE = 0.05, 0.25
 """A batch that takes this share of the longest wait was there already; so are this share of all where others prepare them."""
@@ -88,8 +86,7 @@ def _blocking(calls: Calls, exchanges: Merged) -> dict[str, tuple[Merged, str, i
     return found | {"pageable-copy": (intervals, name, count)}
 
 
-def _follow(calls: Calls, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which calls begin right after one of `rows` on its thread."""
+def _follow(calls: Calls, rows: Flags) -> Flags:
     found = np.zeros(len(rows), np.bool_)
     for thread in np.unique(calls.thread[rows]).tolist():
         own = calls.thread == thread
@@ -100,8 +97,6 @@ def _follow(calls: Calls, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 class _Named:
-    """What ranges, Python functions and other tables with names describe the host."""
-
     def __init__(self, rank: Rank, calls: Calls) -> None:
         self._rank, self._calls, self._silence = rank, calls, calls.silence
         self._tables: dict[str, tuple[Int64, Int64, Int64, Int64, tuple[str, ...]]] = {}
@@ -204,15 +199,8 @@ class _Named:
         return union([s for s, _, _ in parts]), named, sum(count for _, _, count in parts)
 
     def _set(
-        self,
-        table: str,
-        wanted: tuple[Pattern, ...],
-        *,
-        others: bool = True,
-        threads: bool = True,
-        holds_launches: bool = True,
+        self, table: str, wanted: tuple[Pattern, ...], *, others: bool = True, threads: bool = True, holds_launches: bool = True
     ) -> tuple[Merged, str, int]:
-        """The times of a table's rows with these names, their most frequent name, and their number."""
         start, end, thread, codes, texts = self._read(table)
         # open rows and rows without duration have no information
         rows = having_name(codes, texts, wanted) & (end > start)
@@ -229,7 +217,6 @@ class _Named:
         return union(sets), mostly(codes[rows], (end - start)[rows], texts), int(rows.sum())
 
     def _holding_launches(self, start: Int64, end: Int64, codes: Int64) -> list[int]:
-        """The codes of names with a large part of all launches in their ranges."""
         launches = self._calls.launches
         found = []
         for code in np.unique(codes).tolist():

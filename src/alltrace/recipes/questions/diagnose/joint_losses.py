@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import combinations
 from typing import NamedTuple
 
@@ -57,12 +57,7 @@ def _in_the_same_steps(first: Finding, second: Finding) -> bool:
 
 
 def _as_one(larger: Finding, smaller: Finding, together_ns: int, run: RecoveredTime) -> Finding:
-    """The larger finding, with the loss of both."""
     one, other = larger.loss, smaller.loss
-
-    def without() -> Altered | None:
-        changed = [loss.without() for loss in (one, other) if loss.without is not None]
-        return None if len(changed) < 2 else run.without_both(*changed)
 
     loss = replace(
         one,
@@ -70,7 +65,7 @@ def _as_one(larger: Finding, smaller: Finding, together_ns: int, run: RecoveredT
         classes=tuple(dict.fromkeys((*one.classes, *other.classes))),
         own_ns=one.own_ns + other.own_ns,
         bound_ns=one.bound_ns + other.bound_ns,
-        without=cache(without),
+        without=cache(partial(_without_both, larger, smaller, run)),
     )
     advice = f"{larger.advice} In the same steps {smaller.where} takes time there, which is part of the loss."
     return replace(larger, loss=loss, advice=advice, told=larger.told or smaller.told)
@@ -148,7 +143,6 @@ def _causes(findings: Sequence[Finding], all_ranks: AllRankFacts) -> list[Findin
 
 
 def _is_told(finding: Finding, span_ns: int) -> bool:
-    """Whether it is reported anyway."""
     return finding.told or finding.loss.estimate_ns >= LEAST_SHARE * span_ns
 
 
@@ -160,7 +154,6 @@ class _Pair(NamedTuple):
 
 
 def _of_host_ns(finding: Finding, all_ranks: AllRankFacts) -> int:
-    """What its own class takes of the hosts of its ranks at most."""
     if finding.loss.classes[:1] not in [(name,) for name in OF_HOST]:
         return 0
     return int(all_ranks.of_host(finding.loss.classes[0])[np.isin(all_ranks.ranks, finding.ranks)].sum(axis=1).max(initial=0))
@@ -174,8 +167,10 @@ def _can_hide_on_one_rank(first: Finding, second: Finding) -> bool:
 
 def _together_ns(first: Finding, second: Finding, run: RecoveredTime) -> int:
     """What the job gets back without both; 0 if that cannot be replayed."""
-    changed = [f.loss.without() for f in (first, second) if f.loss.without is not None]
-    if len(changed) < 2 or changed[0] is None or changed[1] is None:
-        return 0
-    both = run.without_both(changed[0], changed[1])
+    both = _without_both(first, second, run)
     return 0 if both is None else run.saved_ns(both)
+
+
+def _without_both(first: Finding, second: Finding, run: RecoveredTime) -> Altered | None:
+    one, other = (None if f.loss.without is None else f.loss.without() for f in (first, second))
+    return None if one is None or other is None else run.without_both(one, other)

@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
 from alltrace.run.collecting import Growing, in_pieces
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, blocks, integers, is_one_of
+from alltrace.trace.arrays import Flags, Int64, blocks, integers, is_one_of
 from alltrace.trace.distinct import distinct, distinct_rows
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 Int32 = NDArray[np.int32]
-Bool = NDArray[np.bool_]
 
 _KIND = ("process", "device", "stream", "name", *LAUNCH, *RESOURCES)
 
@@ -28,8 +27,8 @@ class KernelRows:
     end: Int64
     kind: Int32  # place of each one's kind in `kinds`, n
     kinds: Int64  # a row for each column of `_KIND`, of each kind the value, -1 for null; (13, k)
-    talks: Bool  # which of them communicate
-    in_graph: Bool  # which of them a graph launched
+    talks: Flags  # which of them communicate
+    in_graph: Flags  # which of them a graph launched
 
     def of_kinds(self, *columns: str) -> list[Int64]:
         """The values that each kind has in some columns, k."""

@@ -11,14 +11,11 @@ from numpy.typing import NDArray
 from alltrace.recipes.questions.diagnose.kernel_rows import Int32, KernelRows
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH
 from alltrace.recipes.questions.diagnose.time_slices import LEAST_LAUNCHES, LEAST_NS, Launches, TimeSlices, time_slices
-from alltrace.trace.arrays import Int64, blocks
+from alltrace.trace.arrays import Floats, Int64, blocks
 from alltrace.trace.distinct import distinct_rows
-
-Float = NDArray[np.float64]
 
 _MOST_WORKS = 64
 """Works kept of a rank, the longest in sum; what the others take is `rest_ns`."""
-
 
 PIECES = 8
 """Pieces of a run without steps, of as many kernels each: what is so in all of them is not chance."""
@@ -48,11 +45,11 @@ class KernelWork:
         return found
 
     @property
-    def taken_share(self) -> Float:
+    def taken_share(self) -> Floats:
         """The share of the works' time in each step that another process took, n, 0 to 1."""
         if self.slices is None:
             return np.zeros(len(self.rest_ns))
-        found: Float = self.slices.beyond_ns.sum(axis=1) / np.maximum(self.sums_ns.sum(axis=1), 1)
+        found: Floats = self.slices.beyond_ns.sum(axis=1) / np.maximum(self.sums_ns.sum(axis=1), 1)
         return found
 
     def without(self, beyond_ns: Int64) -> KernelWork:

@@ -66,7 +66,6 @@ def find(all_ranks: AllRankFacts, others: Sequence[Finding], known: Sequence[Fin
             "communicates."
         )
         loss = all_ranks.loss([name for name in CLASSES if name != "communication"], lost)
-        where, hosts = str(ops[counts.argmax()]), all_ranks.hosts_of([rank])
         told_anyway = loss.estimate_ns >= LEAST_SHARE * all_ranks.span_ns  # even if losses of all ranks hold its time
-        found.append(Finding("straggler", loss, (rank,), where, advice, evidence, 0.7, hosts, told=told_anyway))
+        found.append(Finding("straggler", loss, (rank,), str(ops[counts.argmax()]), advice, evidence, 0.7, told=told_anyway))
     return found

@@ -53,7 +53,6 @@ def _said(
     states: Mapping[int, MachineState],
     all_ranks: AllRankFacts,
 ) -> list[Comparison]:
-    """What is stated with a finding."""
     said = []
     if finding.kind in (*_SLOW, *_TRANSFERS):
         clocks = compared(gpus, finding.ranks)

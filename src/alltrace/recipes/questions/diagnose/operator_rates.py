@@ -67,8 +67,6 @@ class SlowOperator:
 
 @dataclass(frozen=True)
 class _Group:
-    """The calls of an operator with the same arguments."""
-
     name: str
     call: Call
     calls: int
@@ -97,7 +95,6 @@ def _device(rank: Rank) -> tuple[str | None, int | None, int | None]:
 
 
 def _groups(rank: Rank, step: NDArray[np.int32]) -> list[_Group]:
-    """The outermost operators with known work around the launches of the kernels that count."""
     if not is_operator(rank.table("ranges", ("domain",)).column("domain")).any():
         return []
     operators = Program.of(rank).operators

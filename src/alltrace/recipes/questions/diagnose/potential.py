@@ -20,7 +20,6 @@ from math import prod
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.device_peaks import peaks_of
 from alltrace.recipes.analysis.kernel_families import BANDWIDTH_FAMILIES, HALF, MATRIX_FAMILIES, family_of
@@ -29,7 +28,7 @@ from alltrace.recipes.questions.diagnose.kernel_rows import Int32, KernelRows
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
 from alltrace.recipes.questions.occupancy import DEVICE_LIMITS, Limits, blocks_at_once, occupancy
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import BLOCK_ROWS, Int64
+from alltrace.trace.arrays import BLOCK_ROWS, Flags, Floats, Int64
 from alltrace.trace.distinct import distinct, distinct_rows
 from alltrace.trace.intervals import overlap_ns
 from alltrace.trace.kernel_families import CONVOLUTION, GEMM, SOFTMAX
@@ -63,21 +62,19 @@ class Potential:
 
 @dataclass(frozen=True)
 class _Kernels:
-    """Compute kernels in judged steps, by track and start; arrays of n, and of k kinds."""
-
     start: Int64
     end: Int64
     track: Int32
     step: Int32
     kind: Int32
-    in_graph: NDArray[np.bool_]
+    in_graph: Flags
     kinds: _Kinds
 
-    def has(self, wanted: frozenset[str]) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = np.array([f.family in wanted for f in self.kinds.families], np.bool_)[self.kind]
+    def has(self, wanted: frozenset[str]) -> Flags:
+        found: Flags = np.array([f.family in wanted for f in self.kinds.families], np.bool_)[self.kind]
         return found
 
-    def named(self, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    def named(self, pattern: re.Pattern[str]) -> Flags:
         return self.kinds.named(pattern)[self.kind]
 
     @property
@@ -101,8 +98,6 @@ class _Kernels:
 
 
 class _Kinds:
-    """What kinds of kernels are; arrays of k."""
-
     def __init__(self, rank: Rank, kernels: KernelRows) -> None:
         self.devices = {d["device"]: d for d in rank.table("devices", _DEVICE).to_pylist()}
         self.name, self.device = kernels.of_kinds("name", "device")
@@ -113,11 +108,11 @@ class _Kinds:
         self.families = [families[n] for n in self._place]
         self.precision_share, self.empty_share = self._precision(rank), self._shapes()
 
-    def named(self, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    def named(self, pattern: re.Pattern[str]) -> Flags:
         """Which have a name that a pattern is found in."""
         return np.array([pattern.search(t) is not None for t in self._texts], np.bool_)[self._place]
 
-    def _precision(self, rank: Rank) -> NDArray[np.float64]:
+    def _precision(self, rank: Rank) -> Floats:
         """The share of each that fp16 or bf16 would save."""
         share = np.zeros(len(self.name))
         for device in np.unique(self.device).tolist():
@@ -132,8 +127,7 @@ class _Kinds:
         share[vectors] = np.minimum(share[vectors], _VECTOR_GAIN)
         return share
 
-    def _shapes(self) -> NDArray[np.float64]:
-        """The part of each matrix product in which multiprocessors of its last wave are empty."""
+    def _shapes(self) -> Floats:
         products = np.array([f.family in (GEMM, CONVOLUTION) for f in self.families], np.bool_) & (self.launch[0] > 0)
         share = np.zeros(len(self.name))
         keys, at = distinct_rows(self.device[products], *self.launch[:, products])
@@ -211,21 +205,20 @@ def _device_name(rank: Rank, device: Mapping[str, object] | None) -> str | None:
     return found
 
 
-def _follows(kernels: _Kernels) -> NDArray[np.bool_]:
-    """Whether each kernel is on the track and in the step of the one before it."""
+def _follows(kernels: _Kernels) -> Flags:
     same = np.zeros(len(kernels.start), np.bool_)
     same[1:] = (kernels.track[1:] == kernels.track[:-1]) & (kernels.step[1:] == kernels.step[:-1])
     return same
 
 
-def _rows_of(chosen: NDArray[np.bool_], follows: NDArray[np.bool_]) -> Int64:
+def _rows_of(chosen: Flags, follows: Flags) -> Int64:
     """The number of the row of chosen kernels that follow one another, which each is in; -1 for others."""
     begins = chosen & ~(follows & np.concatenate(([False], chosen[:-1])))
     found: Int64 = np.where(chosen, np.cumsum(begins) - 1, -1)
     return found
 
 
-def _attention(kernels: _Kernels) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _attention(kernels: _Kernels) -> tuple[Flags, Flags]:
     """The kernels that one fused kernel would replace, and the matrix products that it would do itself.
 
     The first are rows with a softmax, directly after one product and before another, and the copies beyond these products. The
@@ -246,9 +239,9 @@ def _attention(kernels: _Kernels) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]
     copy, backward = kernels.named(_COPY), kernels.named(_BACKWARD)
     linked = {-1: np.append(follows[1:], False), 1: follows}  # to the kernel before it in that direction
 
-    def goes_on(at: Int64, way: int, wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def goes_on(at: Int64, way: int, wanted: Flags) -> Flags:
         place = np.clip(at, 0, len(row) - 1)
-        found: NDArray[np.bool_] = (at == place) & linked[way][place] & wanted[place]
+        found: Flags = (at == place) & linked[way][place] & wanted[place]
         return found
 
     chosen = np.bincount(row[members], softmax[members], minlength=count) > 0
@@ -269,8 +262,7 @@ def _attention(kernels: _Kernels) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]
     return inside, products
 
 
-def _fusion(kernels: _Kernels, others: NDArray[np.bool_]) -> Int64:
-    """All of a row of kernels but its longest."""
+def _fusion(kernels: _Kernels, others: Flags) -> Int64:
     row = _rows_of(kernels.has(BANDWIDTH_FAMILIES) & ~others, _follows(kernels))
     mine = np.flatnonzero(row >= 0)
     saved = np.zeros(len(row), np.int64)

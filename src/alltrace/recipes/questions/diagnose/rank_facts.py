@@ -205,13 +205,11 @@ def _equal_parts(regions: Int64) -> Int64:
 
 
 def _working(compute: Merged, copies: Merged) -> Int64:
-    """When a rank's devices compute or copy, short pauses closed: an int64 array of (n, 2), ns."""
     busy = closed(union([closed(times, LEAST_PAUSE_NS) for times in (compute, copies)]), LEAST_PAUSE_NS)
     return np.stack((busy.starts, busy.ends), axis=1)
 
 
 def _serves(rank: Rank) -> bool:
-    """Whether ranges name iterations of a server of language models."""
     names = np.unique(integers(rank.table("ranges", ("name",)).column("name")))
     texts = rank.texts(pa.array(names, pa.int64())).to_pylist()
     return any(_is_iteration(text) for text in texts if text)
@@ -273,7 +271,6 @@ def _pieces(kernels: KernelRows, counted: Int32) -> Int32:
 
 
 def _middle_of_steps(moments: Int64) -> int:
-    """The median time from each moment to the next."""
     if len(moments) < 2:
         return 0
     steps = np.diff(moments if (moments[1:] >= moments[:-1]).all() else np.sort(moments))
@@ -283,7 +280,6 @@ def _middle_of_steps(moments: Int64) -> int:
 
 
 def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:
-    """The sums of the values of each of `count` places, in whole numbers."""
     found = np.zeros(count, np.int64)
     np.add.at(found, at, values)
     return found

@@ -97,7 +97,6 @@ def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
 
 
 def _of_cause(claim: Ranked) -> int:
-    """What its cause claims."""
     return claim.claim_ns if claim.cause_ns is None else claim.cause_ns
 
 
@@ -118,5 +117,4 @@ def place_of(claim: Ranked, severity: str) -> tuple[bool, int, float, bool, int]
 
 
 def _most(finding: Finding) -> int:
-    """What it would claim alone."""
     return min(finding.loss.estimate_ns, finding.loss.bound_ns)

@@ -17,20 +17,16 @@ from alltrace.replay.graph import Graph, make_graph
 from alltrace.replay.join import Replay
 from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import COMPUTE, COPY, TRANSFER, RankGraph
-from alltrace.trace.arrays import Int64
-
-Float = NDArray[np.float64]
+from alltrace.trace.arrays import Flags, Floats, Int64
 
 MOST_ERROR = 0.05
 """A replay that is further from the unchanged run answers nothing."""
-
 
 _MOST_OPERATIONS = 1 << 32
 """More than a step has, so that a step and a number of an operation are one number."""
 
 _AT_THE_END = 0.1
 """A wait is at the end of a step if at most this share of the step's kernels is launched after it."""
-
 
 _ALIKE = 2.0
 """Ranks with as many operations are alike if they differ by up to this many times what the one does that differs least: stages of a
@@ -125,11 +121,11 @@ class RecoveredTime:
         change = Change(ranks=frozenset(ranks), kinds=frozenset([COMPUTE]))
         return changed_weights(self.replay, self.peers, change)
 
-    def less_work(self, kind: int, ranks: Int64, steps: Sequence[int] | None, share: Float) -> Int64:
+    def less_work(self, kind: int, ranks: Int64, steps: Sequence[int] | None, share: Floats) -> Int64:
         """The weights with less device work.
 
         `kind`: Class of the work, `COMPUTE` or `COPY`. `ranks`: The ranks, ascending. `steps`: The steps, ascending;
-        None if the whole run is one. `share`: Float array (ranks, steps): the part of the work that is left out.
+        None if the whole run is one. `share`: Floats array (ranks, steps): the part of the work that is left out.
         """
         replay = self.replay
         node = np.flatnonzero((replay.kind == kind) & np.isin(replay.rank, ranks))
@@ -144,7 +140,7 @@ class RecoveredTime:
             factor[node] -= np.where(known, share[row, column], 0.0)
         return self.with_factors(factor)
 
-    def with_factors(self, factor: Float) -> Int64:
+    def with_factors(self, factor: Floats) -> Int64:
         """The weights with device work that takes as long as recorded times the `factor` of its node; transfers stay."""
         replay = self.replay
         transfer = replay.instance >= 0
@@ -152,11 +148,11 @@ class RecoveredTime:
         weights: Int64 = replay.fixed_ns + replay.idle_ns + replay.host_ns + work.astype(np.int64)
         return weights
 
-    def less_compute(self, ranks: Int64, steps: Sequence[int] | None, share: Float) -> Int64:
+    def less_compute(self, ranks: Int64, steps: Sequence[int] | None, share: Floats) -> Int64:
         """`less_work` of kernels."""
         return self.less_work(COMPUTE, ranks, steps, share)
 
-    def less_of_longest(self, ranks: Int64, steps: Sequence[int] | None, lost_ns: Float) -> Int64:
+    def less_of_longest(self, ranks: Int64, steps: Sequence[int] | None, lost_ns: Floats) -> Int64:
         """The weights with kernels that take less, the longest of each rank and step first.
 
         `ranks`: The ranks, ascending. `steps`: The steps, ascending; None if the whole run is one. `lost_ns`: What a rank's kernels
@@ -281,7 +277,7 @@ class RecoveredTime:
         after[free] = np.minimum(before[free], late_ns)
         return OtherOrder(replay.graph, after, weights)
 
-    def carries_on(self, rank: Int64, row: Int64, ahead: Int64) -> NDArray[np.bool_]:
+    def carries_on(self, rank: Int64, row: Int64, ahead: Int64) -> Flags:
         """Which collectives carry what was computed after one before them had ended, and so may need what that brought.
 
         So the norm of gradients needs the gradients. Also true if not known what they carry.
@@ -298,10 +294,10 @@ class RecoveredTime:
         source[graph.target[arcs]] = graph.source[arcs]
         work = source[arrivals]
         later = (launched[work] > launched[begins]) & (replay.when[work] > replay.when[ends])
-        found: NDArray[np.bool_] = (arrivals < 0) | (ends < 0) | (work < 0) | later
+        found: Flags = (arrivals < 0) | (ends < 0) | (work < 0) | later
         return found
 
-    def no_waits(self, rank: Int64, row: Int64, ends_step: NDArray[np.bool_], weights: Int64 | None = None) -> OtherOrder:
+    def no_waits(self, rank: Int64, row: Int64, ends_step: Flags, weights: Int64 | None = None) -> OtherOrder:
         """The run with nothing of another stream waiting for some collectives, but for the work that they came after.
 
         `row`: Its row of the rank's `collectives`. `weights`: The weights to use, ns; None for the recorded ones.
@@ -324,7 +320,7 @@ class RecoveredTime:
         return self._rewired(source, weights)
 
     def no_queue(
-        self, rank: Int64, row: Int64, ahead: Int64, own: Int64, needed: NDArray[np.bool_], weights: Int64 | None = None
+        self, rank: Int64, row: Int64, ahead: Int64, own: Int64, needed: Flags, weights: Int64 | None = None
     ) -> OtherOrder:
         """The run with some collectives waiting for another one of their stream than the one ahead of them.
 
@@ -370,7 +366,7 @@ class RecoveredTime:
         return OtherOrder(other, weights[kept][other.arcs], against, np.flatnonzero(kept)[other.arcs])
 
     @cached_property
-    def keep_host(self) -> NDArray[np.bool_]:
+    def keep_host(self) -> Flags:
         """Which nodes are copies of calls that keep a host: from and to pageable memory, and synchronous ones."""
         found = np.zeros(len(self.replay.kind), np.bool_)
         for host, part, base in zip(self._hosts, self.replay.parts, self.replay.base.tolist(), strict=True):
@@ -378,8 +374,7 @@ class RecoveredTime:
         return found
 
     @cached_property
-    def _works(self) -> NDArray[np.bool_]:
-        """Which nodes are work of a device that is not communication."""
+    def _works(self) -> Flags:
         return np.isin(self.replay.kind, (COMPUTE, COPY))
 
     @cached_property
@@ -450,9 +445,8 @@ class RecoveredTime:
             self._reduce(weights, first + host.arc, np.rint(np.maximum(after - max(left, 0.0), 0)).astype(np.int64))
         return weights
 
-    def _judged(self, nodes: Int64) -> NDArray[np.bool_]:
-        """Which nodes are in judged steps."""
-        judged: NDArray[np.bool_] = np.ones(len(nodes), np.bool_)
+    def _judged(self, nodes: Int64) -> Flags:
+        judged: Flags = np.ones(len(nodes), np.bool_)
         return judged if self._steps is None else np.isin(self.replay.step[nodes], self._steps)
 
     def waits(self, name: str) -> int:
@@ -470,11 +464,11 @@ class RecoveredTime:
         there = place >= 0
         weights[place[there]] -= taken[there]
 
-    def _last_of_step(self, part: RankGraph, base: int, arcs: Int64) -> NDArray[np.bool_]:
+    def _last_of_step(self, part: RankGraph, base: int, arcs: Int64) -> Flags:
         """Which arcs lead to the last of their step's waits, if little of the step's work is launched after it."""
         node = part.target[arcs]
         step = self.replay.step[base + node]
-        found: NDArray[np.bool_] = np.zeros(len(arcs), np.bool_)
+        found: Flags = np.zeros(len(arcs), np.bool_)
         if len(arcs):
             numbers, at = np.unique(step, return_inverse=True)
             latest = np.full(len(numbers), -1)

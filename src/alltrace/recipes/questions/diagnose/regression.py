@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.change_in_time import later_part
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import MEDIUM_SHARE, Finding
 from alltrace.recipes.questions.diagnose.gaps import CLASSES, HOST_CLASSES
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
+from alltrace.trace.arrays import Flags
 
 _LEAST_GROWTH = MEDIUM_SHARE
 
@@ -77,7 +78,7 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     )
     ranks = tuple(all_ranks.ranks.tolist())
     where = _kernel(all_ranks, late) if grows == "compute" else grows
-    return [Finding("regression", loss, ranks, where, advice, evidence, 0.85, all_ranks.hosts_of(ranks))]
+    return [Finding("regression", loss, ranks, where, advice, evidence, 0.85)]
 
 
 def resolved(findings: Sequence[Finding]) -> list[Finding]:
@@ -105,9 +106,8 @@ def resolved(findings: Sequence[Finding]) -> list[Finding]:
     return left
 
 
-def _kernel(all_ranks: AllRankFacts, late: NDArray[np.bool_]) -> str:
-    """The kernel of which the time grows most."""
-    growth: dict[int, float] = {}
+def _kernel(all_ranks: AllRankFacts, late: Flags) -> str:
+    growth: defaultdict[int, float] = defaultdict(float)
     for facts in all_ranks.facts.values():
         at = np.searchsorted(all_ranks.steps, facts.steps)
         judged = np.isin(facts.steps, all_ranks.steps)
@@ -117,5 +117,5 @@ def _kernel(all_ranks: AllRankFacts, late: NDArray[np.bool_]) -> str:
             continue
         more = sums[0].mean(axis=0) - sums[1].mean(axis=0)
         for name, value in zip(facts.work.names.tolist(), more.tolist(), strict=True):
-            growth[name] = growth.get(name, 0.0) + value
-    return all_ranks.name(max(growth, key=lambda name: (growth[name], -name))) if growth else ""
+            growth[name] += value
+    return all_ranks.name_of_most(growth)

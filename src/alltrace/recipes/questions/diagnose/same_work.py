@@ -7,18 +7,16 @@ what these take elsewhere: above 1 if its device is slower. What remains of its 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.kernel_families import family_of
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Floats, Int64
 from alltrace.trace.distinct import distinct_rows
-
-Float = NDArray[np.float64]
 
 _LEAST_COVERED = 0.5
 """A ratio is known where works that other ranks have too take this share of the time in kernels."""
@@ -28,17 +26,17 @@ _LEAST_COVERED = 0.5
 class SameWork:
     """Ranks and steps in the order of `AllRankFacts`; a run without steps has `PIECES` instead, (ranks, pieces)."""
 
-    ratio: Float  # time for the same work by what it takes elsewhere, (ranks, pieces); NaN if not known
-    kernel_ns: Float  # time in kernels, (ranks, pieces)
-    own: Float  # compute time at the peers' pace, ns, (ranks, steps); NaN if a rank lacks a step
-    typical_ns: tuple[Float, ...]  # by rank, the time of each of its works on other ranks; NaN if no other rank has it
+    ratio: Floats  # time for the same work by what it takes elsewhere, (ranks, pieces); NaN if not known
+    kernel_ns: Floats  # time in kernels, (ranks, pieces)
+    own: Floats  # compute time at the peers' pace, ns, (ranks, steps); NaN if a rank lacks a step
+    typical_ns: tuple[Floats, ...]  # by rank, the time of each of its works on other ranks; NaN if no other rank has it
 
-    def lost(self, share: Float, compute: Float) -> Float:
+    def lost(self, share: Floats, compute: Floats) -> Floats:
         """What a share of the kernels' time, (ranks, pieces), is of the compute time of each step, (ranks, steps), ns."""
         if share.shape == compute.shape:
             return share * compute
         whole = self.kernel_ns.sum(axis=1, keepdims=True)
-        found: Float = (share * self.kernel_ns).sum(axis=1, keepdims=True) / np.where(whole > 0, whole, 1.0) * compute
+        found: Floats = (share * self.kernel_ns).sum(axis=1, keepdims=True) / np.where(whole > 0, whole, 1.0) * compute
         return found
 
 
@@ -92,14 +90,14 @@ def breadth(all_ranks: AllRankFacts, work: SameWork, row: int) -> float:
 
 def most_delayed(all_ranks: AllRankFacts, work: SameWork, rows: Int64) -> str:
     """The kernel that takes most time beyond what it takes elsewhere, on the ranks of these rows."""
-    totals: dict[int, float] = {}
+    totals: defaultdict[int, float] = defaultdict(float)
     facts = list(all_ranks.facts.values())
     for row in rows.tolist():
         sums, counts = facts[row].work.sums_ns.sum(axis=0), facts[row].work.counts.sum(axis=0)
         beyond = np.nan_to_num(sums - counts * work.typical_ns[row])
         for ident, total in zip(facts[row].work.names.tolist(), beyond.tolist(), strict=True):
-            totals[ident] = totals.get(ident, 0.0) + total
-    return all_ranks.name(max(totals, key=lambda i: (totals[i], -i))) if totals else ""
+            totals[ident] += total
+    return all_ranks.name_of_most(totals)
 
 
 def most_added(all_ranks: AllRankFacts, rows: Int64) -> tuple[str, float]:
@@ -107,24 +105,24 @@ def most_added(all_ranks: AllRankFacts, rows: Int64) -> tuple[str, float]:
 
     And the share of all such time that is in kernels which three quarters of the ranks do not have, 0 to 1.
     """
-    of_rank: list[dict[int, float]] = []
+    of_rank: list[defaultdict[int, float]] = []
     for facts, usual_ns in zip(all_ranks.facts.values(), _typical(all_ranks), strict=True):
-        totals: dict[int, float] = {}
+        totals: defaultdict[int, float] = defaultdict(float)
         took_ns = np.where(np.isnan(usual_ns), facts.work.sums_ns.sum(axis=0), usual_ns * facts.work.counts.sum(axis=0))
         for ident, total in zip(facts.work.names.tolist(), took_ns.tolist(), strict=True):
-            totals[ident] = totals.get(ident, 0.0) + total
+            totals[ident] += total
         of_rank.append(totals)
-    mine: dict[int, float] = {}
+    mine: defaultdict[int, float] = defaultdict(float)
     for row in rows.tolist():
         for ident, total in of_rank[row].items():
-            mine[ident] = mine.get(ident, 0.0) + total
+            mine[ident] += total
     usual = {i: float(np.percentile([t.get(i, 0) for t in of_rank], 25, method="lower")) * len(rows) for i in mine}
     beyond = {i: max(mine[i] - usual[i], 0.0) for i in mine}
     alone = sum(beyond[i] for i in mine if not usual[i]) / max(sum(beyond.values()), 1.0)
-    return (all_ranks.name(max(mine, key=lambda i: (mine[i] - usual[i], -i))) if mine else ""), alone
+    return all_ranks.name_of_most({i: mine[i] - usual[i] for i in mine}), alone
 
 
-def _typical(all_ranks: AllRankFacts) -> tuple[Float, ...]:
+def _typical(all_ranks: AllRankFacts) -> tuple[Floats, ...]:
     """By rank, what each of its works takes elsewhere; NaN for a work that one rank alone has."""
     given = list(all_ranks.facts.values())
     sizes = [len(f.work.works) for f in given]
@@ -143,7 +141,6 @@ def _typical(all_ranks: AllRankFacts) -> tuple[Float, ...]:
 
 
 def _known_steps(all_ranks: AllRankFacts, steps: Int64) -> tuple[Int64, Int64]:
-    """Which of a rank's steps are judged, and their places among the judged steps."""
     at = np.searchsorted(all_ranks.steps, steps)
     known = np.flatnonzero(np.isin(steps, all_ranks.steps))
     return known, at[known]

@@ -5,15 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.recipes.base import RunFacts
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 from alltrace.trace.number_text import number_ranges
-
-Float = NDArray[np.float64]
 
 _SURE = 0.9
 """Only several kernels that agree make a finding, so there is little doubt of it."""
@@ -40,7 +37,6 @@ def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
 
 
 def _found(all_ranks: AllRankFacts, ranks: set[int], advice: str) -> list[Finding]:
-    """The finding of these ranks; none without ranks that lose time in judged steps."""
     rows = np.isin(all_ranks.ranks, sorted(ranks))
     compute = all_ranks.of("compute")
     lost = (compute - all_ranks.undisturbed.of("compute")) * rows[:, None]
@@ -70,14 +66,12 @@ def _found(all_ranks: AllRankFacts, ranks: set[int], advice: str) -> list[Findin
     }
     most = all_ranks.facts[int(all_ranks.ranks[total.argmax()])].work.slices
     where = all_ranks.name(most.name) if most is not None else ""
-    hosts = all_ranks.hosts_of(culprits)
     # ranks that wait for others lose nothing now, but would if these were gone
     hidden = bool(total.max() >= LEAST_SHARE * all_ranks.span_ns)
-    return [Finding("shared-device", loss, tuple(culprits), where, advice, evidence, _SURE, hosts, told=hidden)]
+    return [Finding("shared-device", loss, tuple(culprits), where, advice, evidence, _SURE, told=hidden)]
 
 
 def _users(run: RunFacts) -> list[list[int]]:
-    """The ranks that use each device, as far as devices are known."""
     users: dict[tuple[str, str], list[int]] = {}
     for rank in run.ranks:
         for device in rank.devices:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.recipes.questions.diagnose.absent_ranks import bus_bytes
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
+from alltrace.trace.arrays import Floats, Int64
 
 _SLOW_RATE = 1.6
 """A communicator is slow when it takes at least this many times as long as its peers."""
@@ -35,7 +35,6 @@ _AS_MANY = 0.1
 _AS_LARGE = 4
 """Rates of messages are compared if their typical sizes differ by at most this factor: larger ones use more of a link."""
 
-
 _NOT_ONE_LINK = 16
 """Of unknown sizes, what takes this many times as long as another operation moves more: no link is so slow."""
 
@@ -58,7 +57,7 @@ class _Rate(NamedTuple):
     transfer_ns: int
 
 
-def slow_communicators(all_ranks: AllRankFacts, members: Members, first: NDArray[np.int64]) -> dict[int, SlowCommunicator]:
+def slow_communicators(all_ranks: AllRankFacts, members: Members, first: Int64) -> dict[int, SlowCommunicator]:
     """Communicators that take far longer than others alike, by number: mostly `_SLOW_RATE` times as long, or longer.
 
     Operations alike are compared, of sizes alike: an all-to-all or a small message never reaches the bus bandwidth of a large
@@ -87,7 +86,7 @@ def slow_communicators(all_ranks: AllRankFacts, members: Members, first: NDArray
     return {n: found[n] for n in _that_cost(members, first, _of_one_rank(ranks, ratios, slow))}
 
 
-def possible_excess(all_ranks: AllRankFacts, members: Members, first: NDArray[np.int64]) -> NDArray[np.float64]:
+def possible_excess(all_ranks: AllRankFacts, members: Members, first: Int64) -> Floats:
     """The share of each member's transfer that a slow link would be to blame for if its size, which is unknown, is not.
 
     0 where sizes are known, or where the same operations of communicators alike show how long they take. Communicators that are
@@ -115,7 +114,7 @@ def possible_excess(all_ranks: AllRankFacts, members: Members, first: NDArray[np
     return found
 
 
-def _that_cost(members: Members, first: NDArray[np.int64], slow: Mapping[int, float]) -> dict[int, float]:
+def _that_cost(members: Members, first: Int64, slow: Mapping[int, float]) -> dict[int, float]:
     """The slow communicators without those that lose little and are far less slow than others: from the latency of few bytes."""
     lost = {
         n: float(members.transfer[first[members.communicator[first] == n]].sum()) * (1 - 1 / ratio) for n, ratio in slow.items()
@@ -136,8 +135,7 @@ def _of_one_rank(ranks: Mapping[int, Sequence[int]], ratios: Mapping[int, float]
     return {**slow, **{n: ratios[n] for n in slower if shared[0] in ranks[n]}}
 
 
-def _rates(members: Members, first: NDArray[np.int64], sizes: Mapping[int, int]) -> dict[int, dict[str, _Rate]]:
-    """The typical bus bandwidth (formulas of nccl-tests) of communicators and kinds of operations with `_ENOUGH` large messages."""
+def _rates(members: Members, first: Int64, sizes: Mapping[int, int]) -> dict[int, dict[str, _Rate]]:
     large = (members.size[first] >= _LEAST_BYTES) & members.certain[first] & (members.transfer[first] > 0)
     collected: dict[int, dict[str, list[_Rate]]] = {}
     for row in first[large].tolist():
@@ -184,7 +182,7 @@ def _as_large(one: _Rate, other: _Rate) -> bool:
     return max(one.moved_bytes, other.moved_bytes) <= _AS_LARGE * min(one.moved_bytes, other.moved_bytes)
 
 
-def _longer(members: Members, first: NDArray[np.int64], numbers: Sequence[int]) -> dict[int, float]:
+def _longer(members: Members, first: Int64, numbers: Sequence[int]) -> dict[int, float]:
     """How many times as long as in others communicators take for the same operations, of as many bytes, and as many of them.
 
     So this compares messages that are too small for a bandwidth, or without a size in the reports.

@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Floats, Int64
 from alltrace.trace.distinct import distinct_rows
-
-Float = NDArray[np.float64]
 
 _STALL_NS = 1_000_000
 """A launch that takes less than this longer than usual does not stall."""
@@ -63,10 +60,9 @@ def stalls(all_ranks: AllRankFacts) -> Mapping[int, Int64]:
     return {rank: own for rank, own in of_rank.items() if own.any() and own.sum() >= least}
 
 
-def _middles(values: Int64, group: Int64, groups: int) -> tuple[Float, Float]:
-    """The median of each group's values, and their deviation from it (MAD)."""
+def _middles(values: Int64, group: Int64, groups: int) -> tuple[Floats, Floats]:
 
-    def medians(of: Float) -> Float:
+    def medians(of: Floats) -> Floats:
         order = np.lexsort((of, group))
         counts = np.bincount(group, minlength=groups)
         first = np.cumsum(counts) - counts

@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Int64
 
 LEAST_NS = 500_000
 """Slices are longer; shapes of small kernels that happen to differ alike, mostly by less."""
@@ -112,13 +111,11 @@ def time_slices(starts: Int64, ends: Int64, launches: Launches, names: Int64, su
     return TimeSlices(round(slice_ns), len(interrupted), len(np.unique(names[work[interrupted]])), most, lost)
 
 
-def _agree(
-    launches: Launches, names: Int64, usual: Int64, large: NDArray[np.bool_], near: NDArray[np.bool_]
-) -> NDArray[np.bool_] | None:
+def _agree(launches: Launches, names: Int64, usual: Int64, large: Flags, near: Flags) -> Flags | None:
     """Which works have large excesses that are near a slice; None if too few have."""
     step, work, works = launches.step, launches.work, len(names)
     exceeding, agreeing = (np.bincount(work[rows], minlength=works) for rows in (large, large & near))
-    agrees: NDArray[np.bool_] = agreeing >= _MOSTLY * exceeding
+    agrees: Flags = agreeing >= _MOSTLY * exceeding
     repeated = exceeding >= 2
     proof = np.flatnonzero(large & near & (agrees & repeated)[work])
     if (
@@ -131,7 +128,7 @@ def _agree(
     return agrees if high >= _UNLIKE * low else None
 
 
-def _in_proportion(beyond: Int64, work: Int64, usual: Int64, rows: NDArray[np.bool_]) -> bool:
+def _in_proportion(beyond: Int64, work: Int64, usual: Int64, rows: Flags) -> bool:
     """Whether works that take longer have longer excesses, as with other shapes: by more than the root of what they take longer."""
     works = np.unique(work[rows])
     middles = [float(np.median(beyond[rows & (work == number)])) for number in works.tolist()]
@@ -140,8 +137,7 @@ def _in_proportion(beyond: Int64, work: Int64, usual: Int64, rows: NDArray[np.bo
     return bool(high > max(np.sqrt(longest / shortest), _ALIKE) * low)
 
 
-def _alone(starts: Int64, ends: Int64) -> NDArray[np.bool_]:
-    """Which kernels no other one overlaps; at least one kernel."""
+def _alone(starts: Int64, ends: Int64) -> Flags:
     order = np.argsort(starts, kind="stable")
     until = np.maximum.accumulate(ends[order])
     apart = np.concatenate(([True], starts[order[1:]] >= until[:-1], [True]))
@@ -171,9 +167,8 @@ def _agreed(beyond: Int64, work: Int64) -> float:
     return float(np.median(given[first : until[first]]))
 
 
-def _near(beyond: Int64, slice_ns: float) -> NDArray[np.bool_]:
-    """Which excesses are one or more slices."""
+def _near(beyond: Int64, slice_ns: float) -> Flags:
     ratio = beyond / slice_ns
     whole = np.round(ratio)
-    found: NDArray[np.bool_] = (whole >= 1) & (np.abs(ratio - whole) <= _BAND)
+    found: Flags = (whole >= 1) & (np.abs(ratio - whole) <= _BAND)
     return found

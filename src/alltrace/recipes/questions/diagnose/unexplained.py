@@ -57,7 +57,7 @@ def find(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]:
     evidence = {"compute_share": round(share, 4), "stalled_ns_per_step": round(rest / max(len(all_ranks.steps), 1))}
     loss = Loss(0, "ceiling", (largest,), 0, 0, "it is unknown how much of this time the job could save")
     ranks = tuple(all_ranks.ranks.tolist())
-    return [Finding("unexplained", loss, ranks, largest, advice, evidence, 0.3, all_ranks.hosts_of(ranks), severity="medium")]
+    return [Finding("unexplained", loss, ranks, largest, advice, evidence, 0.3, severity="medium")]
 
 
 def unjudged(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]:
@@ -74,7 +74,7 @@ def unjudged(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]
     )
     evidence: dict[str, float] = {"stalled_ns_per_step": round(waited_ns / max(len(all_ranks.steps), 1))}
     ranks = tuple(all_ranks.ranks.tolist())
-    return [Finding("unexplained", loss, ranks, "communication", advice, evidence, 0.3, all_ranks.hosts_of(ranks))]
+    return [Finding("unexplained", loss, ranks, "communication", advice, evidence, 0.3)]
 
 
 def verdict(all_ranks: AllRankFacts) -> str:
