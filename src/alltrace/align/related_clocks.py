@@ -13,7 +13,7 @@ import numpy as np
 from alltrace.align.clocks import Solution
 from alltrace.align.constants import OTHER_RECORDING_NS
 from alltrace.align.disjoint_sets import DisjointSets
-from alltrace.align.pair_clocks import ClockLine, Ends, relate, relate_partly
+from alltrace.align.pair_clocks import ClockLine, Ends, relate, relate_partly, relate_streams
 from alltrace.align.placed_ranks import PlacedRank
 from alltrace.align.timelines import AnyTimelines, Kinds, message_keys
 from alltrace.trace.arrays import Flags, Floats, Int64
@@ -24,6 +24,8 @@ _HUBS = 4
 _FEWER = 0.8
 """Of two streams of a rank, one has fewer operations if it has less than this share of the other's."""
 _ENDS_AT_ONCE = 64
+_SOME = 8
+"""Of how many pairs of ranks at a stride it is found how sharply they are related."""
 _CERTAIN = 0.8
 
 
@@ -54,9 +56,10 @@ def related_clocks(timelines: AnyTimelines, placing: Placing | None = None) -> d
     zero = min(first + placing.shift(m) for m, (first, _) in timelines.extents.items()) - _MARGIN_NS
     shift = {m: float(placing.shift(m) - zero) for m in members}
     forest = _Forest(members, placing)
-    for edges in _stages(timelines, shift):
+    for edges in _stages(timelines, shift, placing):
         if not forest.connected:
             forest.grow(edges)
+            forest.grow_doubtful(_CERTAIN)
     forest.grow_doubtful()
     return {m: _clock(shift[m], line, forest.component(m)) for m, line in forest.lines(members).items()}
 
@@ -149,7 +152,13 @@ class _Edge(NamedTuple):
     first: int
     second: int
     ends: Callable[[int], Ends]
-    partly: bool = False
+    how: Callable[..., ClockLine | None] = relate
+
+    def line(self, placing: Placing) -> ClockLine | None:
+        """The clock of the second against the first's."""
+        rate = not placing.same_rate(self.first, self.second)
+        line = self.how(self.ends(self.first), self.ends(self.second), rate=rate)
+        return None if line is None or abs(line.offset_ns) > OTHER_RECORDING_NS else line
 
 
 class _Forest:
@@ -180,9 +189,8 @@ class _Forest:
         for edge in edges:
             if self.component(edge.first) == self.component(edge.second):
                 continue
-            rate = not self._placing.same_rate(edge.first, edge.second)
-            line = (relate_partly if edge.partly else relate)(edge.ends(edge.first), edge.ends(edge.second), rate=rate)
-            if line is None or abs(line.offset_ns) > OTHER_RECORDING_NS:
+            line = edge.line(self._placing)
+            if line is None:
                 continue
             sharpest = min(sharpest, line.scale_ns)
             if line.scale_ns <= 2.0 * sharpest and line.certainty >= _CERTAIN:
@@ -192,10 +200,10 @@ class _Forest:
             if self.connected:
                 return
 
-    def grow_doubtful(self) -> None:
-        """Relate ranks that are not by the other relations, in order of scatter and certainty."""
+    def grow_doubtful(self, least: float = 0.0) -> None:
+        """Relate ranks that are not by the other relations of a least certainty, in order of scatter and certainty."""
         for _, _, line, edge in sorted(self._doubtful, key=lambda d: d[:2]):
-            if self.component(edge.first) != self.component(edge.second):
+            if line.certainty >= least and self.component(edge.first) != self.component(edge.second):
                 self._connect(edge, line)
 
     def _connect(self, edge: _Edge, line: ClockLine) -> None:
@@ -220,8 +228,8 @@ class _Forest:
         return {r: to_root[self._unit[r]] for r in ranks}
 
 
-def _stages(timelines: AnyTimelines, shift: Mapping[int, float]) -> Iterator[Iterator[_Edge]]:
-    """What relates members, the best first: named operations that synchronise, messages, others, unnamed ones."""
+def _stages(timelines: AnyTimelines, shift: Mapping[int, float], placing: Placing) -> Iterator[Iterator[_Edge]]:
+    """What relates members, the best first: named operations that synchronise, messages, others, unnamed messages, all unnamed."""
     kinds = timelines.kinds
     known = kinds.communicator >= 0
     named = distinct_rows(kinds.communicator, kinds.op)[1]
@@ -235,12 +243,17 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float]) -> Iterator[Ite
             ends = _ends(timelines, shift, chosen, key)
             couples = _pairs(kinds.communicator[chosen], kinds.member[chosen], kinds.count[chosen])
             yield (_Edge(first, second, ends) for first, second in couples)
+    chosen = (kinds.exchanging | (kinds.paired != 0)) & ~known
+    if chosen.any():
+        ends = _ends(timelines, shift, chosen, distinct_rows(kinds.stream)[1])
+        couples = _guesses(np.unique(kinds.member[chosen]).tolist())
+        yield _sharpest_first([_Edge(first, second, ends, relate_streams) for first, second in couples], placing)
     # if an inferred communicator is wrong, the pattern of all operations still relates its members
     chosen = kinds.synchronising | kinds.exchanging | (kinds.paired != 0)
     chosen &= ~known | (kinds.communicator >= timelines.first_inferred)
     if chosen.any():
         ends = _ends(timelines, shift, chosen, _stream_keys(kinds, chosen))
-        yield (_Edge(first, second, ends, partly=True) for first, second in _guesses(np.unique(kinds.member[chosen]).tolist()))
+        yield (_Edge(first, second, ends, relate_partly) for first, second in _guesses(np.unique(kinds.member[chosen]).tolist()))
 
 
 def _stream_keys(kinds: Kinds, chosen: Flags) -> Int64:
@@ -261,6 +274,20 @@ def _stream_keys(kinds: Kinds, chosen: Flags) -> Int64:
         for stream, number in zip(order.tolist(), place_of.tolist(), strict=True):
             place[rows[of == stream]] = number
     return distinct_rows(op, place)[1]
+
+
+def _sharpest_first(edges: Sequence[_Edge], placing: Placing) -> Iterator[_Edge]:
+    """Edges in the order of how sharp some of their stride are: those of ranks that exchange messages, then of others in step."""
+    of_stride = rows_by(np.array([edge.second - edge.first for edge in edges], np.int64))
+
+    def scale(rows: Int64) -> float:
+        some = (edges[n].line(placing) for n in rows[:: -(-len(rows) // _SOME)].tolist())
+        return float(np.median([math.inf if line is None or line.certainty < _CERTAIN else line.scale_ns for line in some]))
+
+    scales = {stride: scale(rows) for stride, rows in of_stride.items()}
+    for stride in sorted(scales, key=lambda s: (scales[s], s)):
+        if scales[stride] < math.inf:
+            yield from (edges[n] for n in of_stride[stride].tolist())
 
 
 def _pairs(communicators: Int64, members: Int64, many: Int64) -> Iterator[tuple[int, int]]:
