@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -146,13 +146,20 @@ def placing_of(ranks: Sequence[PlacedRank]) -> Placing:
     return Placing(shifts, units, {p.rank: p.host for p in ranks})
 
 
+class _Relation(Protocol):
+    """How the ends of two ranks are related."""
+
+    def __call__(self, first: Ends, second: Ends, *, rate: bool) -> ClockLine | None:
+        """The line of the second rank's clock against the first's."""
+
+
 class _Edge(NamedTuple):
     """Two ranks whose clocks can be related, and how."""
 
     first: int
     second: int
     ends: Callable[[int], Ends]
-    how: Callable[..., ClockLine | None] = relate
+    how: _Relation = relate
 
     def line(self, placing: Placing) -> ClockLine | None:
         """The clock of the second against the first's."""
@@ -246,14 +253,13 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float], placing: Placin
     chosen = (kinds.exchanging | (kinds.paired != 0)) & ~known
     if chosen.any():
         ends = _ends(timelines, shift, chosen, distinct_rows(kinds.stream)[1])
-        couples = _guesses(np.unique(kinds.member[chosen]).tolist())
-        yield _sharpest_first([_Edge(first, second, ends, relate_streams) for first, second in couples], placing)
+        yield _sharpest_first(np.unique(kinds.member[chosen]).tolist(), ends, relate_streams, placing, _CERTAIN)
     # if an inferred communicator is wrong, the pattern of all operations still relates its members
     chosen = kinds.synchronising | kinds.exchanging | (kinds.paired != 0)
     chosen &= ~known | (kinds.communicator >= timelines.first_inferred)
     if chosen.any():
         ends = _ends(timelines, shift, chosen, _stream_keys(kinds, chosen))
-        yield (_Edge(first, second, ends, relate_partly) for first, second in _guesses(np.unique(kinds.member[chosen]).tolist()))
+        yield _sharpest_first(np.unique(kinds.member[chosen]).tolist(), ends, relate_partly, placing)
 
 
 def _stream_keys(kinds: Kinds, chosen: Flags) -> Int64:
@@ -276,18 +282,24 @@ def _stream_keys(kinds: Kinds, chosen: Flags) -> Int64:
     return distinct_rows(op, place)[1]
 
 
-def _sharpest_first(edges: Sequence[_Edge], placing: Placing) -> Iterator[_Edge]:
-    """Edges in the order of how sharp some of their stride are: those of ranks that exchange messages, then of others in step."""
+def _sharpest_first(
+    members: list[int], ends: Callable[[int], Ends], how: _Relation, placing: Placing, least: float = 0.0
+) -> Iterator[_Edge]:
+    """Pairs that may share a communicator, by how sharp some of their stride are: those that do, before others in step.
+
+    Strides at which most are less certain than `least` are left out.
+    """
+    unit = {m: placing.units.get(m, ("rank", m)) for m in members}
+    edges = [_Edge(first, second, ends, how) for first, second in _guesses(members) if unit[first] != unit[second]]
     of_stride = rows_by(np.array([edge.second - edge.first for edge in edges], np.int64))
-
-    def scale(rows: Int64) -> float:
-        some = (edges[n].line(placing) for n in rows[:: -(-len(rows) // _SOME)].tolist())
-        return float(np.median([math.inf if line is None or line.certainty < _CERTAIN else line.scale_ns for line in some]))
-
-    scales = {stride: scale(rows) for stride, rows in of_stride.items()}
+    scales: dict[int, float] = {}
+    for stride, rows in of_stride.items():
+        some = [edges[n].line(placing) for n in rows[:: -(-len(rows) // _SOME)].tolist()]
+        certain = sum(line is not None and line.certainty >= least for line in some)
+        if not least or 2 * certain > len(some):
+            scales[stride] = float(np.median([math.inf if line is None else line.scale_ns for line in some]))
     for stride in sorted(scales, key=lambda s: (scales[s], s)):
-        if scales[stride] < math.inf:
-            yield from (edges[n] for n in of_stride[stride].tolist())
+        yield from (edges[n] for n in of_stride[stride].tolist())
 
 
 def _pairs(communicators: Int64, members: Int64, many: Int64) -> Iterator[tuple[int, int]]:
