@@ -41,7 +41,7 @@ def test_ranks_of_all_hosts_are_on_one_clock_within_their_scatter(named):
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("late_ns", [5e3, 20e3])
 def test_stages_of_a_pipeline_are_not_a_microbatch_apart(late_ns, seed):
     # microbatches are 2 ms apart, nearly alike, and stamps are off by hundreds

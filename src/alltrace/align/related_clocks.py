@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -24,8 +26,8 @@ _HUBS = 4
 _FEWER = 0.8
 """Of two streams of a rank, one has fewer operations if it has less than this share of the other's."""
 _ENDS_AT_ONCE = 64
-_SOME = 8
-"""Of how many pairs of ranks at a stride it is found how sharply they are related."""
+_SOME = 4
+"""Of how many pairs of ranks at a stride it is found how sharply they are related, and how many doubtful relations are compared."""
 _CERTAIN = 0.8
 
 
@@ -59,7 +61,6 @@ def related_clocks(timelines: AnyTimelines, placing: Placing | None = None) -> d
     for edges in _stages(timelines, shift, placing):
         if not forest.connected:
             forest.grow(edges)
-            forest.grow_doubtful(_CERTAIN)
     forest.grow_doubtful()
     return {m: _clock(shift[m], line, forest.component(m)) for m, line in forest.lines(members).items()}
 
@@ -193,8 +194,10 @@ class _Forest:
     def grow(self, edges: Iterator[_Edge]) -> None:
         """Relate ranks that are not by sharp and certain relations, and keep others for later."""
         sharpest = math.inf
+        doubtful: Counter[frozenset[int]] = Counter()
         for edge in edges:
-            if self.component(edge.first) == self.component(edge.second):
+            between = frozenset((self.component(edge.first), self.component(edge.second)))
+            if len(between) == 1 or doubtful[between] == _SOME:
                 continue
             line = edge.line(self._placing)
             if line is None:
@@ -203,14 +206,15 @@ class _Forest:
             if line.scale_ns <= 2.0 * sharpest and line.certainty >= _CERTAIN:
                 self._connect(edge, line)
             else:
+                doubtful[between] += 1
                 self._doubtful.append((math.log(line.scale_ns) - 2.0 * line.certainty, len(self._doubtful), line, edge))
             if self.connected:
                 return
 
-    def grow_doubtful(self, least: float = 0.0) -> None:
-        """Relate ranks that are not by the other relations of a least certainty, in order of scatter and certainty."""
+    def grow_doubtful(self) -> None:
+        """Relate ranks that are not by the other relations, in order of scatter and certainty."""
         for _, _, line, edge in sorted(self._doubtful, key=lambda d: d[:2]):
-            if line.certainty >= least and self.component(edge.first) != self.component(edge.second):
+            if self.component(edge.first) != self.component(edge.second):
                 self._connect(edge, line)
 
     def _connect(self, edge: _Edge, line: ClockLine) -> None:
@@ -236,7 +240,7 @@ class _Forest:
 
 
 def _stages(timelines: AnyTimelines, shift: Mapping[int, float], placing: Placing) -> Iterator[Iterator[_Edge]]:
-    """What relates members, the best first: named operations that synchronise, messages, others, unnamed messages, all unnamed."""
+    """What relates members, the best first: named operations that synchronise, messages, others, unnamed ones."""
     kinds = timelines.kinds
     known = kinds.communicator >= 0
     named = distinct_rows(kinds.communicator, kinds.op)[1]
@@ -250,16 +254,19 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float], placing: Placin
             ends = _ends(timelines, shift, chosen, key)
             couples = _pairs(kinds.communicator[chosen], kinds.member[chosen], kinds.count[chosen])
             yield (_Edge(first, second, ends) for first, second in couples)
+    unnamed: list[Iterator[_Edge]] = []
     chosen = (kinds.exchanging | (kinds.paired != 0)) & ~known
     if chosen.any():
         ends = _ends(timelines, shift, chosen, distinct_rows(kinds.stream)[1])
-        yield _sharpest_first(np.unique(kinds.member[chosen]).tolist(), ends, relate_streams, placing, _CERTAIN)
+        unnamed.append(_sharpest_first(np.unique(kinds.member[chosen]).tolist(), ends, placing))
     # if an inferred communicator is wrong, the pattern of all operations still relates its members
     chosen = kinds.synchronising | kinds.exchanging | (kinds.paired != 0)
     chosen &= ~known | (kinds.communicator >= timelines.first_inferred)
     if chosen.any():
         ends = _ends(timelines, shift, chosen, _stream_keys(kinds, chosen))
-        yield _sharpest_first(np.unique(kinds.member[chosen]).tolist(), ends, relate_partly, placing)
+        couples = _guesses(np.unique(kinds.member[chosen]).tolist())
+        unnamed.append(_Edge(first, second, ends, relate_partly) for first, second in couples)
+    yield chain.from_iterable(unnamed)
 
 
 def _stream_keys(kinds: Kinds, chosen: Flags) -> Int64:
@@ -282,22 +289,17 @@ def _stream_keys(kinds: Kinds, chosen: Flags) -> Int64:
     return distinct_rows(op, place)[1]
 
 
-def _sharpest_first(
-    members: list[int], ends: Callable[[int], Ends], how: _Relation, placing: Placing, least: float = 0.0
-) -> Iterator[_Edge]:
-    """Pairs that may share a communicator, by how sharp some of their stride are: those that do, before others in step.
-
-    Strides at which most are less certain than `least` are left out.
-    """
+def _sharpest_first(members: list[int], ends: Callable[[int], Ends], placing: Placing) -> Iterator[_Edge]:
+    """Ranks that may exchange messages, by how sharp some of their stride are: those that do, before others in step."""
     unit = {m: placing.units.get(m, ("rank", m)) for m in members}
-    edges = [_Edge(first, second, ends, how) for first, second in _guesses(members) if unit[first] != unit[second]]
-    of_stride = rows_by(np.array([edge.second - edge.first for edge in edges], np.int64))
+    edges = [_Edge(first, second, ends, relate_streams) for first, second in _guesses(members) if unit[first] != unit[second]]
     scales: dict[int, float] = {}
+    of_stride = rows_by(np.array([edge.second - edge.first for edge in edges], np.int64))
     for stride, rows in of_stride.items():
         some = [edges[n].line(placing) for n in rows[:: -(-len(rows) // _SOME)].tolist()]
-        certain = sum(line is not None and line.certainty >= least for line in some)
-        if not least or 2 * certain > len(some):
-            scales[stride] = float(np.median([math.inf if line is None else line.scale_ns for line in some]))
+        certain = [line.scale_ns for line in some if line is not None and line.certainty >= _CERTAIN]
+        if 2 * len(certain) > len(some):
+            scales[stride] = float(np.median(certain))
     for stride in sorted(scales, key=lambda s: (scales[s], s)):
         yield from (edges[n] for n in of_stride[stride].tolist())
 
