@@ -253,3 +253,17 @@ def test_every_question_to_a_history_is_described_with_its_columns():
         table = re.search(rf"<!-- columns of: history {by} -->\n(.*?)<!-- end of columns -->", text_of("history.md"), re.DOTALL)
         assert table is not None
         assert all(f"| `{c.name}` |" in table[1] for c in columns)
+
+
+def test_what_a_newcomer_copies_fits_the_tree():
+    """The lines around those that CONTRIBUTING.md adds are in their files, and its recipe is the template."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    lost, path = [], ROOT
+    for line in "\n".join(re.findall(r"(?ms)^```diff\n(.*?)^```", text)).splitlines():
+        if line.startswith(("--- ", "+++ ")):
+            path = ROOT / line[4:].removeprefix("a/").removeprefix("b/")
+        elif line[:1] in (" ", "-") and line[1:] not in path.read_text(encoding="utf-8").splitlines():
+            lost.append(f"{path.relative_to(ROOT)}: {line[1:].strip()}")
+    assert not lost
+    template = (ROOT / "examples" / "recipe_package" / "longest_kernels.py").read_text(encoding="utf-8")
+    assert "".join(f"+{line}\n" for line in template.splitlines()) in text

@@ -16,6 +16,7 @@ import importlib
 import inspect
 import io
 import os
+import pkgutil
 import re
 import sys
 import tempfile
@@ -255,7 +256,7 @@ def log_columns(kind: str) -> dict[str, tuple[Any, ...]]:
     from alltrace.recipes.logs import NCCL_VIEWS, flight_recorder, inspector, nccl_tests, training
 
     return {
-        "nccl": {view: importlib.import_module(module).COLUMNS for view, module in NCCL_VIEWS.items()},
+        "nccl": {view: pkgutil.resolve_name(place).columns for view, place in NCCL_VIEWS.items()},
         "nccl-tests": nccl_tests.COLUMNS,
         "training": {"summary": training.SUMMARY, "steps": training.STEPS},
         "flight-recorder": flight_recorder.COLUMNS,

@@ -110,6 +110,14 @@ def test_it_is_made_anew_when_the_run_is_another(run, tmp_path):
     assert aligned(again).members.num_rows == 80
 
 
+def test_it_is_made_anew_by_other_code(run, monkeypatch):
+    aligned(run)
+    monkeypatch.setattr("alltrace.run.overlay.code_version", lambda: "another")
+    again = OpenRun(run.path)
+    assert again.overlay is None
+    assert aligned(again).members.num_rows == 80
+
+
 def test_a_damaged_alignment_is_made_anew(run):
     aligned(run)
     (run.path / "align" / "alignment.json").write_text('{"signature": 3')

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 from tools.make_docs import log_columns
@@ -30,7 +30,7 @@ def answer_columns():
     recipes = {name: find(name) for name in RECIPES} | {f"stats:{name}": find_report(name) for name in REPORTS}
     columns = {name: [c for given in r.option_sets() for c in r.answer_columns(given)] for name, r in recipes.items()}
     columns |= {f"logs {kind} --view {view}": own for kind in LOGS for view, own in log_columns(kind).items()}
-    columns |= {f"ncu --view {view}": import_module(module).COLUMNS for view, module in ncu.VIEWS.items()}
+    columns |= {f"ncu --view {view}": resolve_name(place).columns for view, place in ncu.VIEWS.items()}
     asked = {}
     for question, own in columns.items():
         for column in own:

@@ -8,8 +8,7 @@ from tests.recipes.test_every_recipe import options_of, tables_of
 
 from alltrace.cli.main import main
 from alltrace.recipes import sql_recipe
-from alltrace.recipes.analysis.part_rows import PartRows
-from alltrace.recipes.analysis.sql_engine import run_statement
+from alltrace.recipes.analysis.sql_engine import PartRows, run_statement
 from alltrace.recipes.base import Part, of
 from alltrace.recipes.execution import ask as ask_module
 from alltrace.recipes.execution import part_store

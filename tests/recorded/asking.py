@@ -114,7 +114,9 @@ def _values(recipe: AnyQuestion, option: Option, run: OpenRun) -> list[Any]:
     first, last = run.in_session_time().span_ns
     span = last - first
     times = {"start": first + span // 3, "end": first + span // 2, "filter_time": f"{first + span // 3}/{first + 2 * span // 3}"}
-    return [times[option.name] if option.name in times else VALUES[option.name]]
+    values = VALUES | times
+    assert option.name in values, f"option {option.name} of {recipe.name}: add a value to VALUES in tests/recorded/asking.py"
+    return [values[option.name]]
 
 
 def shape(asked: Question) -> tuple[str, tuple[tuple[str, Any], ...], bool, bool]:

@@ -153,7 +153,7 @@ class Tools:
     def _within_roots(self, name: str, options: dict[str, OptionValue]) -> dict[str, OptionValue]:
         """The options, with those that name files leading into the roots."""
         from alltrace.recipes.registry import find
-        from alltrace.run.nccl_logs import expand
+        from alltrace.run.log_files import expand
 
         within = dict(options)
         for option in find(name).options:

@@ -1,8 +1,9 @@
 """The cells of NVIDIA's tables: how nsys names, rounds and prints what a column holds.
 
-An answer's columns bear nsys' headers; those of reports bear the unit too. A fractional column holds float64 rounded as nsys does,
-and its Arrow field has the metadata `decimals`: how many digits after the point every cell is printed with (`7.0`, `0.000`).
-A whole number is an int64 printed as it is, and null is an empty cell. A face needs no other rule to print what nsys prints.
+An answer's columns bear nsys' headers; those of reports bear the unit too. A fractional column holds float64 rounded as
+nsys does, and its Arrow field has the metadata `decimals`: how many digits after the point every cell is printed with
+(`7.0`, `0.000`). A whole number is an int64 printed as it is, and null is an empty cell. A face needs no other rule to
+print what nsys prints.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ from alltrace.recipes.base import AnswerTable
 from alltrace.trace.columns import Column, ColumnType, arrow_type
 from alltrace.trace.grouping import group
 
-Columns = Mapping[str, Any]
-"""Arrow or NumPy arrays of one length, by title."""
+Columns = Mapping[str, Any]  # Arrow or NumPy arrays of one length, by title
 
 IMPORTANT = tuple(
     title.strip()
@@ -79,7 +79,7 @@ SIZES = ("size", "throughput")
 
 
 class Cell(NamedTuple):
-    """A column: its title, the name of its `Kind`, what it means, and whether halves are rounded up, as SQL does and pandas not."""
+    """A column: title, name of its `Kind`, what it means, and whether halves are rounded up, as SQL does."""
 
     title: str
     kind: str
@@ -159,7 +159,7 @@ def ordered(values: Columns, *order: str) -> dict[str, Any]:
 
 
 def shares(totals: Any, within: Any = None) -> Any:
-    """Each total as a percentage of the sum of all, or of the sum of those with the same `within`; null if that sum is 0."""
+    """Each total as a percentage of the sum of all, or of those with the same `within`; null if that is 0."""
     values = np.asarray([float(v) for v in totals.to_pylist()])
     if within is None:
         sums = np.full(len(values), values.sum())

@@ -132,10 +132,10 @@ GROUP BY host ORDER BY host""",
 class FileAccessSum(SqlNsysRecipe):
     """Reading and writing: by function, file, process and host, over all ranks and on each, and a histogram of sizes.
 
-    `operations` and `sizes` are taken from the calls of the operating system's runtime that a report holds (`--trace=osrt`): bytes
-    are what `read`, `write` and similar calls returned; these calls also move data of pipes and sockets. `file_access` and what
-    follows are taken from the accesses to files by name, of reports with `--osrt-file-access=true`; the files with most bytes come
-    first.
+    `operations` and `sizes` are taken from the calls of the operating system's runtime that a report holds
+    (`--trace=osrt`): bytes are what `read`, `write` and similar calls returned; these calls also move data of pipes and
+    sockets. `file_access` and what follows are taken from the accesses to files by name, of reports with
+    `--osrt-file-access=true`; the files with most bytes come first.
     """
 
     name = "file_access_sum"
@@ -237,7 +237,7 @@ class FileAccessSum(SqlNsysRecipe):
 
 
 def _reduce_statement(options: Options) -> str:
-    """The statement of the table that the option `table` names: `operations` with the option `by_rank` for each rank."""
+    """The statement of the table that the option `table` names; `operations` perhaps for each rank."""
     if options["table"] != "operations":
         return {**_ACCESS_STATEMENTS, "sizes": _SIZES}[options["table"]]
     by_rank = bool(options.get("by_rank"))

@@ -29,8 +29,7 @@ from alltrace.trace.range_selector import RangeName, parse_range
 from alltrace.trace.schema import TABLES
 from alltrace.trace.user_pattern import UserPattern
 
-FARTHEST_NS = 1 << 62
-"""No filter names a time farther away: no event is, and lengths up to there fit into 64 bits."""
+FARTHEST_NS = 1 << 62  # no filter names a time farther away: no event is, and lengths up to there fit into 64 bits
 
 TIMES = (
     *(
@@ -57,10 +56,7 @@ _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 class Filters(NamedTuple):
-    """The filters in use: earliest and latest time, ranges that rows must overlap, ranges whose GPU work they must overlap.
-
-    `words` are the filters as written.
-    """
+    """The filters in use: earliest and latest time, ranges that rows or their GPU work must overlap; and as written."""
 
     start: int | None = None
     end: int | None = None
@@ -142,7 +138,7 @@ class _Spans(NamedTuple):
 
 
 class _FilteredRows:
-    """The rows of a rank's tables that pass filters; with `host` also of what ran on the host, otherwise of devices alone."""
+    """The rows of a rank's tables that pass filters; with `host` also of the host, otherwise of devices alone."""
 
     def __init__(self, rank: Rank, filters: Filters, *, host: bool) -> None:
         self._inner = rank
@@ -257,10 +253,7 @@ def _in_spans(
 
 
 class FilteredReport(Report):
-    """The rows of another report that pass filters: `filter_time`, and `nvtx` for the first range of a name (see `given_filters`).
-
-    Raises `UsageError`: a filter cannot be understood.
-    """
+    """The rows of a report that pass `filter_time` and `nvtx` (see `given_filters`). Raises `UsageError`."""
 
     def __init__(self, report: Report, filters: Mapping[str, OptionValue]) -> None:
         self._report, self._filters, self._given = report, dict(filters), given_filters(filters)

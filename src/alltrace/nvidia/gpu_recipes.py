@@ -65,8 +65,8 @@ GROUP BY rank, kernels."end" - kernels.start
 class CudaGpuKernHist(SqlNsysRecipe):
     """Histogram of kernel durations: of all kernels, or of those with one name, over all ranks and per rank.
 
-    Bins are equally wide, from the shortest duration on any rank to the longest. Percentiles are exact: the smallest duration that
-    this percentage of the kernels does not exceed.
+    Bins are equally wide, from the shortest duration on any rank to the longest. Percentiles are exact: the smallest
+    duration that this percentage of the kernels does not exceed.
     """
 
     name = "cuda_gpu_kern_hist"
@@ -123,8 +123,8 @@ def _histogram(edges: Int64, value: Int64, count: Int64) -> dict[str, Any]:
 class NvtxGpuProjTrace(NsysRecipe):
     """Every range that launched GPU work: from the first start to the last end of what was launched inside, rank by rank.
 
-    Like the report of `alltrace stats` with that name, which has all ranks in one table. A rank's first row, without a name,
-    represents the work launched outside all ranges.
+    Like the report of `alltrace stats` with that name, which has all ranks in one table. A rank's first row, without a
+    name, represents the work launched outside all ranges.
     """
 
     name = "nvtx_gpu_proj_trace"
@@ -180,8 +180,8 @@ _OVERLAPS = {
 class NcclGpuOverlapTrace(NsysRecipe):
     """The part of each kernel's time in which other kernels of its process run on its device: communication, and all others.
 
-    The kernel rules decide which kernels communicate. A kernel does not overlap itself; with several others at once, each moment
-    counts once.
+    The kernel rules decide which kernels communicate. A kernel does not overlap itself; with several others at once,
+    each moment counts once.
     """
 
     name = "nccl_gpu_overlap_trace"
@@ -280,7 +280,7 @@ class NcclGpuOverlapTrace(NsysRecipe):
 
 
 def _named(part: Part, run: RunFacts) -> tuple[Int64, dict[str, Int64], list[str]]:
-    """One rank's kernels: the numbers of their names within it, how long each took and both overlaps, ns; and these names."""
+    """A rank's kernels: the numbers of their names, how long each took and both overlaps, ns; and the names."""
     table = part.table.combine_chunks()
     codes, first = group([table.column("name")])
     texts = pc.fill_null(run.texts(table.column("name").combine_chunks().take(pa.array(first))), "")
@@ -309,9 +309,9 @@ def _percent(part: Int64, whole: Int64) -> NDArray[np.float64]:
 class NcclStraggler(NsysRecipe):
     """Which ranks arrive late at the operations of their communicators, how often and how much, and when.
 
-    One operation on all its ranks is one instance, by the profiler's ids if it has them and by order otherwise. A rank's
-    lateness is the time from the first arrival at an instance to its own, on the aligned clock; what the others wait for the last
-    rank is counted as caused by it. `alltrace stragglers` says why a rank is late.
+    One operation on all its ranks is one instance, by the profiler's ids if it has them and by order otherwise. A
+    rank's lateness is the time from the first arrival at an instance to its own, on the aligned clock; what the others
+    wait for the last rank is counted as caused by it. `alltrace stragglers` says why a rank is late.
     """
 
     name = "nccl_straggler"

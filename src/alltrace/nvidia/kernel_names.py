@@ -98,7 +98,7 @@ def launch_dims(x: Any, y: Any, z: Any) -> Any:
 
 
 def launches(kernels: Any, api: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which API call launched which kernel, by correlation id within the process: rows of `kernels` and of `api`, in pairs."""
+    """Rows of `kernels` and of `api`, in pairs: which call launched which, by correlation id within the process."""
     # The pairs are in the order of the kernels. A kernel without a call has none.
     unknown = pc.is_null(column(kernels, "correlation")).to_numpy(zero_copy_only=False)
     ours, theirs = _call_codes(kernels, api)

@@ -1,8 +1,8 @@
 """The recipes that cut the run's time into bins, equal on all ranks: heat maps of use and of sampled values.
 
-Bins are equally long, the last as short as it must be. A cell is about the part of its bin in which the rank was recorded, and is
-null if it was not. nsys begins the first bin where the capture began; here it begins with the run's first event, or where
-`--start` or `--filter-time` says. The overlap of intervals with bins is exact.
+Bins are equally long, the last as short as it must be. A cell is about the part of its bin in which the rank was
+recorded, and is null if it was not. nsys begins the first bin where the capture began; here it begins with the run's
+first event, or where `--start` or `--filter-time` says. The overlap of intervals with bins is exact.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _CUMULATIVE = Option("cumulative", bool, False, "Add up kernels that run at once
 
 @dataclass(frozen=True)
 class Binning:
-    """How time is cut: b + 1 ascending `edges`, when each rank was recorded, and what is taken from the times of a rank first."""
+    """How time is cut: b + 1 ascending `edges`, when each rank was recorded, and what is taken from its times."""
 
     edges: Int64
     extents: Mapping[int, tuple[int, int]]
@@ -76,8 +76,8 @@ def equal_bins(start: int, end: int, bins: int) -> Int64:
 class HeatMap(NsysRecipe):
     """Values of bins of time.
 
-    `series` are the rows of a rank: for each its `labels` by title, and by title of each of `values` a number per bin, NaN if it is
-    not known. `settings` are the options other than `--bins`.
+    `series` are the rows of a rank: for each its `labels` by title, and by title of each of `values` a number per bin,
+    NaN if it is not known. `settings` are the options other than `--bins`.
     """
 
     clock = "one"
@@ -158,14 +158,14 @@ def _covered(merged: Merged, rank: Rank, options: Options) -> Reals:
 
 
 def _used(start: Int64, end: Int64, rank: Rank, options: Options) -> Reals:
-    """The share of each bin that intervals cover, or with `--cumulative` their summed time over the bin, in per cent."""
+    """The share of each bin that intervals cover, or with `--cumulative` their time over the bin, in per cent."""
     if not options.get("cumulative"):
         return _covered(merge(start, end), rank, options)
     return _percent(bin_load_ns(start, end, options[_BINNING].edges), rank, options)
 
 
 class _Kernels(NamedTuple):
-    """The kernels of one process on one device, by their rows (-1 if not known) and nsys' numbers, and which communicate."""
+    """The kernels of a process on a device, by rows (-1 if unknown) and nsys' numbers, and which communicate."""
 
     process: int
     pid: int | None
@@ -371,7 +371,7 @@ network_traffic_map = HeatMap(
 
 
 class SamplerMap(HeatMap):
-    """Counters of a sampler, bin by bin: the means of those that have one of `words` in their names, or in their sampler's."""
+    """A sampler's counters, bin by bin: means of those with one of `words` in their names, or their sampler's."""
 
     def __init__(self, name: str, doc: str, words: str, settings: tuple[Option, ...] = ()) -> None:
         self._words = re.compile(rf"(?<![a-z])({words})(?![a-z])", re.IGNORECASE)
@@ -425,7 +425,7 @@ network_map_aws = SamplerMap(
 
 def bin_means(times: Int64, values: Reals, edges: Int64) -> Reals:
     """The mean of the samples of each bin, NaN if there is none."""
-    # A sample describes the time before it, so that one at the end of a bin belongs to it, and one at its start to the
+    # a sample describes the time before it, so that one at the end of a bin belongs to it, and one at its start to the
     # bin before.
     at = np.searchsorted(edges, times, side="left") - 1
     inside = (at >= 0) & (at < len(edges) - 1)

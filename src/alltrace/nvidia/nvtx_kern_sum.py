@@ -36,8 +36,8 @@ _INSTANCES = ("ranges", "kernels")
 class NvtxKernSum(SqlReport):
     """The time that kernels ran, by range and kernel: a kernel counts for every range that contains its launch.
 
-    Where ranges with the same name are nested, a kernel adds to the times once for each, but is one kernel. Rows without a range
-    hold the kernels launched in none.
+    Where ranges with the same name are nested, a kernel adds to the times once for each, but is one kernel. Rows
+    without a range hold the kernels launched in none.
     """
 
     name = "nvtx_kern_sum"
@@ -74,7 +74,7 @@ class NvtxKernSum(SqlReport):
         return self.select("", self._reduce_statement, stand_alone=by_rank, computed="the kernels in each NVTX range")
 
     def map(self, rank: Rank, options: Options) -> Any:
-        """A row per range and kernel: the numbers of ranges and kernels, and the distribution of the times as two lists."""
+        """A row per range and kernel: their numbers, and the distribution of the times as two lists."""
         named = name_column(options)
         kernels = rank.table("kernels", list(dict.fromkeys(("start", "end", "process", "correlation", "name", named))))
         kernel = pc.coalesce(kernels.column(named), kernels.column("name"))
@@ -139,7 +139,7 @@ ORDER BY {words["by_rank"]}"NVTX Range" NULLS FIRST, "PID" NULLS FIRST, "TID" NU
 
 
 def _pairs(spans: Spans, calls: Launches, start: Int64, end: Int64, range_of: Int64) -> Iterator[tuple[Int64, Int64]]:
-    """The pairs of a range and a kernel launched in it, in portions that hold all pairs of a range's name and thread."""
+    """Pairs of a range and a kernel launched in it, in portions with all pairs of a range's name and thread."""
     pieces = list(calls_within(spans, start, end))
     order = np.argsort(range_of, kind="stable")
     weight = sum((p.stop - p.first for p in pieces), np.zeros(len(order), np.int64))[order]

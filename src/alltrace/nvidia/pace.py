@@ -1,7 +1,7 @@
 """The pace recipes: how long each occurrence of a name took on each rank, and how long after the last it came.
 
-The i-th occurrence of every rank is one iteration. nsys has a table of iterations by ranks for each quantity; `pace` holds all of
-them, a row per iteration and rank.
+The i-th occurrence of every rank is one iteration. nsys has a table of iterations by ranks for each quantity; `pace`
+holds all of them, a row per iteration and rank.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ _ADVICE = """
 class Pace(SqlNsysRecipe):
     """The iterations of each rank: the occurrences of `$name` by their starts, with on how many `threads` they are.
 
-    `column` of `table` is the name, `threads` an expression, `more` a further condition, `label` the title of the name in
-    `stats`.
+    `column` of `table` is the name, `threads` an expression, `more` a further condition, `label` the title of the name
+    in `stats`.
     """
 
     own: ClassVar[tuple[Option, ...]] = (Option("name", str, None, "The name that marks the iterations.", required=True),)

@@ -46,8 +46,8 @@ _NUMBER_CELLS = (
 class NvtxPushpopTrace(Report):
     """Every push/pop range: when, how long without its children, and what encloses it.
 
-    The parent of a range is the shortest push/pop range of its thread that contains it. A range that was still open ends with the
-    last push/pop range of its rank.
+    The parent of a range is the shortest push/pop range of its thread that contains it. A range that was still open
+    ends with the last push/pop range of its rank.
     """
 
     name = "nvtx_pushpop_trace"
@@ -148,7 +148,7 @@ def _by_start(start: Int64, end: Int64, level: Int64, number: Int64) -> Int64:
 
 def projected_ranges(rank: Rank) -> Any:
     """The projected ranges of the rank, in the order of its report; `parent` is a row of the result."""
-    # A last row with a null `source_row` represents the work outside all ranges, if there is any, with its correlation
+    # a last row with a null `source_row` represents the work outside all ranges, if there is any, with its correlation
     # ids.
     of = projection(rank)
     start, end = integers(of.ranges.column("start")), integers(of.ranges.column("end"))

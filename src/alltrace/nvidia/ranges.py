@@ -1,4 +1,4 @@
-"""NVTX ranges as nsys prints them: names, levels, children and stacks, column by column; and ranges projected on GPU work."""
+"""NVTX ranges as nsys prints them: names, levels, children, stacks, by column; and projected on GPU work."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OF_NCCL = "JOIN names ON names.id = domain WHERE names.value IN ('NCCL', 'RCCL')
 
 
 def projected(rank: Rank) -> Any:
-    """The closed ranges that launched GPU work, in the extent of that work; `start`, `end`, `name`, `domain` and `value`, ns."""
+    """The closed ranges that launched GPU work, with its extent as `start`, `end` and `value`, ns."""
 
     def make() -> Any:
         of = projection(rank)
@@ -60,7 +60,7 @@ def range_names(table: Any, texts: RunFacts | Rank) -> Any:
 
 
 def is_kind(kinds: Any, kind: str) -> Any:
-    """Whether ranges are of a kind: for the column `kind` of `ranges` a chunked array of booleans, null if it is null."""
+    """Whether each is of a kind, for the column `kind` of `ranges`: chunked booleans, null if it is null."""
     chunks = [pc.take(pa.array([word == kind for word in c.dictionary.to_pylist()], pa.bool_()), c.indices) for c in kinds.chunks]
     return pa.chunked_array(chunks, pa.bool_())
 
@@ -151,7 +151,7 @@ def name_tree(level: Int64, names: Any) -> Any:
 
 
 class Numbering(NamedTuple):
-    """How the ranges of a rank are numbered: by their rows in its report or by their order, plus an offset for each report."""
+    """How a rank's ranges are numbered: by their rows in its report or by order, plus an offset for each report."""
 
     in_report: bool
     offset: int
@@ -162,7 +162,7 @@ class Numbering(NamedTuple):
 
 
 def number_ranges(parts: Iterable[Part], run: RunFacts) -> list[Numbering]:
-    """How the ranges of each part, with `source_row`, are numbered: as in the report, the reports one after the other."""
+    """How the ranges of each part are numbered: by `source_row` as in the report, one report after the other."""
     reports = {r.rank: tuple(r.reports) for r in run.ranks}
     latest: dict[object, int] = {}
     keys: list[tuple[object, bool]] = []

@@ -27,16 +27,15 @@ Results = Mapping[str, tuple[Cell, ...]]
 _ENDINGS = (".gz", ".sqlite", ".nsys-rep", ".qdrep", ".qdstrm", ".json", ".h5", "_pqtdir", "_arwdir")
 FILE = "File"
 FILE_CELL = Cell(FILE, "text", "The rank's report; with the rank where several ranks have reports of one name.")
-FILES = {"files": (FILE_CELL, RANK_CELL)}
-"""The table that says which rank goes by which file."""
+FILES = {"files": (FILE_CELL, RANK_CELL)}  # the table that says which rank goes by which file
 
 
 class NsysRecipe(Question):
     """A recipe that nsys has too: `results` are the columns of its tables by name, the main one first.
 
-    `own` are its options other than the `filters`. `device` is whether it reads what ran on GPUs, so that projected ranges
-    can filter it, `projects` whether it projects ranges on GPU work: then the filters choose among the work, not among calls
-    and ranges.
+    `own` are its options other than the `filters`. `device` is whether it reads what ran on GPUs, so that projected
+    ranges can filter it, `projects` whether it projects ranges on GPU work: then the filters choose among the work, not
+    among calls and ranges.
     """
 
     own: ClassVar[tuple[Option, ...]] = ()
@@ -90,7 +89,7 @@ class NsysRecipe(Question):
 
     def answer(self, tables: Mapping[str, Columns | Generator[Columns, None, None]], notes: Sequence[str] = ()) -> Answer:
         """The answer made of columns by title, for each of `results`; a missing table is empty."""
-        # A table with a row for each event of all ranks comes in pieces, and is a stream.
+        # a table with a row for each event of all ranks comes in pieces, and is a stream.
         results = {name: _result(cells, tables.get(name) or {}) for name, cells in self.results.items()}
         (name, main), *others = results.items()
         return Answer(main.table, main.columns, tuple(notes), further=dict(others), name=name, stream=main.stream)
@@ -127,7 +126,7 @@ class SqlNsysRecipe(NsysRecipe):
     """A recipe of nsys with a map that is one SELECT over the rows of a rank's tables that pass the filters."""
 
     def select(self, map_sql: Of[str], **facts: Any) -> Statements:
-        """The statements over the recipe's tables, without those that only filters read; `facts` are others of `Statements`."""
+        """The statements over the recipe's tables, without those that only filters read."""
 
         def rank_tables(rank: Rank, _options: Options) -> dict[str, Any]:
             if self.projects:

@@ -1,7 +1,7 @@
 """The recipes of statistics by name: those of a report of `nsys stats`, those of durations, and of the operations of NCCL.
 
-nsys takes the smallest first quartile, the median of medians and the largest third quartile of its files for those of all, and of
-durations the mean of the deviations; here all are exact, under nsys' names.
+nsys takes the smallest first quartile, the median of medians and the largest third quartile of its files for those of
+all, and of durations the mean of the deviations; here all are exact, under nsys' names.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ from alltrace.nvidia.report import RANK
 from alltrace.nvidia.report_sums import Sum
 from alltrace.recipes.analysis.distribution import COUNT, collect
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS
-from alltrace.recipes.analysis.part_rows import with_rank
-from alltrace.recipes.analysis.sql_engine import run_statement
+from alltrace.recipes.analysis.sql_engine import run_statement, with_rank
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
 from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
 from alltrace.recipes.sql_recipe import PARTS, Statements, not_by_sql, parts_table
@@ -315,10 +314,10 @@ ORDER BY "Communicator", rank, group_size, parts.communicator"""
 class NcclSum(DurationSum):
     """How long calls of NCCL took on the CPU, by function, over all ranks and on each; and its operations on the GPU.
 
-    The calls are the ranges of the NVTX domain NCCL of every process, or of RCCL. `operations` has what ran on the GPU by
-    operation, type, message size and size of the group, `communicators` by communicator and rank: from NCCL's own trace, from
-    payloads, from kernels, and from NCCL's logs if the run was imported with them. How long ranks waited for each other is in
-    `collectives`.
+    The calls are the ranges of the NVTX domain NCCL of every process, or of RCCL. `operations` has what ran on the GPU
+    by operation, type, message size and size of the group, `communicators` by communicator and rank: from NCCL's own
+    trace, from payloads, from kernels, and from NCCL's logs if the run was imported with them. How long ranks waited
+    for each other is in `collectives`.
     """
 
     name = "nccl_sum"

@@ -1,4 +1,4 @@
-"""What the reports of `nsys stats` share, and two of their shapes: `SqlReport`, two statements, and `Trace`, a row per event."""
+"""What reports of `nsys stats` share, and two of their shapes: `SqlReport`, of statements, and `Trace`, of events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from alltrace.nvidia.cells import IMPORTANT, Cell, Columns, cell_table, empty_table, stack
 from alltrace.nvidia.kernel_names import NVTX_NAME, kernel_words, launch_ranges, name_column
-from alltrace.recipes.analysis.part_rows import with_rank
+from alltrace.recipes.analysis.sql_engine import with_rank
 from alltrace.recipes.base import Answer, Chart, Column, Of, Option, Part, Question, RunFacts
 from alltrace.recipes.row_stream import RowStream, StreamedRank, merged, merged_by_call, merged_spilled, sliced_ranks
 from alltrace.recipes.sql_recipe import Statements, id_table
@@ -110,8 +110,9 @@ def by_rank(options: Options) -> bool:
 class SqlReport(Report):
     """A report of two statements: `map_sql` over a rank's tables, and `reduce_sql` over `parts`, which has the report's titles.
 
-    In a report that names kernels `{kernel}` is the id of a name, `{launch_range}` of the range, and `{kernel_name}` the text over
-    keys of these names. `{by_rank}` is `rank, ` if each rank has its own rows, and else empty; `{rank_cell}` is its column then.
+    In a report that names kernels `{kernel}` is the id of a name, `{launch_range}` of the range, and `{kernel_name}`
+    the text over keys of these names. `{by_rank}` is `rank, ` if each rank has its own rows, and else empty;
+    `{rank_cell}` is its column then.
     """
 
     map_sql: ClassVar[str]
@@ -122,7 +123,7 @@ class SqlReport(Report):
         return any(option.name == NVTX_NAME.name for option in self.options)
 
     def reads(self, options: Options) -> dict[str, tuple[str, ...]]:
-        """The tables and columns: of the kernels' names those that are shown, and launches only where they are looked up."""
+        """The tables and columns: kernel names that are shown, launches only where they are looked up."""
         reads = super().reads(options)
         if self.names_kernels:
             unused = {"short_name", "mangled_name"} - {name_column(options)}
@@ -175,9 +176,10 @@ class SqlReport(Report):
 class Trace(Report):
     """A report with a row per event, in the order of their starts; rows with equal starts stay in order, lower ranks first.
 
-    `rows` are the rows of one rank, with a column per cell by title (see `cell_table` for the units); each comes from one event of
-    `tables` with the row's start, except under an option `spread`. `by_call` are the tables of launched work, if a row is a call
-    of `api` and the work it launched. `order` is the title of the start, `height` and `called` of what a picture shows.
+    `rows` are the rows of one rank, with a column per cell by title (see `cell_table` for the units); each comes from
+    one event of `tables` with the row's start, except under an option `spread`. `by_call` are the tables of launched
+    work, if a row is a call of `api` and the work it launched. `order` is the title of the start, `height` and `called`
+    of what a picture shows.
     """
 
     clock = "one"

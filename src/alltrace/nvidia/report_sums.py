@@ -22,10 +22,11 @@ STATISTICS = {"Avg": "mean", "Q1": "q1", "Med": "median", "Q3": "q3", "Min": "mi
 class Sum(SqlReport):
     """A report with a row of statistics per name: a statement that selects events, and texts of their keys.
 
-    `events` is a SELECT of `rank`, `keys` and `value` (whole ns, or bytes with `sizes`), a row for each event. `labels` has an
-    expression over the keys for the title of each of `named`, the cells after the statistics, and for each of `hidden`, which keep
-    rows apart and are not printed; null is an empty text. Keys of equal labels become one row. `counted` is the title of the number
-    of events, `totaled` that of their sum. Rows of equal totals are in order of `ties`: titles, or `count`.
+    `events` is a SELECT of `rank`, `keys` and `value` (whole ns, or bytes with `sizes`), a row for each event. `labels`
+    has an expression over the keys for the title of each of `named`, the cells after the statistics, and for each of
+    `hidden`, which keep rows apart and are not printed; null is an empty text. Keys of equal labels become one row.
+    `counted` is the title of the number of events, `totaled` that of their sum. Rows of equal totals are in order of
+    `ties`: titles, or `count`.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Sum(SqlReport):
         )
 
     def _reduce_statement(self, options: Options) -> str:
-        """The statistics of each name over all ranks, or by rank, the largest total first; with `quartiles` these too."""
+        """The statistics of each name over all ranks, or by rank, largest total first; with `quartiles` these too."""
         alone, words = by_rank(options), self.words(options)
         labels = {title: f"coalesce({expression.format_map(words)}, '')" for title, expression in self.labels.items()}
         order = [*([RANK] if alone else []), "total DESC", *(f'"{name}"' for name in self.ties)]
@@ -330,9 +331,9 @@ _LABELS = {
 }
 _KEYS = ("rank", "process_id", "thread_id", "ordinal", "api", "launch_range", "kernel")
 _NAMED = ", ".join(f'"{name}"' for name in _LABELS)
-# `launches` has a row for each call of a kernel: T from the start of the call to the end of call or kernel, whichever is later;
-# Q null if the kernel started before the end of the call. Medians are of numbers below 2^52, for which DuckDB's are exact;
-# deviations are from the integer part of the mean, so that all sums are of whole numbers.
+# `launches` has a row for each call of a kernel: T from the start of the call to the end of call or kernel, whichever
+# is later; Q null if the kernel started before the end of the call. Medians are of numbers below 2^52, for which
+# DuckDB's are exact; deviations are from the integer part of the mean, so that all sums are of whole numbers.
 _LAUNCHES = """
 WITH launched AS (
   SELECT rank, process, device, correlation, start, "end", {{launch_range}} AS launch_range, {{kernel}} AS kernel

@@ -27,8 +27,9 @@ ROWS = Option("rows", int, -1, "The most rows of each rank; -1 for all.", least=
 class Rule(NsysRecipe):
     """Rows that are worth a look, the worst first, what to do about them, and what it means if there are `none`.
 
-    `cells` are its columns but the last, `File`; `settings` its options other than `--rows` and `--nvtx`. `rows` are those of one
-    rank, a `pyarrow.Table` with a column per cell; `Row#` is added. `height` is the column that a picture shows over `Start`.
+    `cells` are its columns but the last, `File`; `settings` its options other than `--rows` and `--nvtx`. `rows` are
+    those of one rank, a `pyarrow.Table` with a column per cell; `Row#` is added. `height` is the column that a picture
+    shows over `Start`.
     """
 
     clock = "one"
@@ -127,7 +128,7 @@ def _copy_rule(
     memory: Mapping[str, str],
     kinds: tuple[Cell, ...] = _KINDS,
 ) -> SqlRule:
-    """A rule on copies and fills: conditions on `copies` and on the name of the call, and the columns that hold kinds of memory."""
+    """A rule on copies and fills: conditions on `copies` and the call's name, and the columns of kinds of memory."""
     of_memory = ", ".join(f'CASE {column}{_MEMORY} ELSE {column} END AS "{title}"' for title, column in memory.items())
     return SqlRule(
         name,
@@ -247,7 +248,6 @@ class _Work(NamedTuple):
     end: NDArray[np.int64]
 
     def rows(self, columns: Mapping[str, Any]) -> Any:
-        """A table of `columns`, arrays of one length by title, and those of `_PLACE`."""
         table = pa.table(dict(columns))
         for cell, value in zip(_PLACE, self.place, strict=True):
             table = table.append_column(cell.title, pa.array([value] * table.num_rows, pa.int64()))
@@ -255,7 +255,7 @@ class _Work(NamedTuple):
 
 
 def _gpu_work(rank: Rank) -> Iterator[_Work]:
-    """What ran on each GPU for each process, and the profiler's own overhead within that: kernels, copies, fills, whole graphs."""
+    """What ran on each GPU for each process (kernels, copies, fills, graphs), and the profiler's overhead within."""
     whole = pa.concat_tables([rank.table(name, _WORK_READS[name]) for name in _OPERATIONS]).combine_chunks()
     if not whole.num_rows:
         return
@@ -288,7 +288,6 @@ def _overheads(rank: Rank) -> list[NDArray[np.int64]]:
 
 
 def _work_rows(tables: Sequence[Any], columns: Mapping[str, pa.DataType]) -> Any:
-    """The rows of all GPUs."""
     schema = pa.schema({**columns, **{cell.title: pa.int64() for cell in _PLACE}})
     return pa.concat_tables([schema.empty_table(), *tables])
 

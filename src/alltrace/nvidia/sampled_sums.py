@@ -25,8 +25,7 @@ from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import Merged, by_track, merge
 
 _KERNELS = ("start", "end", "device", "name")
-PER_MS = 1000.0
-"""The profiler writes rates of adapters per millisecond."""
+PER_MS = 1000.0  # the profiler writes rates of adapters per millisecond
 
 
 def _statistics_cells(what: str) -> tuple[Cell, ...]:
@@ -128,10 +127,10 @@ network_sum = RankRows(
 class GpuMetricUtilSum(RankRows):
     """What the sampled metrics of each GPU were: over the whole run, or while kernels or the work of NVTX ranges ran.
 
-    A sample belongs to a kernel or range if its time is inside. Without a sample there is no row: at 10 kHz most kernels are too
-    short. Kernels and ranges are those of the rank with the sampled GPU, in any report of its host; samples
-    of the whole run are listed with their report. `metric-attribution` weighs samples by the part of their time inside,
-    which reaches shorter ones.
+    A sample belongs to a kernel or range if its time is inside. Without a sample there is no row: at 10 kHz most
+    kernels are too short. Kernels and ranges are those of the rank with the sampled GPU, in any report of its host;
+    samples of the whole run are listed with their report. `metric-attribution` weighs samples by the part of their time
+    inside, which reaches shorter ones.
     """
 
     host_samples = True

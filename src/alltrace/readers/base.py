@@ -1,8 +1,8 @@
 """What every reader hands over: who a report is about, and its rows as canonical tables.
 
-A reader is opened on one report. It never decides what a rank is: it lists the processes it saw with all the evidence there is,
-and every row it streams carries the process it belongs to, so that `alltrace.run` can split one report over several ranks or join
-several reports into one.
+A reader is opened on one report. It never decides what a rank is: it lists the processes it saw with all the evidence
+there is, and every row it streams carries the process it belongs to, so that `alltrace.run` can split one report over
+several ranks or join several reports into one.
 """
 
 from __future__ import annotations
@@ -31,18 +31,13 @@ never a token."""
 
 
 class ReportWarning(NamedTuple):
-    """What a user should know about a report, or of the rows of a rank.
+    """What a user should know about a report, or of the rows of a rank."""
 
-    Attributes:
-        text: One sentence, with its `number` at the end if there is one.
-        tables: The canonical event tables with affected answers; answers from one of them have it as a note. Without any, it
-            only concerns the report, and `info` shows it.
-        number: How many rows, events or values it applies to; None if not relevant.
-    """
-
-    text: str
+    text: str  # one sentence, with its `number` at the end if there is one
+    # the canonical event tables with affected answers; answers from one of them have it as a note. Without any, it only
+    # concerns the report, and `info` shows it
     tables: tuple[str, ...] = ()
-    number: int | None = None
+    number: int | None = None  # how many rows, events or values it applies to; None if not relevant
 
     def __str__(self) -> str:
         """The sentence with its number."""
@@ -50,74 +45,45 @@ class ReportWarning(NamedTuple):
 
 
 class ReportProcess(NamedTuple):
-    """One process that a report has events of.
+    """One process that a report has events of."""
 
-    Attributes:
-        process: Its row in the report's `processes`.
-        pid: The process id, in the numbering of the host or container.
-        name: The program's name, or an empty string.
-        mpi_rank: Its rank in MPI_COMM_WORLD as the profiler recorded it, or None.
-        gpu: Whether it did work on a GPU.
-        device_ordinal: The lowest CUDA ordinal it used, or None.
-        rank_hint: Its rank in the job as the report itself states it otherwise than by MPI, or None.
-        rank_hint_source: Where the report states it, such as `distributedInfo`.
-        host: Its host, if a report covers several; None for that of the report.
-        source_id: The report's own number for it, if finding the processes requires reading many rows, so that
-            who opens the report again can say what they are; None elsewhere.
-    """
-
-    process: int
-    pid: int
-    name: str = ""
-    mpi_rank: int | None = None
-    gpu: bool = False
-    device_ordinal: int | None = None
-    rank_hint: int | None = None
-    rank_hint_source: str | None = None
-    host: str | None = None
+    process: int  # its row in the report's `processes`
+    pid: int  # the process id, in the numbering of the host or container
+    name: str = ""  # the program's name, or an empty string
+    mpi_rank: int | None = None  # its rank in MPI_COMM_WORLD as the profiler recorded it, or None
+    gpu: bool = False  # whether it did work on a GPU
+    device_ordinal: int | None = None  # the lowest CUDA ordinal it used, or None
+    rank_hint: int | None = None  # its rank in the job as the report itself states it otherwise than by MPI, or None
+    rank_hint_source: str | None = None  # where the report states it, such as `distributedInfo`
+    host: str | None = None  # its host, if a report covers several; None for that of the report
+    # the report's own number for it, if finding the processes requires reading many rows, so that who opens the report
+    # again can say what they are; None elsewhere
     source_id: int | None = None
 
 
 class Report(NamedTuple):
-    """The identity of one report.
+    """The identity of one report."""
 
-    Attributes:
-        path: The report's path, as passed.
-        format: The reader's name, such as `nsys-sqlite`.
-        profiler: Name and version of the profiler, such as `Nsight Systems 2025.1.1.110`, or its name alone.
-        schema_version: Version of the format, or None if the report has none.
-        host: Host name, or None if the report does not say.
-        utc_ns: UTC, in ns since the epoch, at time 0 of the report, by the host's clock; None if unknown.
-        system_clock_ns: The host's monotonic clock at time 0 of the report; None if unknown. It relates the reports of one host
-            exactly, where their UTC stamps are off by milliseconds.
-        start_ns: When the capture started, in the report's own time; None if unknown.
-        stop_ns: When it stopped.
-        last_ns: When the last events that opening it showed began, in its own time; None if unknown.
-        processes: The processes with events, with the evidence of their rank.
-        environment: The allow-listed variables of the profiled command.
-        environment_removed: How many other variables the report holds; none of them enters a run.
-        world_size: The number of ranks of the job as far as the report knows it, or None.
-        tables: The canonical event tables that the report can fill.
-        warnings: What a user should know about the report.
-        companion: Whether it only adds data, such as memory, to a rank of other reports: the rank with its number.
-    """
-
-    path: str
-    format: str
-    profiler: str
-    schema_version: str | None = None
-    host: str | None = None
+    path: str  # the report's path, as passed
+    format: str  # the reader's name, such as `nsys-sqlite`
+    profiler: str  # name and version of the profiler, such as `Nsight Systems 2025.1.1.110`, or its name alone
+    schema_version: str | None = None  # version of the format, or None if the report has none
+    host: str | None = None  # host name, or None if the report does not say
+    # UTC, in ns since the epoch, at time 0 of the report, by the host's clock; None if unknown
     utc_ns: int | None = None
+    # the host's monotonic clock at time 0 of the report; None if unknown. It relates the reports of one host exactly,
+    # where their UTC stamps are off by milliseconds
     system_clock_ns: int | None = None
-    start_ns: int | None = None
-    stop_ns: int | None = None
-    last_ns: int | None = None
-    processes: tuple[ReportProcess, ...] = ()
-    environment: Mapping[str, str] = {}
-    environment_removed: int = 0
-    world_size: int | None = None
-    tables: tuple[str, ...] = ()
-    warnings: tuple[ReportWarning, ...] = ()
+    start_ns: int | None = None  # when the capture started, in the report's own time; None if unknown
+    stop_ns: int | None = None  # when it stopped
+    last_ns: int | None = None  # when the last events that opening it showed began, in its own time; None if unknown
+    processes: tuple[ReportProcess, ...] = ()  # the processes with events, with the evidence of their rank
+    environment: Mapping[str, str] = {}  # the allow-listed variables of the profiled command
+    environment_removed: int = 0  # how many other variables the report holds; none of them enters a run
+    world_size: int | None = None  # the number of ranks of the job as far as the report knows it, or None
+    tables: tuple[str, ...] = ()  # the canonical event tables that the report can fill
+    warnings: tuple[ReportWarning, ...] = ()  # what a user should know about the report
+    # whether it only adds data, such as memory, to a rank of other reports: the rank with its number
     companion: bool = False
 
 
@@ -129,10 +95,11 @@ class ReportReader(Protocol):
     def stream(self, tables: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The rows of the wanted canonical event tables as (table name, `pyarrow.RecordBatch`), table by table.
 
-        A batch has the columns of the table's `arrow_schema`, in that order; a column that the report lacks is all null. Times are
-        the report's own (ns since its 0). `process`, `thread` and `device` are rows of `dictionaries()`; every table that has
-        no `process` column belongs to the host as a whole. Rows come in the order of the report. `depth` and `parent` of `ranges`
-        are left null: the writer of the run fills them once the rows are sorted.
+        A batch has the columns of the table's `arrow_schema`, in that order; a column that the report lacks is all
+        null. Times are the report's own (ns since its 0). `process`, `thread` and `device` are rows of
+        `dictionaries()`; every table that has no `process` column belongs to the host as a whole. Rows come in the
+        order of the report. `depth` and `parent` of `ranges` and `kind` of `kernels` are left null: the import fills
+        them.
 
         Args:
             tables: The tables wanted.
@@ -147,7 +114,7 @@ class ReportReader(Protocol):
         ...
 
     def warnings(self) -> tuple[ReportWarning, ...]:
-        """Warnings found only by reading the rows, in addition to `report.warnings`; call it after all were streamed."""
+        """Warnings found only by reading the rows, besides `report.warnings`; call it after all were streamed."""
         ...
 
     def rows_estimate(self, tables: Collection[str]) -> int:

@@ -22,7 +22,7 @@ class NameIds(dict[int, str]):
 
 
 def dictionary_tables(rows: Mapping[str, list[dict[str, Any]]], names: Mapping[int, str]) -> dict[str, pa.Table]:
-    """What `ReportReader.dictionaries` returns: tables of `rows` by name, columns without a value null, and that of `names`."""
+    """Tables of `rows` by name, columns without a value null, and of `names`; see `ReportReader.dictionaries`."""
     tables = {name: pa.Table.from_pylist(own, schema=TABLES[name].arrow_schema()) for name, own in rows.items()}
     columns = [pa.array(names.keys(), pa.int64()), pa.array(names.values(), pa.string())]
     return {**tables, "names": pa.Table.from_arrays(columns, schema=TABLES["names"].arrow_schema())}

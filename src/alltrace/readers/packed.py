@@ -12,11 +12,7 @@ _MOST_LOST = 2 << 20
 
 @final
 class Packed:
-    """A compressed file, opened for one pass from its beginning to its end.
-
-    `path`: the file. `codec`: `gzip` or `zstd`. `source`: the file, opened by Arrow. `broken`: whether the compressed
-    data end or break off early; what came before was handed out.
-    """
+    """A compressed file, opened for one pass; `broken`: its data end early, after what was handed out."""
 
     def __init__(self, path: Path, codec: str, source: Any) -> None:
         import pyarrow as pa

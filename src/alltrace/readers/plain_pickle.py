@@ -1,9 +1,9 @@
 """Decodes pickles of plain data, and nothing else.
 
 A pickle is a program: unpickling an untrusted one runs its code. A compiled loop decodes what PyTorch writes. Of any other
-pickle, `pickletools` takes the program apart, which runs none of it, and of its instructions only those are followed that
-build dicts, lists, tuples, texts, numbers, truth values and None. Any other, above all those that name a class or call
-something, ends it.
+pickle, `pickletools` takes the program apart, which runs none of it, and of its instructions only those are followed
+that build dicts, lists, tuples, texts, numbers, truth values and None. Any other, above all those that name a class or
+call something, ends it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from alltrace.core.pickles import plain_data
 _LONGEST_NUMBER_BITS = 512
 _KEYS = (str, int, float, type(None))
 _MARK = object()
-FILLING = b"\0 \r\n\t"
-"""What may fill the end of a file."""
+FILLING = b"\0 \r\n\t"  # what may fill the end of a file
 
 
 class PickleRefusedError(ValueError):
@@ -36,11 +35,7 @@ class PickleDamagedError(PickleRefusedError):
 
 
 def decode(data: bytes) -> Any:
-    """The plain data in a pickle.
-
-    Raises `PickleRefusedError`: it holds anything but plain data, or more follows it. Raises `PickleDamagedError`: it is damaged or
-    ends early.
-    """
+    """The plain data in a pickle. Raises `PickleRefusedError`: other data, or more. Raises `PickleDamagedError`."""
     value, end = decode_first(data)
     if end < len(data) and data[end:].strip(FILLING):
         raise PickleRefusedError(f"more follows the end of its pickle at byte {end}")
@@ -85,7 +80,7 @@ class _Machine:
         return value
 
     def finished(self) -> Any:
-        """What was read until now: open dicts and lists with what belongs to them. An open element of a list is left out."""
+        """What was read until now: open dicts and lists with their content, but open elements of lists."""
         open_value: list[Any] = []  # the innermost container that is not closed, once it is known
         while _MARK in self.stack:
             items = self.since_mark() + open_value

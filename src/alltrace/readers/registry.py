@@ -29,8 +29,7 @@ NAMED = ("alltrace.readers.paraver", "alltrace.readers.chrome", "alltrace.reader
 """Packages for files that alltrace itself wrote, and for files about operations that other reports describe too: in a folder of
 reports they are not reports, so they are read only if named."""
 
-ENTRY_POINTS = "alltrace.readers"
-"""The entry-point group by which other packages add such a package of theirs."""
+ENTRY_POINTS = "alltrace.readers"  # the entry-point group by which other packages add such a package of theirs
 
 KNOWN = (
     "an Nsight Systems report (.nsys-rep, .qdrep, .qdstrm) or its export (.sqlite, a _pqtdir folder), "
@@ -78,10 +77,7 @@ def _added() -> tuple[str, ...]:
 
 
 def _module(name: str) -> Any:
-    """A module of a reader.
-
-    Raises `AlltraceError`: it is another package's, and cannot be loaded.
-    """
+    """A module of a reader. Raises `AlltraceError`: it is another package's, and cannot be loaded."""
     try:
         return import_module(name)
     except ImportError as error:

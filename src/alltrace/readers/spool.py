@@ -23,10 +23,7 @@ class Spool:
         return Path(self._folder.name) / f"{table}.arrows"
 
     def append(self, table: str, columns: dict[str, Any]) -> None:
-        """Write some rows of a table.
-
-        Raises `InputError`: the temporary folder is full.
-        """
+        """Write some rows of a table. Raises `InputError`: the temporary folder is full."""
         batch = pa.RecordBatch.from_pydict(columns)
         with writing_scratch(Path(self._folder.name), "the rows of a report"):
             if table not in self._writers:

@@ -1,4 +1,4 @@
-"""Text logs as blocks of whole lines: plain, gzip or zstd, of any size, in constant memory; binary garbage is just bytes."""
+"""Text logs as blocks of whole lines: plain, gzip or zstd, of any size, in constant memory; garbage is just bytes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 
 @final
 class TextLog:
-    """A log file, opened; use it as a context manager.
-
-    `path`: the file. `damage`: what is wrong with the end of a compressed file, or None; what came before it was read.
-    """
+    """A log file as a context manager; `damage`: what is wrong with the end of a compressed one, or None."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -109,10 +106,7 @@ def _opened(path: Path) -> Any:
 
 
 def json_documents(data: bytes) -> Iterator[Any]:
-    """The documents of a text of JSON, of which several may follow each other.
-
-    Raises `ValueError`: it is damaged, ends early, or has none.
-    """
+    """The documents of a JSON text, of which several may follow. Raises `ValueError`: damaged, cut, or none."""
     text = data.decode("utf-8-sig", "surrogatepass").rstrip("\0 \t\r\n")
     decode, at = json.JSONDecoder(strict=False).raw_decode, 0
     while at < len(text) or not at:

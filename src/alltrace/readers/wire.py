@@ -1,4 +1,4 @@
-"""The wire format of protocol buffers, as far as reports need it (https://protobuf.dev/programming-guides/encoding/)."""
+"""The wire format of protocol buffers, as reports need it (https://protobuf.dev/programming-guides/encoding/)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ class WireError(ValueError):
 
 
 def varint(data: memoryview, at: int) -> tuple[int, int]:
-    """The number at `at` and the place after it.
-
-    Raises `WireError`: it does not end within the message or within ten bytes.
-    """
+    """The number at `at` and the place after it. Raises `WireError`: it does not end, or not within ten bytes."""
     value = shift = 0
     while at < len(data) and shift < 70:
         byte = data[at]
@@ -33,10 +30,7 @@ def varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def fields(data: memoryview) -> Iterator[tuple[int, int, Value]]:
-    """Number, wire type and value of each field of a message, in the order of the bytes; messages and texts as raw bytes.
-
-    Raises `WireError`: the bytes are not a message.
-    """
+    """Number, type and value of each field of a message in order, messages raw. Raises `WireError`: it is none."""
     at, end = 0, len(data)
     while at < end:
         key = data[at]
@@ -85,10 +79,7 @@ def whole(value: Value | None) -> int:
 
 
 def message(value: Value) -> memoryview:
-    """A message within a message.
-
-    Raises `WireError`: the field is a number.
-    """
+    """A message within a message. Raises `WireError`: the field is a number."""
     if not isinstance(value, memoryview):
         raise WireError("a number stands where a message should")
     return value

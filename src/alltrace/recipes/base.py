@@ -42,6 +42,7 @@ __all__ = [
     "Part",
     "Question",
     "RunFacts",
+    "View",
     "alignment_of",
 ]
 
@@ -62,41 +63,35 @@ class Chart(NamedTuple):
     | histogram | where each class begins, ascending | how many, one column | a colour per value |
     | heatmap | start of each time bin | values; the first is drawn | a row of cells per value |
     | roofline | work per byte | rate of work, one column | a colour per value; ceilings are in the answer's `extra` |
-
-    Attributes:
-        kind: The kind of picture.
-        x: Column across.
-        y: Columns up.
-        group: Column that divides the rows, or None.
-        detail: Column that distinguishes rows with equal `x` (a device of a rank), and is shown with them; or None.
-        title: The title above the chart; None for the name of the question.
-        log_x: Whether the axis across is logarithmic; what is not above 0 is then not drawn.
-        log_y: The same of the axis up.
-        where: A column and its value in the rows that are drawn, None for null; None to draw all rows.
     """
 
-    kind: ChartKind
-    x: str
-    y: tuple[str, ...]
-    group: str | None = None
+    kind: ChartKind  # the kind of picture
+    x: str  # column across
+    y: tuple[str, ...]  # columns up
+    group: str | None = None  # column that divides the rows, or None
+    # column that distinguishes rows with equal `x` (a device of a rank), and is shown with them; or None
     detail: str | None = None
-    title: str | None = None
-    log_x: bool = False
-    log_y: bool = False
+    title: str | None = None  # the title above the chart; None for the name of the question
+    log_x: bool = False  # whether the axis across is logarithmic; what is not above 0 is then not drawn
+    log_y: bool = False  # the same of the axis up
+    # a column and its value in the rows that are drawn, None for null; None to draw all rows
     where: tuple[str, str | None] | None = None
 
 
-class AnswerTable(NamedTuple):
-    """A table of an answer.
+class View(NamedTuple):
+    """A question about logs or reports that are read without a run."""
 
-    Attributes:
-        table: A `pyarrow.Table` with the columns of `columns`, in that order.
-        columns: What the columns mean.
-        stream: Its rows as they are made, if the answer was requested as a stream; `table` is then empty. None otherwise.
-    """
-
-    table: pa.Table
     columns: Columns
+    answer: Callable[..., Answer]
+    chart: Chart | None = None
+
+
+class AnswerTable(NamedTuple):
+    """A table of an answer."""
+
+    table: pa.Table  # a `pyarrow.Table` with the columns of `columns`, in that order
+    columns: Columns  # what the columns mean
+    # its rows as they are made, if the answer was requested as a stream; `table` is then empty. None otherwise
     stream: RowStream | None = None
 
     @property
@@ -106,29 +101,20 @@ class AnswerTable(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to a question.
+    """The answer to a question."""
 
-    Attributes:
-        table: A `pyarrow.Table` with the columns of `columns`, in that order.
-        columns: What the columns mean.
-        notes: What a reader must know: ranks left out, what could not be judged and why.
-        extra: Further small lists of rows, by name, next to `rows` in JSON (such as `clocks` of `info`).
-        chart: How to draw it, or None.
-        further: Further tables, by name; each can be the answer (`only`), and each becomes a file if a folder is written.
-        name: The name of the main table among them.
-        stream: The rows of the main table as they are made, if the answer was requested as a stream; `table` is then empty.
-        verdict: The answer in a sentence or two, or None.
-    """
-
-    table: pa.Table
-    columns: Columns
-    notes: tuple[str, ...] = ()
+    table: pa.Table  # a `pyarrow.Table` with the columns of `columns`, in that order
+    columns: Columns  # what the columns mean
+    notes: tuple[str, ...] = ()  # what a reader must know: ranks left out, what could not be judged and why
+    # further small lists of rows, by name, next to `rows` in JSON (such as `clocks` of `info`)
     extra: Mapping[str, Sequence[Mapping[str, Any]]] = {}
-    chart: Chart | None = None
+    chart: Chart | None = None  # how to draw it, or None
+    # further tables, by name; each can be the answer (`only`), and each becomes a file if a folder is written
     further: Mapping[str, AnswerTable] = {}
-    name: str = "answer"
+    name: str = "answer"  # the name of the main table among them
+    # the rows of the main table as they are made, if the answer was requested as a stream; `table` is then empty
     stream: RowStream | None = None
-    verdict: str | None = None
+    verdict: str | None = None  # the answer in a sentence or two, or None
 
     @classmethod
     def of(
@@ -165,11 +151,7 @@ class Answer(NamedTuple):
                 table.stream.close()
 
     def only(self, name: str) -> Answer:
-        """The same answer with the table called `name` alone.
-
-        Raises:
-            UsageError: The table does not exist.
-        """
+        """The same answer with the table called `name` alone. Raises `UsageError`: the table does not exist."""
         from alltrace.trace.errors import UsageError
 
         tables = self.all_tables()
@@ -247,65 +229,59 @@ class Question:
     """A question over all ranks: data, a function over one rank's tables, and one over what all ranks contribute.
 
     What is `Of` something can be a function of the options.
-
-    Attributes:
-        name: The name to ask it by.
-        doc: Its documentation; the first line is its help.
-        columns: The columns of its answer.
-        map: What one rank contributes, usually a `pyarrow.Table`; runs in any process.
-        merge: The answer from all ranks' parts, which come sorted by rank; accepts an empty sequence.
-        tables: The canonical tables and columns that `map` reads, all of which must have been imported.
-        reading: Those that it reads under some options, if they differ.
-        requires: Of these, the tables that a rank must have; a tuple in it means any one of its tables. Empty
-            for any one of `tables`. A rank without them is left out, with a note.
-        options: Its options.
-        chart: How to draw its answer, or None.
-        clock: `aligned` if it needs what is derived over all ranks (`alltrace.align`): aligned clocks, `collectives`, matched
-            instances, steps; `merge` finds it as `run.alignment`, `map` by `table("collectives")` and `shared`. `one` if it
-            compares times of several hosts, or with `host_samples` of several reports: such a run is aligned first.
-        prepare: Adds to the options what `map` must know of the run, such as bins equal on all ranks.
-        sql: Its statements, if it has some.
-        map_ranks: What `map` returns for several ranks, one below the other, with the column `rank`: quicker than one by one. None
-            in place of a function or a table if they must be asked one by one.
-        host_samples: Whether samples of GPU metrics in any report of a rank's host will do for `requires` and `tables`.
-        of_hosts: Whether it judges the work of a rank's host where nothing ran on a device (`alltrace.run.host_work`).
-        of_devices: Whether ranks are devices where processes have several (`alltrace.align.devices`): it is asked of the run
-            by devices. In its answer, columns of ranks have processes again, `device` and `devices` tell the devices, and sentences
-            name them.
-        windowed: Whether it can be limited to some steps; the tables that it then sees are cut down to them.
-        session_time: Whether its times count from the start of the first report's session, as in the profiler's own tools,
-            and not from the run's first event.
-        keeps: Whether the answer for a whole run is a table alone that is kept with the run (`execution.kept_findings`).
-        kept_parts: Names of the parts that `map` keeps with the run (`execution.kept_parts`); once they are there, it reads nothing
-            else. Otherwise each table is read once, with all columns that `tables` names.
-        important: Names of columns that say what a row is about and what the answer is, the most important first: a table always
-            shows the first three that the answer has, and the others rather than those that are not named.
-        worth_processes: Rows from which it pays off to run ranks in processes; each takes half a second of CPU time to start.
     """
 
-    name: str
-    doc: str | None
-    columns: Of[Columns]
-    map: Callable[[Rank, Options], Any]
+    name: str  # the name to ask it by
+    doc: str | None  # its documentation; the first line is its help
+    columns: Of[Columns]  # the columns of its answer
+    map: Callable[[Rank, Options], Any]  # what one rank contributes, usually a `pyarrow.Table`; runs in any process
+    # the answer from all ranks' parts, which come sorted by rank; accepts an empty sequence
     merge: Callable[[Sequence[Part], RunFacts, Options], Answer]
+    # the canonical tables and columns that `map` reads, all of which must have been imported
     tables: Reads = field(default_factory=dict)
-    reading: Callable[[Options], Reads] | None = None
+    reading: Callable[[Options], Reads] | None = None  # those that it reads under some options, if they differ
+    # of these, the tables that a rank must have; a tuple in it means any one of its tables. Empty for any one of
+    # `tables`. A rank without them is left out, with a note
     requires: Of[Needs] = ()
-    options: tuple[Option, ...] = ()
-    chart: Of[Chart | None] = None
+    options: tuple[Option, ...] = ()  # its options
+    chart: Of[Chart | None] = None  # how to draw its answer, or None
+    # `aligned` if it needs what is derived over all ranks (`alltrace.align`): aligned clocks, `collectives`, matched
+    # instances, steps; `merge` finds it as `run.alignment`, `map` by `table("collectives")` and `shared`. `one` if it
+    # compares times of several hosts, or with `host_samples` of several reports: such a run is aligned first
     clock: Of[Clock] = "own"
+    # adds to the options what `map` must know of the run, such as bins equal on all ranks
     prepare: Callable[[Options, RunFacts], Options] | None = None
-    sql: Shown | None = None
+    sql: Shown | None = None  # its statements, if it has some
+    # what `map` returns for several ranks, one below the other, with the column `rank`: quicker than one by one. None
+    # in place of a function or a table if they must be asked one by one
     map_ranks: Callable[[Sequence[Rank], Options], pa.Table | None] | None = None
+    # whether samples of GPU metrics in any report of a rank's host will do for `requires` and `tables`
     host_samples: bool = False
+    # whether it judges the work of a rank's host where nothing ran on a device (`alltrace.run.host_work`)
     of_hosts: bool = False
+    # whether ranks are devices where processes have several (`alltrace.align.devices`): it is asked of the run by
+    # devices. In its answer, columns of ranks have processes again, `device` and `devices` tell the devices, and
+    # sentences name them
     of_devices: Of[bool] = False
-    windowed: bool = True
+    windowed: bool = True  # whether it can be limited to some steps; the tables that it then sees are cut down to them
+    # whether its times count from the start of the first report's session, as in the profiler's own tools, and not from
+    # the run's first event
     session_time: bool = False
+    # whether the answer for a whole run is a table alone that is kept with the run (`execution.kept_findings`)
     keeps: bool = False
+    # names of the parts that `map` keeps with the run (`execution.kept_parts`); once they are there, it reads nothing
+    # else. Otherwise each table is read once, with all columns that `tables` names. Its `clock` must be `aligned`
     kept_parts: tuple[str, ...] = ()
+    # names of columns that say what a row is about and what the answer is, the most important first: a table always
+    # shows the first three that the answer has, and the others rather than those that are not named
     important: tuple[str, ...] = ()
+    # rows from which it pays off to run ranks in processes; each takes half a second of CPU time to start
     worth_processes: int = 4_000_000
+
+    def __post_init__(self) -> None:
+        """Raises `TypeError`: it has parts to keep, but is not asked of an aligned run."""
+        if self.kept_parts and self.clock != "aligned":
+            raise TypeError(f'recipe {self.name} has kept_parts, which are kept for aligned runs only; expected clock="aligned"')
 
     @property
     def statements(self) -> Shown | None:
@@ -319,7 +295,7 @@ class Question:
         return other
 
     def formerly(self, name: str, values: Options) -> Question:
-        """The same question by the name that it once had, when it had other defaults; a note says what it is called now."""
+        """The question under a former name, with the defaults it had then; a note says what it is called now."""
         words = " ".join([self.name, *(w for o in self.options if o.name in values for w in o.words(values[o.name]))])
         note = f"{name} is now `alltrace recipe {words}`; the old name answers in 0.3 and 0.4"
         return replace(self.with_defaults(values), name=name, merge=partial(_merged_with_note, self.merge, note))
@@ -365,11 +341,7 @@ class Question:
         return {}
 
     def shown_statement(self, options: Options) -> str:
-        """The question as one SELECT over all ranks, for `alltrace sql`.
-
-        Raises:
-            UsageError: It is not one that SQL answers.
-        """
+        """The question as one SELECT over all ranks, for `alltrace sql`. Raises `UsageError`: it has no such one."""
         if self.statements is None:
             from alltrace.trace.errors import UsageError
 
@@ -377,11 +349,11 @@ class Question:
         return self.statements.shown(self.name, options)
 
     def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Options) -> Answer | None:  # noqa: ARG002
-        """The answer with its rows as they are made, equal to those of `merge`; None if the answer cannot be streamed."""
+        """The answer with its rows as they are made, equal to those of `merge`; None if it cannot be streamed."""
         return None
 
     def streamed(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-        """The answer of `merge`; large tables may be streams, and `parts` must then last until these are read or closed."""
+        """The answer of `merge`, perhaps of streams: `parts` must then last until these are read or closed."""
         return self.merge(parts, run, options)
 
 

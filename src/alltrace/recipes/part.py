@@ -8,12 +8,7 @@ import pyarrow as pa
 
 
 class Part:
-    """What `map` returned for one rank.
-
-    Args:
-        rank: The rank.
-        table: What `map` returned.
-    """
+    """What `map` returned for one rank."""
 
     def __init__(self, rank: int, table: pa.Table) -> None:
         self.rank = rank

@@ -1,4 +1,4 @@
-"""All recipes by name: a literal list, and those that other packages add by the entry-point group `alltrace.recipes`."""
+"""All recipes by name: a literal list, and those of other packages (entry-point group `alltrace.recipes`)."""
 
 from __future__ import annotations
 
@@ -86,10 +86,7 @@ def groups() -> dict[str, list[str]]:
 
 
 def find(name: str) -> Question:
-    """The recipe called `name`; `stats:NAME` is the report of nsys of that name.
-
-    Raises `UsageError`: there is none. Raises `AlltraceError`: another package's recipe cannot be loaded.
-    """
+    """The recipe, or nsys' report for `stats:NAME`. Raises `UsageError`: none. Raises `AlltraceError`: not loaded."""
     if name.startswith("stats:"):
         return find_report(name.partition(":")[2])
     if name in RECIPES:

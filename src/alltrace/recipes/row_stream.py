@@ -1,7 +1,7 @@
 """Answers with a row for each event, as they are made: sorted over all ranks, one span of time after the other.
 
-A rank yields its rows of one span at a time, read from its tables or, if a row needs more than that, from a file of its sorted
-rows in a temporary folder. Memory holds the rows of one span of all ranks.
+A rank yields its rows of one span at a time, read from its tables or, if a row needs more than that, from a file of its
+sorted rows in a temporary folder. Memory holds the rows of one span of all ranks.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from alltrace.trace.arrays import Int64
 
 _Reads = Mapping[str, Sequence[str]]
 
-SPAN_ROWS = 1 << 19
-"""About how many rows of all ranks are in memory at once."""
+SPAN_ROWS = 1 << 19  # about how many rows of all ranks are in memory at once
 
 _FIRST_ROWS = 1 << 15  # of the first span, so that the first rows come soon
 _BATCH_ROWS = 1 << 16
@@ -66,7 +65,7 @@ class RowStream:
         return pa.concat_tables([self.schema.empty_table(), *self.tables()]).unify_dictionaries()
 
     def head(self, limit: int) -> tuple[pa.Table, int]:
-        """The first `limit` rows as one `pyarrow.Table`, and how many follow; all are made, but few are kept in memory."""
+        """The first `limit` rows as one table, and how many follow; all are made, few are in memory."""
         first, more = [self.schema.empty_table()], 0
         for table in self.tables():
             first.append(table.slice(0, limit))
@@ -94,10 +93,7 @@ class RowStream:
 
 
 class StreamedRank:
-    """A rank that yields its rows span by span.
-
-    `stored`: The rank. `narrowed`: Cuts the tables down to the selected steps.
-    """
+    """A rank that yields its rows span by span; `narrowed` cuts the tables down to the selected steps."""
 
     def __init__(self, stored: Rank, narrowed: Callable[[Rank], Rank]) -> None:
         self.rank: int = stored.rank
@@ -130,10 +126,7 @@ class SpanRows(Protocol):
 
 
 class SlicedRank:
-    """The rows of one rank as they are made of the events of a span.
-
-    `slices`: The events. `rows`: Makes the rows.
-    """
+    """The rows of one rank, as `rows` makes them of the events of a span of `slices`."""
 
     def __init__(self, slices: TimeSlices, rows: Callable[[Rank], pa.Table]) -> None:
         self.rank: int = slices.stored.rank
@@ -148,11 +141,7 @@ class SlicedRank:
 
 
 def sliced_ranks(ranks: Iterable[StreamedRank], tables: _Reads, rows: Callable[[Rank], pa.Table]) -> list[SlicedRank]:
-    """The rows of each rank if each comes from one event of `tables` and has its start.
-
-    `tables`: The tables of events that `rows` reads, with their columns. `rows`: Makes a table from the rank's tables,
-    in which the events of one span are.
-    """
+    """The rows of each rank, made by `rows` of its `tables`, if each comes from one event and has its start."""
     room = PieceRoom(_ROOM_BYTES)
     return [rank.slices(tables, room, rows) for rank in ranks]
 
@@ -185,11 +174,7 @@ def merged_by_call(
 
 
 class SpilledRows:
-    """The rows of one rank in a file, in a stable order of their starts.
-
-    `files`: The files. `table`: Its rows, a `pyarrow.Table`. `order`: The column of their starts, int64; a row without
-    one comes last. Raises `InputError`: The file cannot be written.
-    """
+    """The rows of one rank in a file, by their starts (column `order`), null last. Raises `InputError`: not written."""
 
     def __init__(self, files: PartFiles, rank: int, table: pa.Table, order: str) -> None:
         self.rank = rank
@@ -224,37 +209,25 @@ class SpilledRows:
 
 @contextmanager
 def spilled_parts(ranks: Iterable[tuple[int, pa.Table]]) -> Generator[list[Part], None, None]:
-    """The parts of all ranks, kept in files until the end of the block.
-
-    `ranks`: Each rank's number and what its `map` returns, made one after the other. Raises `InputError`: The files
-    cannot be written.
-    """
+    """Parts of all ranks, made one by one and kept in files in this block. Raises `InputError`: not written."""
     with PartFiles(0) as files:
         yield [files.stored(Part(rank, table)) for rank, table in ranks]
 
 
 def merged_spilled(ranks: Iterable[tuple[int, pa.Table]], order: str) -> Generator[list[Part], None, None]:
-    """The rows of all ranks as by `merged`, of ranks that can only be made whole: they go to files first.
-
-    `ranks`: Each rank's number and its rows, made one after the other. `order`: The column of their starts.
-    Raises `InputError`: The files cannot be written.
-    """
+    """As `merged`, of ranks that can only be made whole and go to files. Raises `InputError`: not written."""
     with PartFiles(0) as files:
         yield from merged([SpilledRows(files, rank, table, order) for rank, table in ranks])
 
 
 def merged(ranks: Sequence[SpanRows]) -> Generator[list[Part], None, None]:
-    """The rows of all ranks, one span of time after the other: of each span the rows of each rank, in the order of `ranks`."""
+    """The rows of all ranks, span after span: of each the rows of the ranks, in the order of `ranks`."""
     for since, until in spans([rank.sampled() for rank in ranks], SPAN_ROWS):
         yield [Part(rank.rank, rank.between(since, until)) for rank in ranks]
 
 
 def spans(samples: Iterable[tuple[Int64, Int64]], span_rows: int) -> list[tuple[int | None, int | None]]:
-    """Spans of time that follow each other, open at both ends, with about `span_rows` rows each; the first has fewer.
-
-    `samples`: Starts and how many rows each represents; see `SpanRows.sampled`. `span_rows`: How many rows; a span has
-    more if more start at once.
-    """
+    """Consecutive spans of about `span_rows` rows (`SpanRows.sampled`), open at both ends; the first has fewer."""
     parts = list(samples)
     starts, rows = (np.concatenate([np.empty(0, np.int64), *(one[side] for one in parts)]) for side in (0, 1))
     order = np.argsort(starts, kind="stable")

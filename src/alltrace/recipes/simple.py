@@ -15,15 +15,11 @@ __all__ = ["AnswerColumn", "Chart", "Option", "Recipe", "SqlQuestion"]
 
 
 class SqlQuestion(Recipe):
-    """A recipe of two statements: `map_sql` over the tables of a rank, `reduce_sql` over what the ranks gave.
+    """A recipe of two statements: `map_sql` over the tables of a rank, `reduce_sql` over what the ranks gave."""
 
-    Attributes:
-        map_sql: A SELECT over `tables`, with a column `rank` (see `Statements`).
-        reduce_sql: A SELECT over the table `parts`, the rows of all ranks, with the names of `columns`; `text_of(id)` is the text
-            of a name.
-    """
-
-    map_sql: ClassVar[str]
+    map_sql: ClassVar[str]  # a SELECT over `tables`, with a column `rank` (see `Statements`)
+    # a SELECT over the table `parts`, the rows of all ranks, with the names of `columns`; `text_of(id)` is the text of
+    # a name
     reduce_sql: ClassVar[str]
 
     def parameters(self, options: Options) -> Mapping[str, object]:

@@ -1,7 +1,7 @@
 """Recipes that are SQL: a statement over one rank's tables, and a statement over the parts of all ranks.
 
-Statements have placeholders in braces. What replaces them is an identifier or an expression of ours from a closed set that the
-options choose from; what users type is a parameter (`$name`), never text of a statement.
+Statements have placeholders in braces. What replaces them is an identifier or an expression of ours from a closed set
+that the options choose from; what users type is a parameter (`$name`), never text of a statement.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from alltrace.recipes.analysis.part_rows import PartRows, with_rank
-from alltrace.recipes.analysis.sql_engine import run_statement
+from alltrace.recipes.analysis.sql_engine import PartRows, run_statement, with_rank
 from alltrace.recipes.base import Answer, Chart, Needs, Of, Option, Options, Part, Question, Reads, RunFacts, of
 from alltrace.run.rank import Rank
 from alltrace.trace.columns import Columns, schema_of
@@ -24,15 +23,15 @@ from alltrace.trace.errors import AlltraceError, UsageError
 PARTS = "parts"
 _NAMES = re.compile(r"\b(names|text_of)\b")
 _ROWS_AT_ONCE = 1 << 20
-"""A statement gets the parts of several ranks together up to this many rows; more come in portions, if that is exact."""
+"""A statement gets parts of several ranks together up to this many rows; more in portions, if that is exact."""
 
 
 @dataclass(frozen=True)
 class Statements:
     """A question in SQL: one SELECT over a rank's tables, and one over `parts`, the rows that it returns for all ranks.
 
-    Every table has the column `rank` before its own; columns of names hold ids. A table that the rank lacks is empty. What is `Of`
-    something can be a function of the options, which are the values of `$name` in the statements.
+    Every table has the column `rank` before its own; columns of names hold ids. A table that the rank lacks is empty.
+    What is `Of` something can be a function of the options, which are the values of `$name` in the statements.
     """
 
     reads: Of[Reads]  # the tables and columns that it reads
@@ -54,7 +53,7 @@ class Statements:
         return self.map_ranks((rank,), options)
 
     def map_ranks(self, ranks: Sequence[Rank], options: Options) -> pa.Table:
-        """The rows of the map's statement over the tables of several ranks: one statement costs less than one for each."""
+        """The rows of the map's statement over several ranks: one statement costs less than one for each."""
         of_ranks = [self._tables_of(rank, options) for rank in ranks]
         tables = {t: pa.concat_tables([of_rank[t] for of_rank in of_ranks], promote_options="permissive") for t in of_ranks[0]}
         statement = of(self.map, options)
@@ -87,11 +86,7 @@ class Statements:
             raise
 
     def shown(self, name: str, options: Options) -> str:
-        """One statement over all ranks that computes the answer of the question called `name`: the schema `ids` has the tables.
-
-        Raises:
-            UsageError: It reads what a compiled loop computes.
-        """
+        """One statement over the schema `ids` for the answer of a question. Raises `UsageError`: it needs a loop."""
         computed = of(self.computed, options)
         if computed is not None:
             raise not_by_sql(name, computed)
@@ -123,13 +118,10 @@ def _merged(name: str, columns: Columns, statements: Statements, parts: Sequence
 
 
 def as_declared(name: str, columns: Columns, rows: pa.Table | None) -> pa.Table:
-    """The rows of a statement of the question called `name`, with its columns in their order; none for None.
-
-    Raises `AlltraceError`: They do not have the columns that the question declares.
-    """
+    """The rows of a statement in the order of declared columns; none for None. Raises `AlltraceError`: they differ."""
     names = [column.name for column in columns]
     if rows is None:
-        return pa.table({name: pa.nulls(0) for name in names})
+        return schema_of(columns).empty_table()
     if set(rows.column_names) != set(names):
         returned = ", ".join(rows.column_names)
         raise AlltraceError(f"recipe {name}: the last statement gives the columns {returned}; expected {', '.join(names)}")

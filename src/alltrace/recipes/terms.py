@@ -1,4 +1,4 @@
-"""What a word means: a kind of finding, a recipe, a column of an answer, a table, a column of a table, a piece of evidence."""
+"""What a word means: a kind of finding, a recipe, a column of an answer, a table or its column, a piece of evidence."""
 
 from __future__ import annotations
 
@@ -68,10 +68,7 @@ COLUMNS = (
 
 
 def explain(term: str) -> Answer:
-    """The meaning of a word, for all places where alltrace uses it.
-
-    Raises `UsageError`: the term is unknown; the message has similar terms.
-    """
+    """The meaning of a word as alltrace uses it. Raises `UsageError`: it is unknown, with similar terms."""
     wanted = term.strip().lower()
     rows = [row for row in _all_terms() if row[0].lower() == wanted]
     if not rows:

@@ -1,9 +1,10 @@
 """What numbers of a report may be, so that no question about them leaves 64 bits or the finite numbers.
 
-Questions add up times and sizes in whole numbers of 64 bits, and values of metrics and their squares in floating point. Both are
-exact, or as exact as floating point is, as long as what goes in is small enough. That is seen to here, once for every question: a
-report with a sum that no job can reach is damaged and refused; a value of a metric that is not a number is left out. What
-is odd but usable is counted, so that answers made from it have a note. Single rows with such a time are left out.
+Questions add up times and sizes in whole numbers of 64 bits, and values of metrics and their squares in floating point.
+Both are exact, or as exact as floating point is, as long as what goes in is small enough. That is seen to here, once
+for every question: a report with a sum that no job can reach is damaged and refused; a value of a metric that is not a
+number is left out. What is odd but usable is counted, so that answers made from it have a note. Single rows with such a
+time are left out.
 """
 
 from __future__ import annotations
@@ -21,14 +22,12 @@ from alltrace.trace.arrays import extremes, integers
 from alltrace.trace.errors import InputError
 from alltrace.trace.schema import Table
 
-MOST_TIME_NS = 1 << 60
-"""36 years: no event is farther from the zero of its report."""
+MOST_TIME_NS = 1 << 60  # 36 years: no event is farther from the zero of its report
 
 MOST_SUM = 1 << 59
 """18 years, or half an exabyte: no table of a rank has more durations or sizes, so that sums over ranks fit too."""
 
-_LONGEST_NS = 1 << 55
-"""A year: no event lasts longer."""
+_LONGEST_NS = 1 << 55  # a year: no event lasts longer
 
 _LARGEST_BYTES = 1 << 50
 
@@ -36,8 +35,7 @@ _MANY = 100_000
 
 _INTERVALS = (("start", "end"), ("api_start", "api_end"))
 
-MOST_VALUE = 1e100
-"""No value of a metric is as large, so that sums of squares are finite."""
+MOST_VALUE = 1e100  # no value of a metric is as large, so that sums of squares are finite
 
 
 _OPEN = ("ranges", "collectives")
@@ -65,10 +63,7 @@ class Bounds:
         self._wrong = dict.fromkeys(_WRONG, 0)
 
     def checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch, without the values that are not numbers.
-
-        Raises `InputError`: most times are too far away, or durations or sizes are too large to be added up.
-        """
+        """The batch without values that are not numbers. Raises `InputError`: most cannot be added up."""
         self._empty = {c for c in self._empty if batch.column(c).null_count == batch.num_rows}
         batch = self._reachable(batch)
         for column in self._sizes:
@@ -109,10 +104,7 @@ class Bounds:
         return batch.filter(pa.array(good)) if left_out else batch
 
     def warnings(self) -> tuple[ReportWarning, ...]:
-        """What is wrong with rows, or was left out, once all are checked; nothing if nothing is.
-
-        Raises `InputError`: most rows were left out for their times.
-        """
+        """What is wrong with rows, or was left out, once all are checked. Raises `InputError`: most were left out."""
         self._refuse_most()
         name = self._table.name
         return tuple(ReportWarning(text.format(table=name), (name,), count) for text, count in self._wrong.items() if count)

@@ -1,12 +1,12 @@
 """Runs made on the fly from reports, kept in a folder by the content of the reports, up to a size.
 
-The key of a run is a hash of its reports' names and contents, so a report that was rewritten is imported again and one that
-was only moved is not. All questions share that one run, which has all tables, regardless of the first question. A run in the cache
-never changes once it is whole, because another process may be reading it; the least recently used one is removed first when space
-is needed.
+The key of a run is a hash of its reports' names and contents, so a report that was rewritten is imported again and one
+that was only moved is not. All questions share that one run, which has all tables, regardless of the first question. A
+run in the cache never changes once it is whole, because another process may be reading it; the least recently used one
+is removed first when space is needed.
 
-Hashing gigabytes at every command would take longer than the answer, so, as git does for its index, the hash of a file is
-remembered with its size, inode and times, and read again only when one of these changed.
+Hashing gigabytes at every command would take longer than the answer, so, as git does for its index, the hash of a file
+is remembered with its size, inode and times, and read again only when one of these changed.
 """
 
 from __future__ import annotations
@@ -57,12 +57,7 @@ def imported_once(
     watcher: Watcher | None = None,
     rank_from: str | None = None,
 ) -> Path:
-    """The run directory in the cache that is made from the reports that `inputs` name; see `alltrace.run.resolve.resolve`.
-
-    Raises `InputError`: an input does not exist, no report can be read, or the cache cannot be written or is not
-    the user's. Raises `StrictError`: a report cannot be read, with `strict`. Raises `UsageError`: a run directory
-    is among the inputs.
-    """
+    """The run directory in the cache that is made from the reports in `inputs`; errors as of `resolve.resolve`."""
     folder = cache_dir or default_folder()
     with shared_place(folder):
         return _imported_once(inputs, folder, jobs, strict, rules, watcher, rank_from)
@@ -154,10 +149,7 @@ def _in_one_folder(files: Sequence[Path], folder: Path) -> list[Path]:
 
 
 def fetch(url: str, folder: Path) -> Path:
-    """Bring the report, or folder of reports, at `url` into the cache and return its path.
-
-    Raises `InputError`: nothing is there, fsspec lacks what it takes to open it, or the cache cannot be used.
-    """
+    """Bring the report, or folder of reports, at `url` into the cache and return its path; errors as of `fetch_all`."""
     import fsspec
 
     own_folder(folder)
@@ -205,7 +197,7 @@ def _download(system: Any, remote: str, place: Path, *, whole_folder: bool) -> N
 def _key(
     hashes: _Hashes, reports: Sequence[Path], rules: KernelRules | None, stated: Mapping[Path, StatedRank], notes: Sequence[str]
 ) -> tuple[str, dict[str, Content]]:
-    """The name of the run made from `reports`: names and contents count, because names can identify ranks; and the contents."""
+    """The name of the run made from `reports`, by names (which can tell ranks) and contents; and the contents."""
     from alltrace import __version__
 
     digest = blake2b(digest_size=16)
@@ -263,7 +255,6 @@ class _Hashes:
         return Content(tuple(tuple(int(n) for n in s) for s in known[0]), str(known[1]))
 
     def save(self) -> None:
-        """Write the known entries, without those that are gone."""
         if self._changed:
             with suppress(OSError):
                 write_json(
@@ -278,7 +269,7 @@ def _named(report: Path) -> str:
 
 
 def _looked_at(item: tuple[str, Stamps | None], _advance: Callable[[int], None]) -> tuple[Stamps | None, str | None]:
-    """The stamps of a report and, where they are not those that are known, its content hash; None for what cannot be read."""
+    """A report's stamps and, where they are not the known ones, its content hash; None for what cannot be read."""
     text, known = item
     path = host_path(text).path
     try:
@@ -323,7 +314,6 @@ def _opens(report: Path) -> bool:
 
 
 def _lock(folder: Path, key: str) -> Path:
-    """The lock of one run in the cache, so that two processes do not make it at once."""
     return folder / f".{key.partition('.')[0]}.lock"
 
 

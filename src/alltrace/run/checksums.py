@@ -1,9 +1,9 @@
 """The checksums of a run's files: written once a folder is whole, and compared before anything of a file is read.
 
-Neither Arrow nor DuckDB notices a changed bit in a Parquet file. So each folder of a run that is written as a whole has a record in
-JSON, with its own checksum, that lists the files in the folder with the XXH3-128 of their bytes. A file is read once from start to
-end before use: that takes a hundredth of the time of decoding, and covers footers and page headers too, which the
-checksums that Parquet has for the data of pages do not.
+Neither Arrow nor DuckDB notices a changed bit in a Parquet file. So each folder of a run that is written as a whole has
+a record in JSON, with its own checksum, that lists the files in the folder with the XXH3-128 of their bytes. A file is
+read once from start to end before use: that takes a hundredth of the time of decoding, and covers footers and page
+headers too, which the checksums that Parquet has for the data of pages do not.
 """
 
 from __future__ import annotations
@@ -19,18 +19,14 @@ from alltrace.trace.errors import DamageError, InputError
 
 LOGS = "logs"
 LOGS_RECORD = "logs.json"
-FILES = "files"
-"""In a record: the checksum of each file by its path relative to the record's folder."""
+FILES = "files"  # in a record: the checksum of each file by its path relative to the record's folder
 
 _CHECKSUM_BYTES = 16
 _CHANGED = "it is damaged: its checksum does not match"
 
 
 def checksums(folder: Path, record: str) -> dict[str, str]:
-    """The checksum of each file in a folder and the folders in it but its `record`, by its path relative to the folder.
-
-    Raises `InputError`: a file cannot be read.
-    """
+    """The checksum of each file below a folder but its `record`, by relative path. Raises `InputError`: unreadable."""
     files = {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
     return {name: checksum(path) for name, path in files.items() if name != record}
 
@@ -41,10 +37,7 @@ def checksum(path: Path) -> str:
 
 
 class CheckedFiles:
-    """The files of a folder, each of which is compared with its checksum before it is first read.
-
-    `expected`: the checksum of each file by its path relative to the folder.
-    """
+    """The files of a folder, each compared with its checksum (`expected`, by relative path) before it is first read."""
 
     def __init__(self, folder: Path, expected: Mapping[str, str]) -> None:
         self.folder = folder
@@ -56,11 +49,7 @@ class CheckedFiles:
         return name in self.expected
 
     def path(self, name: str) -> Path:
-        """The path of a file that is as it was written.
-
-        Raises `DamageError`: the file is not as it was written, cannot be read, or was not written with the
-        folder.
-        """
+        """The path of a file that is as it was written. Raises `DamageError`: it is not, or not of the folder."""
         path = self.folder / name
         if name not in self._checked:
             try:
@@ -105,20 +94,14 @@ class RankFiles:
 
 
 def append_checksum(path: Path) -> None:
-    """Append the checksum of a file to its content, for files that no record lists; `checked_content` reads it.
-
-    Raises `OSError`: it cannot be written.
-    """
+    """Append the checksum of a file to its content, for files that no record lists; `checked_content` reads it."""
     digest = bytes.fromhex(checksum(path))
     with path.open("ab") as file:
         file.write(digest)
 
 
 def checked_content(path: Path) -> memoryview:
-    """The content of a file when `append_checksum` appended its checksum.
-
-    Raises `DamageError`: the file is not as it was written, or cannot be read.
-    """
+    """The content of a file with an appended checksum. Raises `DamageError`: it is damaged, or cannot be read."""
     import xxhash
 
     try:
@@ -143,10 +126,7 @@ def write_rank_record(folder: Path, rank: RankRecord, signature: Mapping[str, An
 
 
 def recorded(folder: Path, record: str) -> CheckedFiles:
-    """The files that the record of a folder, called `record`, lists.
-
-    Raises `DamageError`: the record is damaged, or not there.
-    """
+    """The files that a folder's `record` lists. Raises `DamageError`: the record is damaged, or not there."""
     path = folder / record
     try:
         return CheckedFiles(folder, files_of(read_json(path), path))
@@ -157,10 +137,7 @@ def recorded(folder: Path, record: str) -> CheckedFiles:
 
 
 def log_files(run: Path) -> CheckedFiles | None:
-    """The files that are kept of the job's logs; None if there are no logs.
-
-    Raises `DamageError`: their record is damaged.
-    """
+    """The files kept of the job's logs; None without logs. Raises `DamageError`: their record is damaged."""
     return recorded(run / LOGS, LOGS_RECORD) if (run / LOGS).is_dir() else None
 
 

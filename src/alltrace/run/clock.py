@@ -1,14 +1,14 @@
 """From the time in a rank's files to the run's aligned clock: an affine map per rank, applied when a table is read.
 
-A file holds ns since the rank's time base on its host's clock. With `base` that time base (UTC, host clock), `zero` the UTC of the
-run's time 0 on the first host's clock, and the host's clock ahead of the first host's by `offset` at the run's start and running
-faster by `drift`::
+A file holds ns since the rank's time base on its host's clock. With `base` that time base (UTC, host clock), `zero` the
+UTC of the run's time 0 on the first host's clock, and the host's clock ahead of the first host's by `offset` at the
+run's start and running faster by `drift`::
 
     host  = t + (base - stamp_error - zero)           ns since the run's zero, by the host's clock
     run   = host - offset - round(drift * (host - offset)) - origin
 
-Here `zero` is when the first report's session started, and `origin` when the run's first event did, counted from there: time 0
-of a run is its first event. Without an origin, times are as in the profiler's own tools, on the session's clock.
+Here `zero` is when the first report's session started, and `origin` when the run's first event did, counted from there:
+time 0 of a run is its first event. Without an origin, times are as in the profiler's own tools, on the session's clock.
 
 So drift is the relative rate error, and the rounding keeps times whole. The map never changes the order of two times.
 """
@@ -40,7 +40,7 @@ class ClockMap(NamedTuple):
         return shifted
 
     def lengths(self, lengths: Any) -> Any:
-        """How long by the run's clock is what took as long as `lengths`, an int64 NumPy array of ns by the host's; a new array."""
+        """How long by the run's clock is what took `lengths` by the host's: a new int64 array of ns."""
         import numpy as np
 
         return lengths - np.rint(lengths * self.drift).astype(np.int64)
@@ -68,7 +68,7 @@ class ClockMap(NamedTuple):
 
 
 def clock_map(manifest: Manifest, rank: RankRecord) -> ClockMap:
-    """The map from the time in the files of `rank` to the aligned clock of the session, with time 0 at the session's start."""
+    """The map from the time in the files of `rank` to the aligned clock, with time 0 at the session's start."""
     clock = manifest.clock_of_host.get(rank.host)
     base, zero = rank.time_base_utc_ns, manifest.zero_utc_ns
     # a report's own stamp can be off by milliseconds even from its host's clock

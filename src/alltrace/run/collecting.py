@@ -18,10 +18,7 @@ _PIECE_ROWS = 1 << 17
 
 
 def in_pieces(rank: Rank, table: str, columns: Sequence[str]) -> Iterator[Any]:
-    """The `table` of a rank like `Rank.table`, but in pieces if it is read from the rank's file.
-
-    Each piece is read while the previous one is processed.
-    """
+    """The `table` of a rank like `Rank.table`, but in pieces of its file, each read while the previous is processed."""
     batches = rank.batches(table, columns, _PIECE_ROWS)
     if rank.holds(table):
         yield from batches
@@ -64,10 +61,7 @@ class Growing:
 
 
 def whole_columns(rank: Rank, tables: Sequence[str], columns: Mapping[str, int]) -> list[Int64]:
-    """Columns of whole numbers of some tables of a rank, one table after the other, as int64.
-
-    They are read piece by piece, so that nothing but them takes memory.
-    """
+    """Columns of whole numbers of some tables, one table after the other, as int64; read piece by piece."""
     rows = sum(rank.record.rows.get(table, 0) for table in tables if not rank.holds(table))
     values = Growing(len(columns), rows)
     for table in tables:

@@ -1,10 +1,11 @@
 """Marks the copies that NCCL's collectives by copy engines launched: communication that no kernel shows.
 
-With `NCCL_CTA_POLICY=2` (zero CTA), NCCL does an all-gather, all-to-all, gather or scatter on symmetric memory by copies and
-stream memory operations alone (`src/ce_coll.cc` in NVIDIA/nccl). Each rank first writes 4 bytes to signal that it is ready, waits
-for the signals of the others, copies its part to them, and writes 4 bytes again when it is done. So copies between memories of
-devices that were launched within a call of NCCL are such a collective if one of them has 4 bytes and another does not, or if one
-goes to another device. A communicator of one rank copies too, to itself and without a signal; that is no communication.
+With `NCCL_CTA_POLICY=2` (zero CTA), NCCL does an all-gather, all-to-all, gather or scatter on symmetric memory by
+copies and stream memory operations alone (`src/ce_coll.cc` in NVIDIA/nccl). Each rank first writes 4 bytes to signal
+that it is ready, waits for the signals of the others, copies its part to them, and writes 4 bytes again when it is
+done. So copies between memories of devices that were launched within a call of NCCL are such a collective if one of
+them has 4 bytes and another does not, or if one goes to another device. A communicator of one rank copies too, to
+itself and without a signal; that is no communication.
 """
 
 from __future__ import annotations
@@ -30,10 +31,7 @@ _OPEN = np.iinfo(np.int64).max
 
 
 def mark_collective_copies(piece: Piece, scratch: Path) -> None:
-    """Fill `collective` of the copies in a rank's folder, if NCCL launched any.
-
-    `scratch`: a folder for temporary files.
-    """
+    """Fill `collective` of the copies in a rank's folder, if NCCL launched any; `scratch` takes temporary files."""
     marked = collective_copies(piece)
     if marked is None:
         return

@@ -47,7 +47,7 @@ class HeldColumns:
         return pa.RecordBatch.from_arrays(arrays, names=self.schema.names)
 
     def full(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A held batch, or some columns of one, with types restored for all-null columns, so that all batches have one schema."""
+        """A held batch, or some columns of one, with types for all-null columns, so that all have one schema."""
         fields = [self.plain.field(name) for name in batch.schema.names]
         arrays = [
             self.nulls(field.type, batch.num_rows) if pa.types.is_null(array.type) else array

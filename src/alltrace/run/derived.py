@@ -1,8 +1,8 @@
 """Keeps what is derived from a run on demand: one layout, signature, lock, atomic rename and clean-up for all of it.
 
 A value is in `RUN/NAME`, or in the cache folder, by its signature, where the run cannot be written. Its signature says
-what it was made from; with another one it is made again. A file is written to a draft and renamed when it is whole, and the
-drafts of processes that were killed are removed before the next value is made.
+what it was made from; with another one it is made again. A file is written to a draft and renamed when it is whole, and
+the drafts of processes that were killed are removed before the next value is made.
 """
 
 from __future__ import annotations
@@ -115,11 +115,7 @@ def digest(inputs: Any) -> str:
 
 @contextmanager
 def locked(lock: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Holds a lock file; the lock goes with the process.
-
-    `lock`: the file, in a folder that exists. `wait`: whether to wait while another process has the lock. Yields
-    whether this process has it; a file system without locks gives none.
-    """
+    """Holds a lock file, which goes with the process; yields whether it does. File systems without locks give none."""
     with lock.open("w") as handle:
         holds = False
         with suppress(OSError):
@@ -130,7 +126,7 @@ def locked(lock: Path, *, wait: bool = True) -> Iterator[bool]:
 
 @contextmanager
 def draft_of(place: Path) -> Iterator[Path]:
-    """A path beside `place` to write a file or a folder to: renamed to it at the end of the block, removed after an error."""
+    """A path beside `place` to write to: renamed to it at the end of the block, removed after an error."""
     draft = _draft(place, os.uname().nodename, str(os.getpid()))
     remove(draft)  # of a process that had the same number
     try:
@@ -141,10 +137,7 @@ def draft_of(place: Path) -> Iterator[Path]:
 
 
 def remove_drafts(place: Path, *, all_of_them: bool = False) -> None:
-    """Remove the drafts of `place` of processes of this host that are gone.
-
-    `place`: where a value is or will be. `all_of_them`: also those of other hosts: nobody else makes the value now.
-    """
+    """Remove drafts of `place` of this host's processes that are gone; `all_of_them`: also those of other hosts."""
     for draft in place.parent.iterdir():
         host, _, number = draft.name.removeprefix(f".{place.name}.").removesuffix(".tmp").rpartition("-")
         if draft != _draft(place, host, number) or not number.isdecimal():

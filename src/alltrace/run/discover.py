@@ -31,12 +31,11 @@ class NoReportError(InputError):
 def find_reports(inputs: Sequence[str], fetch: Fetch | None = None) -> list[Path]:
     """The reports that `inputs` name, in natural order of their paths.
 
-    A folder means the reports in it and below it; a text with `*`, `?` or `[` that is not a file means the paths it matches; a
-    URL goes through `fetch`, and `HOST:/PATH` is looked up by a worker of the cluster on that host. Of a report and its own export
-    side by side one is taken: the export, if it is whole.
-    `inputs`: paths, patterns and URLs. `fetch`: brings what is at URLs onto this machine and returns the paths.
-    Raises `InputError`: an input does not exist, or no report is found. Raises `UsageError`: an input is a run
-    directory, or on a host without a worker.
+    A folder means the reports in it and below it; a text with `*`, `?` or `[` that is not a file means the paths it
+    matches; a URL goes through `fetch`, and `HOST:/PATH` is looked up by a worker of the cluster on that host. Of a
+    report and its own export side by side one is taken: the export, if it is whole. `inputs`: paths, patterns and URLs.
+    `fetch`: brings what is at URLs onto this machine and returns the paths. Raises `InputError`: an input does not
+    exist, or no report is found. Raises `UsageError`: an input is a run directory, or on a host without a worker.
     """
     paths: dict[Path, None] = {}
     urls = [text for text in inputs if is_url(text)]
@@ -58,7 +57,7 @@ def find_reports(inputs: Sequence[str], fetch: Fetch | None = None) -> list[Path
 
 
 def outdated(reports: Sequence[Path]) -> dict[Path, str]:
-    """The exports among `reports` that are older than the report next to them, which was rewritten since; with its name."""
+    """The exports among `reports` that are older than the rewritten report next to them, with its name."""
     names_beside = {}
     names: dict[Path, frozenset[str]] = {}
     there: dict[str, list[str]] = {}
@@ -85,7 +84,6 @@ def outdated(reports: Sequence[Path]) -> dict[Path, str]:
 
 
 def _outdated_here(reports: Sequence[str], _advance: Callable[[int], None]) -> dict[str, str]:
-    """On their host: the outdated ones among reports."""
     return {str(path): name for path, name in outdated([Path(report) for report in reports]).items()}
 
 
@@ -98,7 +96,6 @@ def _reports_there(places: Sequence[HostPath]) -> list[Path]:
 
 
 def _reports_here(item: tuple[str | None, Sequence[str]], _advance: Callable[[int], None]) -> list[str]:
-    """On their host: the reports that inputs name."""
     host, inputs = item
     with naming_host(host):
         return [str(path) for path in find_reports(inputs)]
@@ -187,7 +184,7 @@ def _best(twins: list[Path]) -> Path:
 
 
 def _looks_whole(path: Path) -> bool:
-    """Whether an SQLite file has its magic and as many bytes as its header counts pages; a killed export has neither."""
+    """Whether an SQLite file has its magic and as many bytes as its header's pages; a killed export has not."""
     try:
         with path.open("rb") as file:
             head = file.read(100)

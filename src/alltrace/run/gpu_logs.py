@@ -2,9 +2,9 @@
 
     logs/gpu_log.parquet        the samples of all ranks (`GPU_LOG`)
 
-A GPU is known by its UUID. Logs that only have indices or bus ids belong to a host: the one that the log or its file name
-names, or the only one. `nvidia-smi` writes local times; their offset to UTC comes from the caller, from a file next to the log
-(`FILE.utc-offset`, as `date +%z` prints it), or from the offset at which the samples match the reports.
+A GPU is known by its UUID. Logs that only have indices or bus ids belong to a host: the one that the log or its file
+name names, or the only one. `nvidia-smi` writes local times; their offset to UTC comes from the caller, from a file
+next to the log (`FILE.utc-offset`, as `date +%z` prints it), or from the offset at which the samples match the reports.
 """
 
 from __future__ import annotations
@@ -45,24 +45,17 @@ FILE = "gpu_log.parquet"
 
 _OFFSET = re.compile(r"\s*(?P<sign>[+-])(?P<hours>[0-9]{2}):?(?P<minutes>[0-9]{2})\s*", re.ASCII)
 _QUARTER_NS = 900 * 10**9
-_QUARTERS = range(-12 * 4, 14 * 4 + 1)
-"""Zones go from UTC-12 to UTC+14, in quarters of an hour."""
+_QUARTERS = range(-12 * 4, 14 * 4 + 1)  # zones go from UTC-12 to UTC+14, in quarters of an hour
 
-_AT_ONCE = 16
-"""How many logs are read in parallel and kept in memory."""
+_AT_ONCE = 16  # how many logs are read in parallel and kept in memory
 
-_AROUND_NS = 10**10
-"""Samples from this time before a rank's first event to this time after its last one are kept."""
+_AROUND_NS = 10**10  # samples from this time before a rank's first event to this time after its last one are kept
 
-_WRITTEN_NS = 60 * 10**9
-"""The longest time between the last sample in a file and the last write to it."""
+_WRITTEN_NS = 60 * 10**9  # the longest time between the last sample in a file and the last write to it
 
 
 def parse_utc_offset(text: str, option: str = "--gpu-log-utc-offset") -> int:
-    """How far a local time is ahead of UTC, ns, of a text such as `+01:00`, `-0730` or `Z`.
-
-    Raises `UsageError`: the text is not an offset.
-    """
+    """How far a local time such as `+01:00`, `-0730` or `Z` is ahead of UTC, ns. Raises `UsageError`: no offset."""
     if text.strip() in ("Z", "UTC"):
         return 0
     match = _OFFSET.fullmatch(text)
@@ -140,8 +133,6 @@ def _notes(log: GpuLog, how: str) -> list[str]:
 
 
 class _Users:
-    """Who uses which GPU of a run."""
-
     def __init__(self, manifest: Manifest) -> None:
         self._hosts = manifest.hosts
         self._by_uuid: dict[str, list[tuple[RankRecord, Device]]] = {}
@@ -202,7 +193,7 @@ def _host_of(log: GpuLog, gpu: Gpu, hosts: Sequence[str]) -> str | None:
 
 
 def _by_index(here: Sequence[tuple[RankRecord, Device]], indices: set[int | None]) -> dict[tuple[str, str], int]:
-    """The number that `nvidia-smi` gives each GPU of a host: by bus id, if the run uses as many as the log has; otherwise none."""
+    """The number that `nvidia-smi` gives each GPU of a host: by bus id, if the run uses all of the log; else none."""
     by_bus = {_bus_id(d.bus_id): d.identity for _, d in here if d.bus_id is not None}
     gpus = {d.identity for _, d in here}
     if len(by_bus) != len(gpus) or indices != set(range(len(gpus))):
@@ -253,7 +244,7 @@ def _span_utc_ns(rank: RankRecord) -> tuple[int, int] | None:
 
 
 def _rows(log: GpuLog, rank: RankRecord, device: Device, gpu: int, ahead_ns: int) -> Any:
-    """The samples of one GPU as rows of `GPU_LOG` in the time of the rank's files; None if the rank's report has no UTC time."""
+    """The samples of one GPU as rows of `GPU_LOG` in the time of the rank's files; None without UTC."""
     import numpy as np
     import pyarrow as pa
 

@@ -30,10 +30,7 @@ def host_path(text: str) -> HostPath:
 
 
 def reachable(text: str) -> HostPath:
-    """As `host_path`, for an input: without a cluster only this machine's own disk can be read.
-
-    Raises `UsageError`: it is on another host, and no cluster was chosen.
-    """
+    """As `host_path`, for an input. Raises `UsageError`: it is on another host, and no cluster was chosen."""
     at = host_path(text)
     if at.host is None or remote():
         return at

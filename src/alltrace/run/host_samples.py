@@ -1,7 +1,8 @@
 """Samples of GPU metrics by the rank that uses the GPU.
 
-One report of a host samples all of the host's GPUs, most often that of its first rank, so the samples of a rank's GPU are in
-another rank's table. A GPU is known across reports by its UUID, or else by its bus id; CUDA ordinals do not identify it.
+One report of a host samples all of the host's GPUs, most often that of its first rank, so the samples of a rank's GPU
+are in another rank's table. A GPU is known across reports by its UUID, or else by its bus id; CUDA ordinals do not
+identify it.
 """
 
 from __future__ import annotations
@@ -21,12 +22,7 @@ def samplers(manifest: Manifest, record: RankRecord) -> list[RankRecord]:
 
 
 def samples_of_host(own: Any, others: Sequence[RankRecord], opened: Callable[[RankRecord], Any], columns: Sequence[str]) -> Any:
-    """The rank's own samples, and samples of its other GPUs from the reports of other ranks of its host.
-
-    `own`: the rank's tables (`Rank`). `others`: ranks of its host that have samples, in the order in which they are
-    believed; the rank itself is passed over. `opened`: the tables of such a rank. `columns`: the columns wanted, in
-    order. Returns a `pyarrow.Table` as of `gpu_metrics`; `device` is the row in the rank's own `devices`.
-    """
+    """Samples (`gpu_metrics`) of the rank, and of its other GPUs by `others` of its host, in the order of belief."""
     import numpy as np
     import pyarrow as pa
 
@@ -62,9 +58,8 @@ def sample_sources(
 ) -> list[tuple[Any, dict[int, int]]]:
     """Where a rank's samples are: samples of its GPUs, and in its own report samples of GPUs that no rank uses.
 
-    `own`: the rank's tables (`Rank`). `manifest`: the run's. `others`: as from `samplers`. `opened`: the tables of
-    such a rank. Returns the tables of a rank of its host, and for each device there the row in the rank's own
-    `devices`.
+    `own`: the rank's tables (`Rank`). `manifest`: the run's. `others`: as from `samplers`. `opened`: the tables of such
+    a rank. Returns the tables of a rank of its host, and for each device there the row in the rank's own `devices`.
     """
     if not others:
         return []

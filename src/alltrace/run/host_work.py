@@ -1,10 +1,11 @@
 """The work of a host where nothing ran on a device: what its main thread does, and when it communicates.
 
 Programs on CPUs (MPI codes, PyTorch with Gloo) have no kernels. Questions about work then get rows in their place: the
-main thread is a stream, what it computes are pieces of class `host`, and its communication is what kernels of NCCL are on a
-device. Where a framework records its operators, the thread computes while they run; pauses up to `SILENCE_NS` between them
-are the interpreter's. Without operators it computes whenever it does not communicate, as in the efficiencies of POP. Waits for
-data, and calls of the operating system that wait, are no work. Time off the CPU is none either, where scheduling was recorded.
+main thread is a stream, what it computes are pieces of class `host`, and its communication is what kernels of NCCL are
+on a device. Where a framework records its operators, the thread computes while they run; pauses up to `SILENCE_NS`
+between them are the interpreter's. Without operators it computes whenever it does not communicate, as in the
+efficiencies of POP. Waits for data, and calls of the operating system that wait, are no work. Time off the CPU is none
+either, where scheduling was recorded.
 """
 
 from __future__ import annotations
@@ -28,15 +29,14 @@ from alltrace.trace.names import name_id
 from alltrace.trace.schema import TABLES
 
 SILENCE_NS = 1_000_000
-"""A time of this length without any record, such as a call, is a pause of a thread; shorter ones are the pace of the program."""
+"""A time of this length without any record of a thread is a pause; shorter ones are the program's pace."""
 
 _OPERATORS = name_id("cpu_op")
 MAIN_STREAM = 0
-_OTHERS = 1
-"""The streams of the main thread, and of the first thread that communicates for it."""
+_OTHERS = 1  # the streams of the main thread, and of the first thread that communicates for it
 
 _LATE_RECORD_NS = 2_000_000
-"""A thread that waits for Gloo goes on up to 1.4 ms before the record of the operation ends (PyTorch 2.13, 4 processes)."""
+"""A thread that waits for Gloo goes on up to 1.4 ms before the operation's record ends (PyTorch 2.13, 4 processes)."""
 
 
 class Recorded(Protocol):
@@ -95,7 +95,7 @@ class HostWork:
         return _with(self._recorded, end=self._done(*_times(self._recorded)))
 
     def _done(self, starts: Int64, ends: Int64) -> Int64:
-        """When operations were done: where the main thread goes on shortly before the record of one ends, it was then."""
+        """When operations were done: where the main thread goes on shortly before a record ends, then."""
         of_main = integers(self._ranges.column("thread"), -1) == self._main
         operators = of_main & (integers(self._ranges.column("domain"), 0) == _OPERATORS)
         busy = merge(*(times[operators] for times in _times(self._ranges)))
@@ -107,7 +107,7 @@ class HostWork:
 
     @cached_property
     def _main(self) -> int:
-        """The thread that does most: of those that call MPI, else of those with ranges but for communicating threads."""
+        """The thread that does most: of those that call MPI, else of those with ranges that do not communicate."""
         table = self._mpi if self._mpi.num_rows else self._ranges
         thread, length = integers(table.column("thread"), -1), _lengths(table)
         threads, of_row = np.unique(thread, return_inverse=True)
@@ -213,7 +213,7 @@ class HostWork:
         return merge(time[:-1][starts], time[1:][starts])
 
     def _innermost(self) -> tuple[Int64, Int64]:
-        """The moments at which the innermost range of the main thread changes, and the name from then on; 0 for none."""
+        """The moments at which the main thread's innermost range changes, and the name from then on; 0 for none."""
         thread = integers(self._ranges.column("thread"), -1)
         nested = np.flatnonzero((thread == self._main) & is_one_of(self._ranges.column("kind"), ("pushpop",)))
         names = integers(self._ranges.column("name"), 0)
@@ -257,7 +257,6 @@ def _with(table: pa.Table, **columns: Int64) -> pa.Table:
 
 
 def _times(table: pa.Table) -> tuple[Int64, Int64]:
-    """Starts and ends; what is open takes no time."""
     start = integers(table.column("start"))
     return start, np.maximum(start, integers(pc.coalesce(table.column("end"), table.column("start"))))
 

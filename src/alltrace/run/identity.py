@@ -1,10 +1,10 @@
 """Who is rank 7? From the evidence in the reports to the ranks of a run: a pure function, tested without a file.
 
 Evidence, best first: what the user states (`alltrace.run.stated_ranks`); MPI_RANKS as the profiler recorded it; the rank that the
-report states of itself (`distributedInfo` of the PyTorch profiler); the launcher's variables in the report (torchrun before Open
-MPI before Hydra, PALS and PMIx before JSM and Flux before Slurm, because `SLURM_PROCID` is 0 for all under `sbatch` + `mpirun`);
-the file's name (`rank7`, `7-of-16`, ranks by kind of parallelism such as `TP-1-DP-0`, or a number at its end); else a stable order.
-A source that would give one number to two ranks proves nothing and is passed over.
+report states of itself (`distributedInfo` of the PyTorch profiler); the launcher's variables in the report (torchrun
+before Open MPI before Hydra, PALS and PMIx before JSM and Flux before Slurm, because `SLURM_PROCID` is 0 for all under
+`sbatch` + `mpirun`); the file's name (`rank7`, `7-of-16`, ranks by kind of parallelism such as `TP-1-DP-0`, or a number
+at its end); else a stable order. A source that would give one number to two ranks proves nothing and is passed over.
 The order of the given reports does not matter: they are processed in the natural order of their paths.
 """
 
@@ -23,8 +23,7 @@ from alltrace.readers.base import Report, ReportProcess
 from alltrace.trace.side_file_words import ROLE
 
 BY_OPTION, BY_FILE = "--rank-from", "ranks.csv"
-STATED = (BY_OPTION, BY_FILE)
-"""How a number was found that a user stated."""
+STATED = (BY_OPTION, BY_FILE)  # how a number was found that a user stated
 
 _RANK_VARIABLES = (
     "RANK",
@@ -68,9 +67,9 @@ _HOST_IN_NAME = r"(?i)^(?P<host>[A-Za-z0-9.-]*[A-Za-z][A-Za-z0-9.-]*?)[-_.](?:ra
 _CAPTURE_SUFFIX = re.compile(
     r"\.(\d+)$|-(?:EXTEND|DECODE)(?:\.trace)?$|[-_.](?:iter|iteration|step|cycle|window)[-_.]?\d+$", re.IGNORECASE
 )
-"""What distinguishes reports of one process: nsys' number of a capture range, PyTorch's time, SGLang's stage, a step's number."""
+"""What distinguishes reports of one process: nsys' number of a range, PyTorch's time, SGLang's stage, a step."""
 _STEP_FOLDER = re.compile(r"(?:iter|iteration|step|cycle|window)[-_.]?\d+", re.IGNORECASE)
-"""A folder of the reports of one window, as in iteration_10/rank0_trace.json (TorchTitan, torchtitan/tools/profiling.py)."""
+"""A folder of one window's reports, as in iteration_10/rank0_trace.json (TorchTitan, torchtitan/tools/profiling.py)."""
 _RESTART = re.compile(r"(-restart\d+)+(?=_)")
 """The wrapper's suffix to the name of a job with a restarted process: all processes of one name are one rank."""
 _PARALLEL = re.compile(r"(?<![A-Za-z])(?P<axis>tp|dp|pp|ep|cp)[-_=]?(?:rank)?[-_=]?(?P<rank>\d{1,6})(?!\d)", re.IGNORECASE)
@@ -97,11 +96,11 @@ _NUMBERS_A_REPORT = 16
 _LONGEST = 20
 _DIGITS = 1000
 _RANKS_BELOW = 1 << 20
-"""A larger number is a date or damage, not a rank; no job has a million, and missing ranks are counted up to the largest."""
+"""A larger number is a date or damage, not a rank; missing ranks are counted up to the largest."""
 
 
 class Source(NamedTuple):
-    """The part of a report that belongs to a rank: its row in the list of reports, and the processes (rows of its `processes`)."""
+    """The part of a report that belongs to a rank: the report's row, and processes (rows of its `processes`)."""
 
     report: int
     processes: tuple[int, ...]
@@ -119,7 +118,7 @@ class RankPlan(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The ranks of a run, the numbers that no report is there for, and what a reader must know about how they were found."""
+    """The ranks of a run, the numbers without a report, and what a reader must know about how they were found."""
 
     ranks: tuple[RankPlan, ...]
     missing: tuple[int, ...]
@@ -128,7 +127,7 @@ class Plan(NamedTuple):
 
 @dataclass
 class _Candidate:
-    """One process (or the whole of a report without one) that may be a rank, over all reports of it, in their time order."""
+    """A process (or all of a report without one) that may be a rank, over its reports, in their time order."""
 
     host: str
     stem: str
@@ -220,8 +219,8 @@ def _attach(companions: Sequence[_Candidate], candidates: list[_Candidate], clai
 
 def natural_key(text: str) -> tuple[object, ...]:
     """A sort key under which `rank2` comes before `rank10`."""
-    # \d is what isdecimal() says; isdigit() also takes superscripts, which are not numbers to int(), as thousands of digits are
-    # none
+    # \d is what isdecimal() says; isdigit() also takes superscripts, which are not numbers to int(), as thousands of
+    # digits are none
     return tuple((1, int(p), p) if p.isdecimal() and len(p) < _DIGITS else (0, 0, p) for p in re.split(r"(\d+)", text) if p)
 
 
@@ -331,7 +330,7 @@ def _hosts_in_names(reports: Sequence[Report]) -> dict[str, str]:
 
 
 def _leads(report: Report) -> list[ReportProcess]:
-    """The processes of a report that are separate ranks: those with an MPI rank, else a stated one, else those on a GPU."""
+    """A report's processes that are separate ranks: those with an MPI rank, else a stated one, else on a GPU."""
     with_rank = [p for p in report.processes if p.mpi_rank is not None]
     if with_rank:
         return with_rank

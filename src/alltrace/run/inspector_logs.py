@@ -3,8 +3,8 @@
     logs/inspector.parquet      the operations of all ranks (`INSPECTOR`)
 
 A file is of the rank that has its host and process id. If the run has no process of any file, the rank in the largest
-communicator decides. Operations of verbose files have times; in the order of their calls they are joined with the operations of
-the trace, as the calls in NCCL's logs are (`alltrace.align.log_join`).
+communicator decides. Operations of verbose files have times; in the order of their calls they are joined with the
+operations of the trace, as the calls in NCCL's logs are (`alltrace.align.log_join`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _NS = ("start", "end", "called")
 
 
 class _File(NamedTuple):
-    """A file with operations that were read: its process, its rank in the largest communicator, and where its operations are."""
+    """A file that was read: its process, its rank in the largest communicator, and where its operations are."""
 
     path: str
     host: str
@@ -110,7 +110,6 @@ def import_inspector(
 
 
 def _read(path: str, advance: Callable[[int], None], folder: Path) -> _File:
-    """Read a file, and keep its operations in `folder`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -37,11 +37,7 @@ def write_json(path: Path, value: dict[str, Any], *, lasting: bool = True) -> No
 
 
 def read_json(path: Path, expected: str = "a JSON object") -> dict[str, Any]:
-    """The JSON object that `write_json` wrote to `path`, without its checksum.
-
-    `expected`: what should be there, for the message. Raises `InputError`: there is no file. Raises `DamageError`:
-    it holds something else than what was written.
-    """
+    """The JSON object that `write_json` wrote. Raises `InputError`: there is none. Raises `DamageError`: it differs."""
     value = read_unchecked(path, expected)
     if value.pop(_CHECKSUM, None) != _checksum(value):
         raise DamageError(path, found="it is damaged: its checksum does not match", expected=expected, advice=REPAIR)
@@ -49,10 +45,7 @@ def read_json(path: Path, expected: str = "a JSON object") -> dict[str, Any]:
 
 
 def read_unchecked(path: Path, expected: str = "a JSON object") -> dict[str, Any]:
-    """The JSON object in `path` as it is, for what versions without checksums wrote.
-
-    Raises `InputError`: there is no file. Raises `DamageError`: there is no object in it.
-    """
+    """The JSON object in `path` as it is, for what versions without checksums wrote; errors as of `read_json`."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -13,10 +13,7 @@ _LONGEST = 200
 
 
 def checked_labels(job: str | None, revision: str | None, tags: Sequence[str]) -> Labels:
-    """The labels that a user gave; each tag once.
-
-    Raises `UsageError`: one is empty, longer than 200 characters, or cannot be printed.
-    """
+    """The labels that a user gave, each tag once. Raises `UsageError`: one is empty, too long, or cannot be printed."""
     for flag, text in (("--job", job), ("--revision", revision), *(("--tag", tag) for tag in tags)):
         if text is not None and not (text.strip() and len(text) <= _LONGEST and text.isprintable()):
             raise UsageError(f"{flag} is {printable(text)[:_LONGEST]!r}; expected 1 to {_LONGEST} printable characters")

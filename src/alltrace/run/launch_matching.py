@@ -12,12 +12,10 @@ import pyarrow.compute as pc
 from alltrace.run.collecting import Growing
 from alltrace.trace.arrays import Int64, integers
 
-CALLS = ("start", "end", "process", "thread", "correlation")
-"""The columns of `api` that `match_launches` reads."""
+CALLS = ("start", "end", "process", "thread", "correlation")  # the columns of `api` that `match_launches` reads
 
 _INT64_MAX = np.iinfo(np.int64).max
-_PLACES = 16
-"""How many places in a table of all keys cost as much as the search for one operation."""
+_PLACES = 16  # how many places in a table of all keys cost as much as the search for one operation
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Launches:
         return np.arange(len(self.row), dtype=np.int64) if self.many is None else np.cumsum(self.many) - self.many
 
     def one_call_each(self) -> bool:
-        """Whether no operation was launched by several calls: then no two calls of a process have one correlation id."""
+        """Whether no operation was launched by several calls: then no two calls of a process have one id."""
         launched = np.zeros(int(self.op.max(initial=-1)) + 1, np.bool_)
         launched[self.op] = True
         return bool(np.count_nonzero(launched) == len(self.op))
@@ -86,11 +84,7 @@ def _matches(calls: Any, before: int, operations: Operations) -> tuple[tuple[Int
 
 
 class Operations:
-    """Operations to be found by the process and correlation id of a call.
-
-    `count`: How many there are that can be found. `process`: Process of each; negative for none. `correlation`: Its
-    correlation id; negative for none.
-    """
+    """Operations, to be found by process and correlation id of a call (negative for none); `count`: how many can be."""
 
     def __init__(self, process: Int64, correlation: Int64) -> None:
         rows = np.flatnonzero((correlation >= 0) & (process >= 0))

@@ -1,7 +1,7 @@
-"""What the order of launches shows: ids without a meaning, a clock that steps back, calls that begin after their kernel.
+"""What the order of launches shows: ids without meaning, a clock that steps back, calls after their kernel.
 
-Ids rise from call to call of a thread, and kernels of a stream run in the order of their launches. So one with a higher id and an
-earlier time comes after a step of the clock.
+Ids rise from call to call of a thread, and kernels of a stream run in the order of their launches. So one with a higher
+id and an earlier time comes after a step of the clock.
 """
 
 from __future__ import annotations
@@ -22,16 +22,12 @@ Flags = NDArray[np.bool_]
 
 _MANY = 50
 _SHARE_IN_ORDER = 0.9
-_SHARED_IDS = 4
-"""A call of the runtime and those of the driver within it may share an id."""
-_BITS = 40
-"""Where the process begins in a process and correlation id as one number."""
-_PLACES = 16
-"""How many places in a table of ids cost as much as the search for one."""
+_SHARED_IDS = 4  # a call of the runtime and those of the driver within it may share an id
+_BITS = 40  # where the process begins in a process and correlation id as one number
+_PLACES = 16  # how many places in a table of ids cost as much as the search for one
 _STEP_NS = 1_000_000
 """Clocks of a host and its devices are less than this apart, and so are the stamp of a call and its id."""
-_WRAP_NS, _NEAR_WRAP_NS = 1 << 32, 10**9
-"""Where times of 32 bits begin again."""
+_WRAP_NS, _NEAR_WRAP_NS = 1 << 32, 10**9  # where times of 32 bits begin again
 _FEW, _FEW_SHARE = 3, 0.01
 _WINDOW = 5
 _SERIAL = {"api": ("process", "thread"), "kernels": ("process", "device", "stream")}
@@ -47,11 +43,7 @@ class LaunchOrder(NamedTuple):
 
 
 def launch_order(piece: Piece, calls: Int64 | None, kernels: Int64 | None, suspect: Mapping[str, Flags]) -> LaunchOrder:
-    """What is wrong with the launches of a report.
-
-    `piece`: its tables. `calls`: the starts of its calls, in the order of the table; None if it has none. `kernels`: those of its
-    kernels, likewise. `suspect`: the rows of tables that have other times than they should.
-    """
+    """What is wrong with the launches of a report; `suspect`: the rows that have other times than they should."""
     if calls is None or len(calls) < _MANY:
         return LaunchOrder()
     own = _ids(piece, "api", suspect)
@@ -89,7 +81,7 @@ def launch_order(piece: Piece, calls: Int64 | None, kernels: Int64 | None, suspe
 
 
 def _ids(piece: Piece, name: str, suspect: Mapping[str, Flags]) -> Int64:
-    """The correlation ids of a table, each as one number with its process where there are several; -1 for none or a suspect row."""
+    """A table's correlation ids, in one number with the process where there are several; -1 for none or suspect."""
     ids = integers(piece.read(name, ["correlation"]).column("correlation"), -1)
     if name in suspect:
         ids = np.where(suspect[name], -1, ids)
@@ -107,8 +99,8 @@ def _places(numbers: Int64, ids: Int64) -> Int64:
 def _order(piece: Piece, name: str, ids: Int64, starts: Int64) -> tuple[int, Int64]:
     """By how much the starts of calls of a thread, or of kernels of a stream, step back in the order of their ids, at most.
 
-    0 if they do not, or few are before or after the step. And the rows of single ones that begin after those behind them. The table
-    is in order of threads or streams, and of starts in each.
+    0 if they do not, or few are before or after the step. And the rows of single ones that begin after those behind
+    them. The table is in order of threads or streams, and of starts in each.
     """
     none = np.empty(0, np.int64)
     back_rows = np.flatnonzero((ids[1:] < ids[:-1]) & (ids[1:] >= 0))

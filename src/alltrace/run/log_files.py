@@ -4,11 +4,92 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Generic, TypeVar
+from pathlib import Path, PurePath
+from typing import Any, Generic, TypeVar
 
 from alltrace.trace.errors import InputError
+from alltrace.trace.nccl_words import standard_datatype
 from alltrace.trace.number_text import counted
+
+
+def expand(arguments: Sequence[str]) -> list[Path]:
+    """The files that files, folders (all in them) and patterns name. Raises `InputError`: one names nothing."""
+    import glob
+
+    files: dict[Path, None] = {}
+    for text in arguments:
+        path = Path(text)
+        try:
+            folder, there, why = path.is_dir(), path.exists(), "there is no such file"
+        except OSError as error:  # a name that is too long, or below what may not be entered
+            folder, there, why = False, False, f"it cannot be accessed ({error.strerror})"
+        paths = [path] if there else []
+        if folder:
+            paths = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
+        elif not there and any(c in text for c in "*?["):
+            paths = sorted(Path(p) for p in glob.glob(text, recursive=True) if Path(p).is_file())  # noqa: PTH207  patterns may be absolute
+        if not paths:
+            raise InputError(path, found=why, expected="a log, a folder of logs or a pattern")
+        files.update(dict.fromkeys(paths))
+    return list(files)
+
+
+# The output of nccl-tests as a table, for questions that hold a run against it.
+
+_OPS = {
+    "allreduce": "AllReduce", "allgather": "AllGather", "reducescatter": "ReduceScatter", "alltoall": "AllToAll",
+    "broadcast": "Broadcast", "bcast": "Broadcast", "reduce": "Reduce", "gather": "Gather", "scatter": "Scatter",
+    "sendrecv": "SendRecv",
+}  # fmt: skip
+
+
+def read_tests_table(names: str) -> Any:
+    """The rows of all runs in some files of nccl-tests.
+
+    `names`: files, folders and patterns, with commas between them. Returns a `pyarrow.Table` with `run`, `op` (null
+    for a program that is not known), `ranks` (of a group), `size_bytes` (as nccl-tests counts it), `datatype`,
+    `time_ns` and `busbw_gb_per_s` (out of place, or in place where only that was measured). Raises `InputError`: a
+    file cannot be read, or none has a table.
+    """
+    import pyarrow as pa
+
+    from alltrace.readers.nccl_tests.read import read_tests
+
+    files = read_files(read_tests, expand([n.strip() for n in names.split(",") if n.strip()])).require_any().results
+    rows = []
+    for file in files:
+        for run in file.runs:
+            groups = [group for _rank, group, *_rest in run.ranks]
+            ranks = max((groups.count(g) for g in set(groups)), default=None)
+            plain = (run.program or "").lower().removesuffix("_perf").replace("_", "").replace("-", "")
+            for row in run.rows:
+                half = row.out_of_place or row.in_place
+                if half is None or half.time_us <= 0:
+                    continue
+                rows.append(
+                    {
+                        "run": PurePath(file.path).name if len(file.runs) == 1 else f"{PurePath(file.path).name}#{run.number}",
+                        "op": _OPS.get(plain),
+                        "ranks": ranks,
+                        "size_bytes": row.size,
+                        "datatype": standard_datatype(row.datatype or ""),
+                        "time_ns": half.time_us * 1e3,
+                        "busbw_gb_per_s": half.busbw,
+                    }
+                )
+    if not rows:
+        raise InputError(
+            names, found="no table of nccl-tests in it", expected="the output of all_reduce_perf or another program of nccl-tests"
+        )
+    fields = [
+        ("run", pa.string()),
+        ("op", pa.string()),
+        ("ranks", pa.int64()),
+        ("size_bytes", pa.int64()),
+        ("datatype", pa.string()),
+    ]
+    return pa.Table.from_pylist(rows, pa.schema([*fields, ("time_ns", pa.float64()), ("busbw_gb_per_s", pa.float64())]))
+
 
 _Result = TypeVar("_Result")
 _WORTH_A_PROCESS = 64 << 20
@@ -39,11 +120,7 @@ class FilesRead(Generic[_Result]):
 def read_files(
     read: Callable[[str, Callable[[int], None]], _Result], paths: Sequence[Path], jobs: int | None = None
 ) -> FilesRead[_Result]:
-    """`read(path, advance)` of each file.
-
-    `read` is a function of a module. `jobs` is the most processes; None for one process for little text, else for the number of
-    processors. An error that is not of one file's content is raised.
-    """
+    """`read(path, advance)`, a function of a module, of each file. Errors not of a file's content are raised."""
     from alltrace.engine.tasks import remote, run_tasks
 
     named = [str(p.absolute() if remote() else p) for p in paths]

@@ -26,44 +26,26 @@ NAMES = "names.parquet"
 
 Made = TypeVar("Made")
 
-_WITHOUT_CHECKSUMS = range(1, 2)
-"""Format versions without checksums."""
+_WITHOUT_CHECKSUMS = range(1, 2)  # format versions without checksums
 
 
 class ReportRecord(NamedTuple):
-    """One report of a run.
+    """One report of a run."""
 
-    Attributes:
-        path: The report, as given.
-        size_bytes: Its size; of a folder, the sum of its files.
-        content_hash: XXH3-128 of its bytes, in hex.
-        format: The reader that read it.
-        profiler: Profiler and version.
-        schema_version: Version of the format, or None.
-        host: Host name, or None if the report does not say.
-        utc_ns: UTC at the report's time 0, by the host's clock, or None.
-        system_clock_ns: The host's monotonic clock at the report's time 0, or None.
-        environment: The allow-listed variables.
-        environment_removed: How many other variables were left out.
-        warnings: What opening it found that a user should know.
-        error: Why it could not be read, or None.
-        session_ns: How long the session of its profiler took, or None.
-    """
-
-    path: str
-    size_bytes: int
-    content_hash: str
-    format: str = ""
-    profiler: str = ""
-    schema_version: str | None = None
-    host: str | None = None
-    utc_ns: int | None = None
-    environment: Mapping[str, str] = {}
-    environment_removed: int = 0
-    warnings: tuple[ReportWarning, ...] = ()
-    error: str | None = None
-    system_clock_ns: int | None = None
-    session_ns: int | None = None
+    path: str  # the report, as given
+    size_bytes: int  # its size; of a folder, the sum of its files
+    content_hash: str  # XXH3-128 of its bytes, in hex
+    format: str = ""  # the reader that read it
+    profiler: str = ""  # profiler and version
+    schema_version: str | None = None  # version of the format, or None
+    host: str | None = None  # host name, or None if the report does not say
+    utc_ns: int | None = None  # UTC at the report's time 0, by the host's clock, or None
+    environment: Mapping[str, str] = {}  # the allow-listed variables
+    environment_removed: int = 0  # how many other variables were left out
+    warnings: tuple[ReportWarning, ...] = ()  # what opening it found that a user should know
+    error: str | None = None  # why it could not be read, or None
+    system_clock_ns: int | None = None  # the host's monotonic clock at the report's time 0, or None
+    session_ns: int | None = None  # how long the session of its profiler took, or None
 
 
 class Device(NamedTuple):
@@ -83,84 +65,51 @@ class Device(NamedTuple):
 
 
 class MissingRecords(NamedTuple):
-    """Records of one kind that are missing in a rank's tables (`alltrace.run.missing_records`).
+    """Records of one kind that are missing in a rank's tables (`alltrace.run.missing_records`)."""
 
-    Attributes:
-        what: `kernels` of launches, `launches` of kernels, or what `graphs` ran.
-        number: How many launches, or kernels of `launches`, have none.
-        of: How many there are.
-        start_ns: When the first of them was launched, of `launches` when it ran, in the time of the rank's files.
-        end_ns: When the last was.
-        place: Where they are: at the `start`, at the `end`, in a few `places`, `spread`, or `everywhere`.
-    """
-
-    what: str
-    number: int
-    of: int
-    start_ns: int
-    end_ns: int
-    place: str
+    what: str  # `kernels` of launches, `launches` of kernels, or what `graphs` ran
+    number: int  # how many launches, or kernels of `launches`, have none
+    of: int  # how many there are
+    start_ns: int  # when the first of them was launched, of `launches` when it ran, in the time of the rank's files
+    end_ns: int  # when the last was
+    place: str  # where they are: at the `start`, at the `end`, in a few `places`, `spread`, or `everywhere`
 
 
 class MeetingKernel(NamedTuple):
-    """A kernel that no rule names and in which all ranks of a host meet (`alltrace.run.meeting_kernels`).
+    """A kernel that no rule names and in which all ranks of a host meet (`alltrace.run.meeting_kernels`)."""
 
-    Attributes:
-        name: Id of its name.
-        apart: How many of its compared instances the ranks began apart.
-        met: How many of these they ended together.
-    """
-
-    name: int
-    apart: int
-    met: int
+    name: int  # id of its name
+    apart: int  # how many of its compared instances the ranks began apart
+    met: int  # how many of these they ended together
 
 
 class RankRecord(NamedTuple):
-    """One rank of a run.
+    """One rank of a run."""
 
-    Attributes:
-        rank: Its number.
-        local_rank: Its number on its host.
-        host: Its host; hosts that no report names are called `host-?` by report.
-        pids: Its processes' ids.
-        devices: The GPUs it used.
-        rank_source: How its number was found, such as `MPI_RANKS`, `RANK`, `file name` or `order`.
-        reports: Rows of `Manifest.reports`.
-        time_base_utc_ns: UTC of the zero of the times in its files, by its host's clock, or None.
-        start_ns: First start of any event, in the time of its files; None without events.
-        end_ns: Last end of any event.
-        rows: Row count of each table it has.
-        open_end_ns: Where a range that was still open is taken to end, in the time of its files.
-        stamp_error_ns: How far `time_base_utc_ns` is ahead of its host's clock, from matched collectives.
-        warnings: Warnings found only by reading a report, by its row of `Manifest.reports` in decimals.
-        row_warnings: What is wrong with the rows that the rank has of a report, likewise.
-        lacking: The columns that have no value in any row, of each table it has.
-        missing_records: The kinds of records that its reports lost.
-        unrecorded: When work of which no record is there may have run: (start, end), ascending, in the time of its files.
-        windows: The spans that were recorded, if nothing was between them, likewise; else none.
-        doubt: Why its times cannot be compared with other ranks', such as "its clock steps back by 20 ms"; None if they can.
-    """
-
-    rank: int
-    local_rank: int
-    host: str
-    pids: tuple[int, ...]
-    devices: tuple[Device, ...]
-    rank_source: str
-    reports: tuple[int, ...]
-    time_base_utc_ns: int | None = None
-    start_ns: int | None = None
-    end_ns: int | None = None
-    rows: Mapping[str, int] = {}
-    open_end_ns: int | None = None
-    stamp_error_ns: int = 0
+    rank: int  # its number
+    local_rank: int  # its number on its host
+    host: str  # its host; hosts that no report names are called `host-?` by report
+    pids: tuple[int, ...]  # its processes' ids
+    devices: tuple[Device, ...]  # the GPUs it used
+    rank_source: str  # how its number was found, such as `MPI_RANKS`, `RANK`, `file name` or `order`
+    reports: tuple[int, ...]  # rows of `Manifest.reports`
+    time_base_utc_ns: int | None = None  # UTC of the zero of the times in its files, by its host's clock, or None
+    start_ns: int | None = None  # first start of any event, in the time of its files; None without events
+    end_ns: int | None = None  # last end of any event
+    rows: Mapping[str, int] = {}  # row count of each table it has
+    open_end_ns: int | None = None  # where a range that was still open is taken to end, in the time of its files
+    stamp_error_ns: int = 0  # how far `time_base_utc_ns` is ahead of its host's clock, from matched collectives
+    # warnings found only by reading a report, by its row of `Manifest.reports` in decimals
     warnings: Mapping[str, tuple[ReportWarning, ...]] = {}
+    # what is wrong with the rows that the rank has of a report, likewise
     row_warnings: Mapping[str, tuple[ReportWarning, ...]] = {}
-    lacking: Mapping[str, tuple[str, ...]] = {}
-    missing_records: tuple[MissingRecords, ...] = ()
+    lacking: Mapping[str, tuple[str, ...]] = {}  # the columns that have no value in any row, of each table it has
+    missing_records: tuple[MissingRecords, ...] = ()  # the kinds of records that its reports lost
+    # when work of which no record is there may have run: (start, end), ascending, in the time of its files
     unrecorded: tuple[tuple[int, int], ...] = ()
+    # the spans that were recorded, if nothing was between them, likewise; else none
     windows: tuple[tuple[int, int], ...] = ()
+    # why its times cannot be compared with other ranks', such as "its clock steps back by 20 ms"; None if they can
     doubt: str | None = None
 
     @property
@@ -170,85 +119,51 @@ class RankRecord(NamedTuple):
 
 
 class LogRecord(NamedTuple):
-    """A log of the job that was imported with its reports.
+    """A log of the job that was imported with its reports."""
 
-    Attributes:
-        path: The log, as given.
-        kind: `nccl`, `training`, `gpu` or `inspector`.
-        size_bytes: Its size.
-        content_hash: XXH3-128 of its bytes, in hex.
-        records: Calls of NCCL, steps, samples of the run's GPUs, or operations of its ranks.
-    """
-
-    path: str
-    kind: str
-    size_bytes: int
-    content_hash: str
-    records: int
+    path: str  # the log, as given
+    kind: str  # `nccl`, `training`, `gpu` or `inspector`
+    size_bytes: int  # its size
+    content_hash: str  # XXH3-128 of its bytes, in hex
+    records: int  # calls of NCCL, steps, samples of the run's GPUs, or operations of its ranks
 
 
 class LogMatch(NamedTuple):
-    """How the calls in NCCL's logs fit one rank's operations, as the alignment found.
+    """How the calls in NCCL's logs fit one rank's operations, as the alignment found."""
 
-    Attributes:
-        rank: The rank.
-        found_by: How its log was found: `process` (host and process id), `rank` (its number alone) or `none`.
-        calls: Its calls in the logs.
-        operations: Operations of NCCL in its trace.
-        covered: Operations within the log.
-        matched: Operations with a matched call.
-        filled: Operations that were completed from it.
-        disagreeing: Operations with different sizes in the trace and in the log; the trace's stays.
-        from_others: Operations that got their size from the same instance on other ranks.
-        reason: Why nothing was joined, or None.
-    """
-
-    rank: int
-    found_by: str
-    calls: int
-    operations: int
-    covered: int = 0
-    matched: int = 0
-    filled: int = 0
-    disagreeing: int = 0
-    from_others: int = 0
-    reason: str | None = None
+    rank: int  # the rank
+    found_by: str  # how its log was found: `process` (host and process id), `rank` (its number alone) or `none`
+    calls: int  # its calls in the logs
+    operations: int  # operations of NCCL in its trace
+    covered: int = 0  # operations within the log
+    matched: int = 0  # operations with a matched call
+    filled: int = 0  # operations that were completed from it
+    disagreeing: int = 0  # operations with different sizes in the trace and in the log; the trace's stays
+    from_others: int = 0  # operations that got their size from the same instance on other ranks
+    reason: str | None = None  # why nothing was joined, or None
 
 
 class Clock(NamedTuple):
-    """The clock of one host against the first host's.
+    """The clock of one host against the first host's."""
 
-    Attributes:
-        host: The host.
-        offset_ns: How far it is ahead of the first host's clock, at the run's start.
-        drift_ppm: How much faster it runs.
-        residual_ns: Typical scatter of the ends of collectives by these clocks, or None with too little evidence.
-        evidence: Collectives used.
-        component: Hosts with the same number were connected by evidence; across numbers only UTC stamps connect them.
-        error_ns: Half of the 95 % interval of its offset in the time of its evidence; None with too little of it.
-    """
-
-    host: str
-    offset_ns: int = 0
-    drift_ppm: float = 0.0
+    host: str  # the host
+    offset_ns: int = 0  # how far it is ahead of the first host's clock, at the run's start
+    drift_ppm: float = 0.0  # how much faster it runs
+    # typical scatter of the ends of collectives by these clocks, or None with too little evidence
     residual_ns: int | None = None
-    evidence: int = 0
+    evidence: int = 0  # collectives used
+    # hosts with the same number were connected by evidence; across numbers only UTC stamps connect them
     component: int = 0
+    # half of the 95 % interval of its offset in the time of its evidence; None with too little of it
     error_ns: int | None = None
 
 
 class Labels(NamedTuple):
-    """What distinguishes a run from others of its job, and the job from other jobs.
+    """What distinguishes a run from others of its job, and the job from other jobs."""
 
-    Attributes:
-        job: The job's name, equal in all its runs; None if it is not set.
-        revision: The version of the program that ran, such as a git commit, or None.
-        tags: Further words for it, such as `nightly`.
-    """
-
-    job: str | None = None
-    revision: str | None = None
-    tags: tuple[str, ...] = ()
+    job: str | None = None  # the job's name, equal in all its runs; None if it is not set
+    revision: str | None = None  # the version of the program that ran, such as a git commit, or None
+    tags: tuple[str, ...] = ()  # further words for it, such as `nightly`
 
 
 _DEVICE_WORK = ("kernels", "copies", "graphs")
@@ -257,43 +172,26 @@ _HOST_WORK = ("ranges", "mpi", "collectives")
 
 @dataclass(frozen=True)
 class Manifest:
-    """A run's facts.
+    """A run's facts."""
 
-    Attributes:
-        reports: The reports, those that could not be read among them.
-        ranks: The ranks that were imported, by number.
-        clocks: One per host, the first host first.
-        zero_utc_ns: UTC of the run's time 0, by the first host's clock, or None.
-        missing_ranks: Numbers of ranks that the job had but no report is there for.
-        notes: What a reader must know, each one sentence.
-        redactions: What was left out on purpose, in words.
-        tables: The selected canonical event tables; None means all.
-        complete: Whether the import has finished.
-        kernel_rules: Fingerprint of the kernel rules that `kernels.kind` was made with.
-        logs: The logs of the job that were imported with the reports.
-        log_matches: How NCCL's logs fit each rank, once the run was aligned.
-        files: The checksum of `names.parquet`, once the import has finished.
-        labels: What distinguishes the run from others.
-        meeting: Kernels without a rule in which ranks meet: readers see their `kind` as `meeting`.
-        format_version: Version of this layout.
-    """
-
-    reports: tuple[ReportRecord, ...] = ()
-    ranks: tuple[RankRecord, ...] = ()
-    clocks: tuple[Clock, ...] = ()
-    zero_utc_ns: int | None = None
-    missing_ranks: tuple[int, ...] = ()
-    notes: tuple[str, ...] = ()
-    redactions: tuple[str, ...] = ()
-    tables: tuple[str, ...] | None = None
-    complete: bool = False
-    kernel_rules: str = ""
-    logs: tuple[LogRecord, ...] = ()
-    log_matches: tuple[LogMatch, ...] = ()
+    reports: tuple[ReportRecord, ...] = ()  # the reports, those that could not be read among them
+    ranks: tuple[RankRecord, ...] = ()  # the ranks that were imported, by number
+    clocks: tuple[Clock, ...] = ()  # one per host, the first host first
+    zero_utc_ns: int | None = None  # UTC of the run's time 0, by the first host's clock, or None
+    missing_ranks: tuple[int, ...] = ()  # numbers of ranks that the job had but no report is there for
+    notes: tuple[str, ...] = ()  # what a reader must know, each one sentence
+    redactions: tuple[str, ...] = ()  # what was left out on purpose, in words
+    tables: tuple[str, ...] | None = None  # the selected canonical event tables; None means all
+    complete: bool = False  # whether the import has finished
+    kernel_rules: str = ""  # fingerprint of the kernel rules that `kernels.kind` was made with
+    logs: tuple[LogRecord, ...] = ()  # the logs of the job that were imported with the reports
+    log_matches: tuple[LogMatch, ...] = ()  # how NCCL's logs fit each rank, once the run was aligned
+    # the checksum of `names.parquet`, once the import has finished
     files: Mapping[str, str] = field(default_factory=dict)
-    labels: Labels = field(default_factory=Labels)
+    labels: Labels = field(default_factory=Labels)  # what distinguishes the run from others
+    # kernels without a rule in which ranks meet: readers see their `kind` as `meeting`
     meeting: tuple[MeetingKernel, ...] = ()
-    format_version: int = FORMAT_VERSION
+    format_version: int = FORMAT_VERSION  # version of this layout
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -358,11 +256,7 @@ def write_manifest(run: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(run: Path) -> Manifest:
-    """The facts of the run at `run`.
-
-    Raises:
-        InputError: There is no manifest, it is damaged, or it is of another version.
-    """
+    """The facts of the run at `run`. Raises `InputError`: its manifest is missing, damaged or another version's."""
     path = run / MANIFEST
     try:
         value = read_json(path, "a run directory made by `alltrace import`")
@@ -401,22 +295,13 @@ def plain(value: Any) -> Any:
 
 
 def rank_from_json(value: Mapping[str, Any]) -> RankRecord:
-    """The rank that `plain` made JSON of.
-
-    Raises:
-        TypeError: A fact is missing or of another type, or there is one too many.
-        ValueError: A number is out of its bounds.
-    """
+    """The rank that `plain` made JSON of. Raises `TypeError` and `ValueError`: a fact is missing, or cannot be."""
     rank: RankRecord = _record(RankRecord, value)
     return _sound(rank)
 
 
 def record_from_json(kind: type[Made], value: Mapping[str, Any]) -> Made:
-    """The record of a kind that `plain` made JSON of; its fields are numbers, texts and other records.
-
-    Raises:
-        TypeError: A fact is missing or of another type, or there is one too many.
-    """
+    """The record that `plain` made JSON of. Raises `TypeError`: a fact is missing, of another type, or too many."""
     record: Made = _record(kind, value)
     return record
 

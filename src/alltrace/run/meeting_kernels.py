@@ -3,9 +3,9 @@
 Ranks that compute the same end as far apart as they began. Ranks that meet in a kernel end together, as the first waits in it
 for the last. So kernels are compared by name and place in the sequence, among ranks of one host, which share a clock.
 
-The import of each rank keeps the first kernels of each such name in a file (`keep_unknown_kernels`). The end of the import compares
-ranks (`find_meeting_kernels`) and puts the result into the manifest. Readers of a rank's tables then see these kernels as of
-kind `meeting` (`with_meeting_kind`), so that all answers, the replay and the page agree.
+The import of each rank keeps the first kernels of each such name in a file (`keep_unknown_kernels`). The end of the
+import compares ranks (`find_meeting_kernels`) and puts the result into the manifest. Readers of a rank's tables then
+see these kernels as of kind `meeting` (`with_meeting_kind`), so that all answers, the replay and the page agree.
 """
 
 from __future__ import annotations
@@ -28,18 +28,14 @@ from alltrace.trace.arrays import Int64, coded, integers, is_one_of, is_true
 from alltrace.trace.kernel_rules import MEETING, UNCLASSIFIED
 
 UNKNOWN_KERNELS = "unknown_kernels.parquet"
-"""In the folder of a rank that has kernels without a rule: `name`, `number` of all, `starts` and `ends` of the first ones."""
+"""In the folder of a rank with kernels without a rule: `name`, `number`, `starts` and `ends` of the first."""
 
-COMPARED = 256
-"""At most this number of kernels of a name are compared, the first ones of each rank."""
-_MOST_NAMES = 1_000
-"""Of names, those with the longest total time are compared."""
+COMPARED = 256  # at most this number of kernels of a name are compared, the first ones of each rank
+_MOST_NAMES = 1_000  # of names, those with the longest total time are compared
 
-_APART_NS = 20_000
-"""Ranks that begin a kernel less far apart than this show nothing."""
+_APART_NS = 20_000  # ranks that begin a kernel less far apart than this show nothing
 _TOGETHER_NS = 10_000
-_TOGETHER_SHARE = 0.25
-"""They end together within 10 us, or within this share of how far apart they began."""
+_TOGETHER_SHARE = 0.25  # they end together within 10 us, or within this share of how far apart they began
 _LEAST = 5
 _MOST_OF = 0.8
 _LONGEST = 80
@@ -70,10 +66,7 @@ def keep_unknown_kernels(piece: Piece) -> None:
 
 
 def find_meeting_kernels(run: Path, manifest: Manifest) -> tuple[MeetingKernel, ...]:
-    """The kernels without a rule in which all ranks of a host meet, those of most instances first.
-
-    `manifest`: its facts, with all ranks.
-    """
+    """The kernels without a rule in which all ranks of a host meet, those of most instances first."""
     of_host: dict[str, list[Any]] = defaultdict(list)
     for record in manifest.ranks:
         of_host[record.host].append(record)
@@ -98,10 +91,7 @@ def find_meeting_kernels(run: Path, manifest: Manifest) -> tuple[MeetingKernel, 
 
 
 def with_meeting_kind(kernels: pa.Table, meeting: Sequence[MeetingKernel]) -> pa.Table:
-    """Rows of `kernels` with `kind` `meeting` for those in which ranks meet.
-
-    `kernels`: a `pyarrow.Table` or record batch with `kind`, `name` and `short_name`.
-    """
+    """Rows of `kernels` (with `kind`, `name`, `short_name`), `kind` being `meeting` for those in which ranks meet."""
     ids = pa.array([m.name for m in meeting], pa.int64())
     mine = is_one_of(kernels.column("kind"), (UNCLASSIFIED,))
     mine &= is_true(pc.is_in(_names(kernels), value_set=ids))
@@ -118,10 +108,7 @@ def with_meeting_kind(kernels: pa.Table, meeting: Sequence[MeetingKernel]) -> pa
 
 
 def meeting_notes(meeting: Sequence[MeetingKernel], texts: Callable[[pa.Array], pa.Array]) -> list[str]:
-    """What a reader must know of kernels in which ranks meet, with the rule that would name each.
-
-    `texts`: gives the strings of name ids.
-    """
+    """What a reader must know of kernels in which ranks meet, with the rule that would name each."""
     names = texts(pa.array([m.name for m in meeting[:_MOST_NAMED]], pa.int64())).to_pylist()
     notes = [_text(name or "", m) for name, m in zip(names, meeting, strict=False)]
     if len(meeting) > _MOST_NAMED:
@@ -139,7 +126,7 @@ def _text(name: str, meeting: MeetingKernel) -> str:
 
 
 def _read_kernels(path: Path, to_host: Callable[[Int64], Int64]) -> dict[int, tuple[int, Int64, Int64]]:
-    """What a rank's file holds by name: the number of all kernels, and starts and ends of the first on the host's clock."""
+    """A rank's file by name: the number of all kernels, and starts and ends of the first on the host's clock."""
     rows: Iterable[Mapping[str, Any]] = read_parquet(path, ["name", "number", "starts", "ends"]).to_pylist()
     return {
         row["name"]: (row["number"], *(to_host(np.array(row[c], np.int64)) for c in ("starts", "ends")))

@@ -24,10 +24,7 @@ class Member(NamedTuple):
 
 
 class Members:
-    """Which device of which process each number of a run by devices is; the numbers are those of `members`, from 0.
-
-    `sharing`: Numbers of devices to which one thread launches.
-    """
+    """The device and process of each number of a run by devices; `sharing`: those that one thread launches to."""
 
     def __init__(self, members: Sequence[Member], sharing: Iterable[Sequence[int]] = ()) -> None:
         self.sharing = tuple(map(tuple, sharing))
@@ -37,7 +34,6 @@ class Members:
             self._of_rank.setdefault(member.rank, []).append(number)
 
     def __getitem__(self, number: int) -> Member:
-        """The device with a number."""
         return self._members[number]
 
     def numbers(self, ranks: Iterable[int]) -> list[int]:
@@ -74,8 +70,8 @@ class Members:
 def gpu_names(ranks: Iterable[RankRecord]) -> dict[str, str]:
     """Short names of the devices of a run, by the texts that columns `gpu` have: `GPU 3`.
 
-    The number is the CUDA ordinal; where several devices of a host have one, as each rank sees only its own, it is the place
-    among the devices of the host that ranks work with, by bus id. A device of neither has no short name.
+    The number is the CUDA ordinal; where several devices of a host have one, as each rank sees only its own, it is the
+    place among the devices of the host that ranks work with, by bus id. A device of neither has no short name.
     """
     of_host: dict[str, dict[str, Device]] = {}
     for device in (d for rank in ranks for d in rank.devices):

@@ -1,12 +1,12 @@
 """Records that a profiler lost: launches without their kernel, kernels without their launch, graph launches without what they ran.
 
-A launch and what it ran carry one correlation id in a process. If one of the two is there and the other is not, a record is
-missing, unless the edge of the capture explains it: work that was launched before the capture began, and work that was still queued
-when it ended. Launches that failed, and those that only became nodes of a graph, ran nothing.
+A launch and what it ran carry one correlation id in a process. If one of the two is there and the other is not, a
+record is missing, unless the edge of the capture explains it: work that was launched before the capture began, and work
+that was still queued when it ended. Launches that failed, and those that only became nodes of a graph, ran nothing.
 
-When a missing kernel ran is not known. It ran after its launch began, after the work before it on its stream, and before the work
-after it; the stream is unknown too. So the time in which it may have run reaches from the earliest to the latest
-of what the streams allow, and questions about idle devices leave that time out (`Rank.unrecorded`).
+When a missing kernel ran is not known. It ran after its launch began, after the work before it on its stream, and
+before the work after it; the stream is unknown too. So the time in which it may have run reaches from the earliest to
+the latest of what the streams allow, and questions about idle devices leave that time out (`Rank.unrecorded`).
 """
 
 from __future__ import annotations
@@ -54,14 +54,11 @@ _FEW_BLOCKS = 3
 _FEW_SHARE = 0.001
 """Losses in more places than this, of more than this share of all launches, are spread: of any stream, at any time."""
 
-_BITS = 40
-"""Where the process begins in a process and correlation id as one number."""
+_BITS = 40  # where the process begins in a process and correlation id as one number
 
-_PLACES = 16
-"""How many places in a table of ids cost as much as the search for one."""
+_PLACES = 16  # how many places in a table of ids cost as much as the search for one
 
-_LATE_NS = 10_000_000
-"""What is launched this long after the last device work can still be queued as the capture ends."""
+_LATE_NS = 10_000_000  # what is launched this long after the last device work can still be queued as the capture ends
 
 
 class Missing(NamedTuple):
@@ -129,13 +126,11 @@ class _Named(NamedTuple):
 
     @classmethod
     def of(cls, piece: Piece) -> _Named:
-        """The names of the calls of a rank."""
         column = piece.read("api", ["name"]).column("name")
         ids = pc.unique(column).drop_null()
         return cls(ids.to_pylist(), piece.names.texts(ids).to_pylist(), column)
 
     def rows(self, pattern: re.Pattern[str]) -> Int64:
-        """The rows of calls with a matching name."""
         wanted = [i for i, text in zip(self.ids, self.texts, strict=True) if text and pattern.match(text)]
         if not wanted:
             return np.empty(0, np.int64)
@@ -155,7 +150,6 @@ class _Calls(NamedTuple):
 
     @classmethod
     def of(cls, piece: Piece, named: _Named) -> _Calls | None:
-        """The launches of a rank that succeeded; None if there are none."""
         kernel, graph = named.rows(_LAUNCH), named.rows(_GRAPH)
         if not len(kernel) and not len(graph):
             return None
@@ -282,7 +276,7 @@ def _inside(thread: Int64, start: Int64, end: Int64) -> Flags:
 
 
 def _captured(value: Mapping[str, Int64], rows: Int64, begins: Int64, ends: Int64) -> Flags:
-    """Which calls are between the begin and the end of a stream's capture into a graph, on any thread of their process."""
+    """Which calls are within a stream's capture into a graph, on any thread of their process."""
     captured = np.zeros(len(rows), np.bool_)
     for begin in begins.tolist():
         process, since = value["process"][begin], value["start"][begin]
@@ -295,8 +289,8 @@ def _captured(value: Mapping[str, Int64], rows: Int64, begins: Int64, ends: Int6
 def _lost(piece: Piece, calls: _Calls, recorded: Flags, others: Int64, work: _Work) -> Flags:
     """The launches with work that ran within the capture and has no record.
 
-    Work that was still queued as the capture ended has none either. It was launched after all that has a record, while the device
-    was busy, and no call waited for all work after that.
+    Work that was still queued as the capture ended has none either. It was launched after all that has a record, while
+    the device was busy, and no call waited for all work after that.
     """
     lost = ~recorded
     copied = _calls_of(piece, others)
@@ -381,7 +375,7 @@ def _first_free(work: _Work, pieces: NDArray[np.intp]) -> int:
 
 
 def _last_begun(work: _Work, pieces: NDArray[np.intp], end_ns: int) -> int:
-    """The latest start of the first work of a stream, among what was launched after; the end of the capture without any."""
+    """The latest start of the first work of a stream, of what was launched after; without any, the capture's end."""
     if not len(pieces):
         return end_ns
     starts = np.full(int(work.stream.max()) + 1, 1 << 62)

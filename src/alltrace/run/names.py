@@ -18,11 +18,7 @@ _FEW_TEXTS = 1_000
 
 
 class Names:
-    """The interned strings of a run: looks up the text of ids.
-
-    `paths`: returns the files with the names when the first text is needed; a name may be in several. `read`: returns
-    columns of one of them; None to read it.
-    """
+    """The interned strings of a run, by id; `paths` gives their files once a text is needed, `read` columns of one."""
 
     def __init__(self, paths: Callable[[], Iterable[Path]], read: Callable[[Path, list[str]], pa.Table] | None = None) -> None:
         self._paths = paths

@@ -97,34 +97,9 @@ class NcclLogs:
 
 @contextmanager
 def log_folder(beside: Path | None = None) -> Iterator[Path]:
-    """A temporary folder for calls, for `read_nccl_logs` and the question; in the folder `beside` if other machines fill it."""
+    """A temporary folder for calls, of `read_nccl_logs` and the question; in `beside` if other machines fill it."""
     with scratch_folder("alltrace-logs-", beside if remote() else None) as folder:
         yield Path(folder)
-
-
-def expand(arguments: Sequence[str]) -> list[Path]:
-    """The files that the arguments name: files, folders (all files in them) and patterns.
-
-    Raises `InputError`: an argument names nothing.
-    """
-    import glob
-
-    files: dict[Path, None] = {}
-    for text in arguments:
-        path = Path(text)
-        try:
-            folder, there, why = path.is_dir(), path.exists(), "there is no such file"
-        except OSError as error:  # a name that is too long, or below what may not be entered
-            folder, there, why = False, False, f"it cannot be accessed ({error.strerror})"
-        paths = [path] if there else []
-        if folder:
-            paths = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
-        elif not there and any(c in text for c in "*?["):
-            paths = sorted(Path(p) for p in glob.glob(text, recursive=True) if Path(p).is_file())  # noqa: PTH207  patterns may be absolute
-        if not paths:
-            raise InputError(path, found=why, expected="a log, a folder of logs or a pattern")
-        files.update(dict.fromkeys(paths))
-    return list(files)
 
 
 def read_nccl_logs(
@@ -240,7 +215,7 @@ def _notes(parts: list[LogPart], account: Counter[str], uses_trace: bool) -> lis
 
 
 def _tell_containers_apart(members: list[Member]) -> None:
-    """Find processes of several logs with one host's name and one process id: they are different ranks of one communicator."""
+    """Find processes of several logs with one host and process id: they are different ranks of one communicator."""
     ends: dict[tuple[str, int, str], dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
     for m in members:
         if m.comm_id is not None and m.rank is not None:

@@ -1,7 +1,7 @@
-"""Files of plain objects, for data that is derived from a run on demand: dataclasses of numbers, texts and NumPy arrays.
+"""Files of plain objects, for data derived from a run on demand: dataclasses of numbers, texts and arrays.
 
-An object is a tree in JSON, in the metadata of an Arrow file with the arrays as rows. Reading makes objects of the classes that
-the reader names and no others, and nothing in a file is executed.
+An object is a tree in JSON, in the metadata of an Arrow file with the arrays as rows. Reading makes objects of the
+classes that the reader names and no others, and nothing in a file is executed.
 """
 
 from __future__ import annotations
@@ -19,17 +19,11 @@ from alltrace.run.checked_arrow import read_signed, write_table
 
 _TREE = b"alltrace.object"
 _SCHEMA = pa.schema([("dtype", pa.string()), ("shape", pa.list_(pa.int64())), ("values", pa.large_binary())])
-_KINDS = "biuf"
-"""The kinds of NumPy's types that are kept: truth values and numbers."""
+_KINDS = "biuf"  # the kinds of NumPy's types that are kept: truth values and numbers
 
 
 def write_object(path: Path, value: Any, signature: str) -> None:
-    """Write an object, completely or not at all.
-
-    `value`: dataclasses, mappings, lists, tuples, texts, numbers, None and arrays of numbers, nested. `signature`:
-    what it was made from. Raises `OSError`: it cannot be written. Raises `TypeError`: something in it cannot be
-    kept.
-    """
+    """Write dataclasses, mappings, lists, tuples, texts, numbers, None and arrays, nested, completely or not at all."""
     arrays: list[np.ndarray[Any, Any]] = []
     tree = json.dumps(_packed(value, arrays))
     columns = [[a.dtype.str for a in arrays], [list(a.shape) for a in arrays], [a.tobytes() for a in arrays]]
@@ -38,12 +32,7 @@ def write_object(path: Path, value: Any, signature: str) -> None:
 
 
 def read_object(path: Path, signature: str, classes: Sequence[type]) -> Any:
-    """An object that `write_object` wrote; None if it was made from something else.
-
-    `signature`: what it must have been made from. `classes`: the dataclasses that may be in it. Raises
-    `DamageError`: the file is missing or not as it was written. Raises `ValueError`: it is not such a file, or has
-    another class in it.
-    """
+    """What `write_object` wrote; None of another `signature`. Raises `DamageError`; `ValueError`: not of `classes`."""
     table = read_signed(path, signature)
     if table is None:
         return None

@@ -8,14 +8,12 @@ from pathlib import Path
 
 from alltrace.readers.base import ReportReader
 
-Readers = dict[str, ReportReader]
-"""By the path of the report; what reads a report takes its reader out and closes it."""
+Readers = dict[str, ReportReader]  # by the path of the report; what reads a report takes its reader out and closes it
 
 _MOST_OPEN = 16
 """With 64 open reports an import took a tenth more CPU time than if each is opened again, with 16 a twentieth less."""
 _QUICK_LOOK = ".sqlite"
-_SMALL_BYTES = 8 << 20
-"""Such a report of up to this size takes little memory while it stays open."""
+_SMALL_BYTES = 8 << 20  # such a report of up to this size takes little memory while it stays open
 
 
 @contextmanager

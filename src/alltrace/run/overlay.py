@@ -66,10 +66,7 @@ STEPS = Table(
 SHARED_TABLES: dict[str, Table] = {table.name: table for table in (MEMBERS, STEPS, GPU_LOG, INSPECTOR, NEAR_CPUS)}
 """The tables with all ranks in one file: those of an alignment, and what a job's logs state of ranks."""
 
-ALIGNED_TABLES = ("collectives", MEMBERS.name, STEPS.name)
-"""All tables that come from the alignment."""
-
-_VERSION = 5
+ALIGNED_TABLES = ("collectives", MEMBERS.name, STEPS.name)  # all tables that come from the alignment
 
 
 class Overlay(NamedTuple):
@@ -98,11 +95,7 @@ class Overlay(NamedTuple):
 
 
 def shared_file(files: RankFiles, overlay: Overlay | None, table: str) -> Path | None:
-    """The file of one of `SHARED_TABLES`, checked; None if there is none.
-
-    `files`: the files of the run. `overlay`: its alignment, if there is one. `table`: the name of the table. Raises
-    `DamageError`: it is not as it was written.
-    """
+    """The file of one of `SHARED_TABLES`, checked; None without one. Raises `DamageError`: it is not as written."""
     logged = table in (GPU_LOG.name, INSPECTOR.name, NEAR_CPUS.name)
     folder, name = files.logs() if logged else overlay.files if overlay is not None else None, f"{table}.parquet"
     return folder.path(name) if folder is not None and folder.has(name) else None
@@ -114,15 +107,13 @@ def collectives_file(rank: int) -> str:
 
 
 def signature(manifest: Manifest) -> str:
-    """What an alignment is made from: the ranks, their reports' contents and rows, and the version that makes it."""
-    from alltrace import __version__
-
+    """What an alignment is made from: the ranks, their reports' contents and rows, and the code that makes it."""
     reports = [(r.content_hash, r.system_clock_ns) for r in manifest.reports]
     ranks = [
         (r.rank, r.host, r.time_base_utc_ns, r.start_ns, r.end_ns, sorted(r.rows.items()), [reports[i] for i in r.reports])
         for r in manifest.ranks
     ]
-    made_from = [_VERSION, __version__, manifest.zero_utc_ns, manifest.kernel_rules, manifest.complete, ranks]
+    made_from: list[Any] = [code_version(), manifest.zero_utc_ns, manifest.kernel_rules, manifest.complete, ranks]
     logs = [(log.kind, log.content_hash) for log in manifest.logs if log.kind != "gpu"]
     if logs:
         made_from.append(logs)
@@ -130,10 +121,7 @@ def signature(manifest: Manifest) -> str:
 
 
 def rank_signature(manifest: Manifest, rank: RankRecord) -> str:
-    """What is made of one rank alone is made from: the rank as it was imported, its reports, which kernels meet, and the code.
-
-    Its clock is not part of it.
-    """
+    """What parts of a rank are made from: rank and reports as imported, which kernels meet, the code; not its clock."""
     reports = [(manifest.reports[i].content_hash, manifest.reports[i].system_clock_ns) for i in rank.reports]
     own = plain(rank._replace(stamp_error_ns=0, reports=()))
     meeting = [m.name for m in manifest.meeting]
@@ -142,10 +130,7 @@ def rank_signature(manifest: Manifest, rank: RankRecord) -> str:
 
 
 def unaligned(manifest: Manifest) -> Manifest:
-    """`manifest` as it was imported if an alignment was written into it; every host's own UTC is believed.
-
-    Clocks without evidence were not made by an alignment and stay.
-    """
+    """`manifest` as imported: each host's own UTC is believed. Clocks without evidence are no alignment's and stay."""
     if not any(c.evidence for c in manifest.clocks):
         return manifest
     clocks = tuple(Clock(c.host, component=n) for n, c in enumerate(manifest.clocks))

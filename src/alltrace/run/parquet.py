@@ -20,8 +20,7 @@ ORDER_KEY = b"alltrace.row_groups"
 
 _ROWS_WORTH_THREADS = 100_000
 _WORTH_ZSTD_BYTES = 1 << 16
-_WRITE_WHOLE_BYTES = 1 << 22
-"""A table of up to this size is encoded in memory and written at once, for the same reason."""
+_WRITE_WHOLE_BYTES = 1 << 22  # a table of up to this size is encoded in memory and written at once, for the same reason
 _READ_WHOLE_BYTES = 1 << 18
 """A file of up to this size is read at once: a rank of a large run has many small files, and a call for each column of each
 takes as long as to decode it."""
@@ -38,11 +37,7 @@ def write_quickly(table: Any, path: Path, row_group_rows: int | None = None) -> 
 
 
 def row_group_order(metadata: Any) -> list[int]:
-    """The row groups of a file of a run in the order of the table's rows.
-
-    `metadata`: the file's `pyarrow.parquet.FileMetaData`. Raises `pyarrow.ArrowInvalid`: the file names row groups
-    that it does not have, or not all of them.
-    """
+    """The row groups of a file in the order of the table's rows. Raises `pyarrow.ArrowInvalid`: not all, or others."""
     groups = list(range(metadata.num_row_groups))
     text = (metadata.metadata or {}).get(ORDER_KEY)
     if text is None:
@@ -66,11 +61,7 @@ def read_parquet(path: Path, columns: Sequence[str], dictionaries: Sequence[str]
 
 
 def read_rows(path: Path, columns: Sequence[str], of: tuple[str, int], dictionaries: Sequence[str] = ()) -> Any:
-    """The rows of `read_parquet` in which an integer column has a value; reads only row groups that may have such rows.
-
-    `columns`: the columns to read, including the one in `of`. `of`: the column, and its value. `dictionaries`: the
-    columns that are dictionary-encoded.
-    """
+    """The rows of `read_parquet` in which the column `of[0]` is `of[1]`; reads only row groups that may have such."""
     try:
         status = path.stat()
         facts = _facts(path, of[0], status.st_size, status.st_mtime_ns)
@@ -95,7 +86,6 @@ class _Facts(NamedTuple):
     high: NDArray[np.int64]  # the highest value, likewise
 
     def groups(self, value: int) -> list[int]:
-        """The row groups that may have a row with a value."""
         groups: list[int] = self.order[(self.low <= value) & (value <= self.high)].tolist()
         return groups
 
@@ -146,10 +136,7 @@ def _opened(path: Path, dictionaries: list[str]) -> Any:
 
 
 def write_parquet(table: Any, path: Path, **settings: Any) -> None:
-    """Write a table to a separate file, compressed.
-
-    Raises `OSError`: the file cannot be written. Raises `pyarrow.ArrowException`: Parquet does not support a type.
-    """
+    """Write a table to a separate, compressed file. Raises `pyarrow.ArrowException`: Parquet has no such type."""
     codec = "zstd" if table.nbytes > _WORTH_ZSTD_BYTES else quick_codec()
     write_row_group(table, path, compression=codec, **settings)
 
@@ -164,11 +151,7 @@ def write_row_group(table: Any, path: Path, **settings: Any) -> None:
 
 
 def read_row_groups(path: Path, columns: Sequence[str], dictionaries: Sequence[str] = (), rows: int = 0) -> Iterator[Any]:
-    """The row groups of `read_parquet`, one after the other in the order of the table's rows.
-
-    `dictionaries`: the columns that are dictionary-encoded. `rows`: row groups are read together up to this many
-    rows; 0 for each alone.
-    """
+    """The row groups of `read_parquet` in order; `rows`: read together up to this many, 0 for each alone."""
     try:
         with pq.ParquetFile(path, read_dictionary=list(dictionaries)) as file:
             for groups in _together(file.metadata, rows):
@@ -179,7 +162,7 @@ def read_row_groups(path: Path, columns: Sequence[str], dictionaries: Sequence[s
 
 
 def _together(metadata: Any, rows: int) -> Iterator[list[int]]:
-    """The row groups of a file in the order of the table's rows, as many at a time as have `rows` rows, one at least."""
+    """A file's row groups in the order of the table's rows, as many at a time as have `rows` rows, one at least."""
     groups: list[int] = []
     count = 0
     for group in row_group_order(metadata):

@@ -17,12 +17,7 @@ from alltrace.trace.errors import AlltraceError
 
 
 class PartialRun(Run):
-    """The ranks that are there of a run that is still being imported; otherwise as `Run`, without an alignment.
-
-    A rank is renamed into place whole, so what is seen is never half of one. It is a picture of one moment: open it again to see
-    ranks that have come since.
-    Raises `InputError`: `path` is not a run directory, or its manifest is damaged.
-    """
+    """The ranks that are there of a run still being imported, at one moment. Otherwise as `Run`, not aligned."""
 
     def __init__(self, path: str | Path) -> None:
         self.path: Path = Path(path)

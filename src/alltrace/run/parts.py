@@ -1,7 +1,8 @@
 """Facts about reports with ranks that were imported separately, each where it was recorded, before all are known.
 
-The import of a part commits its ranks, and writes next to them what opening its reports found. The final import plans the ranks
-from all parts: like an import of all reports, but without opening one. So reports may be where only their own node sees them.
+The import of a part commits its ranks, and writes next to them what opening its reports found. The final import plans
+the ranks from all parts: like an import of all reports, but without opening one. So reports may be where only their own
+node sees them.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ from alltrace.run.manifest import ReportRecord, plain, record_from_json
 from alltrace.run.report_hash import Content, is_as_it_was
 from alltrace.trace.errors import AlltraceError
 
-PARTS = ".parts"
-"""The folder, in a run directory, with a file for each report that was imported as a part."""
+PARTS = ".parts"  # the folder, in a run directory, with a file for each report that was imported as a part
 
 
 class Part(NamedTuple):
@@ -52,7 +52,7 @@ def read_parts(run: Path) -> dict[str, Part]:
 
 
 def part_of(path: Path, parts: Mapping[str, Part]) -> Part | None:
-    """The part that the report at `path` was imported as, where it has not changed since; it may be one that only its node sees."""
+    """The part that the report at `path` was imported as, if unchanged; perhaps one that only its node sees."""
     part = parts.get(str(path.absolute())) if parts else None
     if part is None or (path.exists() and not is_as_it_was(path, part.content)):
         return None

@@ -1,7 +1,7 @@
 """Rows that wait in memory to be sorted: held batches, copied into one as they arrive.
 
-A batch of a reader can keep much more memory alive than its rows need, and many small arrays would have to be copied together
-before a sort anyway.
+A batch of a reader can keep much more memory alive than its rows need, and many small arrays would have to be copied
+together before a sort anyway.
 """
 
 from __future__ import annotations

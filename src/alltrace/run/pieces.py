@@ -27,7 +27,7 @@ _GPU_WORK = ("kernels", "copies", "graphs", "memory", "allocations")
 """Tables with rows that show that a rank used a device."""
 
 _HELD_BYTES = 8 << 20
-"""What the tables of a piece take in memory, at most, until the import has looked at them: opening a small file takes longer."""
+"""What a piece's tables take in memory at most until the import has looked at them: small files open slower."""
 
 
 def grouped(tables: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -11,19 +11,20 @@ A row is suspect if
 * it is a call that begins 1 ms or more after what it launched or the call behind it (`alltrace.run.launch_order`);
 * it is recorded twice: another row of its stream or thread has the same times and the same launch;
 * it overruns: it ends more than 1 us after the third later piece of work of its stream has begun, or 10 ms after a wait for its
-  stream, context or device, which began when it had begun, has ended. Work on a stream is serial.
-  Kernels of graphs are not, and neither is a stream in which one in twenty rows overruns; nearby ones may overlap (dependent
-  launches, 230 ns of noise between clocks of a device);
+  stream, context or device, which began when it had begun, has ended. Work on a stream is serial. Kernels of graphs are
+  not, and neither is a stream in which one in twenty rows overruns; nearby ones may overlap (dependent launches, 230 ns
+  of noise between clocks of a device);
 * it crosses others of its thread and domain, which ranges that are pushed and popped do not (but steps of PyTorch's profiler), and
   they cross fewer or would lose ten times as much if they ended before they crossed;
 * it is on another device than most of its context, which has one;
 * it is a copy of a negative size, or of over 64 kB at over 20 TB/s, ten times what any device's memory has.
 
-The tables that questions read have the believed end of work that overruns (the start of the next, or the end of the wait) and of
-ranges that cross (before they do), the device of the context, no size for copies that are too fast, and no other suspect row.
-`suspects` says what the report has. A table that differs is kept as it was recorded for the reports of Nsight Systems, which give
-the file's numbers. If calls share their correlation ids with many others, nothing has one.
-A rank whose clock steps back, whose launches are not joined, or of which a part is lost is in doubt and not compared with others.
+The tables that questions read have the believed end of work that overruns (the start of the next, or the end of the
+wait) and of ranges that cross (before they do), the device of the context, no size for copies that are too fast, and no
+other suspect row. `suspects` says what the report has. A table that differs is kept as it was recorded for the reports
+of Nsight Systems, which give the file's numbers. If calls share their correlation ids with many others, nothing has
+one. A rank whose clock steps back, whose launches are not joined, or of which a part is lost is in doubt and not
+compared with others.
 """
 
 from __future__ import annotations
@@ -59,15 +60,12 @@ _FEW_SHARE = 1000
 _ALWAYS_FEW = 3
 _OVERRUN_NS = 1_000
 _LATER = 3
-_LONG_NS = 10_000_000
-"""Copies that take less than this are not compared with kernels, nor kernels with copies."""
+_LONG_NS = 10_000_000  # copies that take less than this are not compared with kernels, nor kernels with copies
 _DEVICE_WAIT = "(?:cuda|hip)DeviceSynchronize|cuCtxSynchronize"
 _NOT_SERIAL_SHARE = 0.05
-_BITS = 40
-"""Where the process begins in a process and correlation id as one number."""
+_BITS = 40  # where the process begins in a process and correlation id as one number
 
-_LOST_SHARE = 0.05
-"""Without more of its work a rank does not show when it waits."""
+_LOST_SHARE = 0.05  # without more of its work a rank does not show when it waits
 
 _SMALL_BYTES = 64 << 10
 _MOST_BYTES_PER_NS = 20_000
@@ -98,7 +96,7 @@ _LACKED = {
 _EITHER = "pairs of ranges of a thread that cross, of which either may be wrong"
 _LAUNCHED = ("kernels", "copies", "graphs", "syncs", "api")
 _SHORTEST_CALL_NS, _SHORT_KERNEL_NS = 25, 1000
-"""No CUDA call takes less under a profiler, as a median of many; in us, and so 1 ms, many kernels take less than 1000."""
+"""No CUDA call takes less under a profiler, as a median; in us, and so 1 ms, many kernels take less than 1000."""
 _MANY = 50
 
 PROFILER_STEP = "ProfilerStep#[0-9]{1,15}$"
@@ -107,8 +105,7 @@ PROFILER_STEP = "ProfilerStep#[0-9]{1,15}$"
 _CHANNEL = '"channelId"'
 """In the payload of a channel of NCCL's own trace: operations of several streams run at once on one thread of it."""
 
-_CROSSING_SHARE = 0.01
-"""Where more of the ranges cross, they are not pushed and popped."""
+_CROSSING_SHARE = 0.01  # where more of the ranges cross, they are not pushed and popped
 _MUCH = 10
 
 _SERIAL = ("kernels", "copies")
@@ -117,7 +114,7 @@ _UNIQUE = {
     "copies": ("process", "device", "context", "stream", "correlation", "graph_node", "kind", "bytes", "src_device", "dst_device"),
     "api": ("process", "thread", "correlation", "name"),
 }
-"""The tables that are looked through for rows that are recorded twice, and what is equal in these in addition to the times."""
+"""The tables that are searched for rows recorded twice, and what is equal in these besides the times."""
 
 _COPIED_COLUMNS = ("start", "end", "process", "thread", "device", "stream", "correlation", "name", "bytes")
 
@@ -130,10 +127,7 @@ class RowTimes(NamedTuple):
 
 
 def set_aside(piece: Piece, scratch: Path, report: str) -> None:
-    """Rewrite the tables of a piece that have suspect rows, and count these in its warnings.
-
-    `scratch` is a folder for temporary files. An `InputError` is raised if the times of the report are not in ns.
-    """
+    """Rewrite a piece's tables with suspect rows, and warn of them. Raises `InputError`: its times are not in ns."""
     tables = {name: times for name in piece.rows if (times := times_of(piece, name)) is not None}
     _check_unit(tables, report)
     waited = _waited_ends(piece, tables)
@@ -290,7 +284,7 @@ def _unsuspected(reasons: Mapping[str, NDArray[np.int8]], name: str) -> Any:
 
 
 def _without_time(tables: Mapping[str, RowTimes]) -> dict[str, Flags]:
-    """The rows at the first moment of a report if three or more pieces of work on devices lie there, or they begin and end at 0."""
+    """The rows at a report's first moment, if three or more pieces of device work are there, or they begin and end at 0."""
     first = min((int(times.start.min()) for times in tables.values()), default=0)
     work = [tables[name] for name in _SERIAL if name in tables]
     there = sum(int(np.count_nonzero((times.start == first) & ((times.end == first) | (times.start == 0)))) for times in work)
@@ -302,7 +296,7 @@ def _without_time(tables: Mapping[str, RowTimes]) -> dict[str, Flags]:
 
 
 def _recorded_spans(starts: Mapping[str, Int64]) -> list[tuple[int, int]] | None:
-    """The spans of time that rows begin in, apart by more than half an hour, without those of few rows; None for all of them."""
+    """The spans that rows begin in, apart by over half an hour, without those of few rows; None for all of them."""
     sample = np.sort(np.concatenate([s[:: max(1, len(s) // _SAMPLE)] for s in starts.values()] or [np.empty(0, np.int64)]))
     if not len(sample):
         return None
@@ -568,7 +562,7 @@ def _believed_ends(
 def _rewrite(
     piece: Piece, name: str, why: NDArray[np.int8], believed: Mapping[str, Int64], scratch: Path, *, unjoined: bool
 ) -> list[pa.Table]:
-    """Write a table without what cannot be believed, keep it as it was, and return its suspect rows as `suspects` has them.
+    """Write a table without what cannot be believed, keep the old one, and return its suspect rows for `suspects`.
 
     Without its correlation ids if it is `unjoined`.
     """
@@ -605,7 +599,6 @@ def _ends_late(reason: NDArray[np.int8]) -> Flags:
 
 
 def _without(batch: Any, column: str, rows: Flags | None = None) -> Any:
-    """The batch with nulls in a column, in some of its rows or in all."""
     at = batch.schema.get_field_index(column)
     field = batch.schema.field(at)
     nulls = pa.nulls(batch.num_rows, field.type)

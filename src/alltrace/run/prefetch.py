@@ -14,19 +14,13 @@ _Item = TypeVar("_Item")
 
 
 class _Made(NamedTuple):
-    """An item, or the exception from making it, or neither at the end."""
-
     item: object
     raised: BaseException | None
     last: bool
 
 
 def prefetched(items: Iterator[_T], depth: int) -> Generator[_T, None, None]:
-    """The items of `items`, made in a separate thread, up to `depth` of them ahead.
-
-    What making an item raises is raised where the item would have come. Close the generator if it is not read to its end: then no
-    more items are made.
-    """
+    """The items, made in a thread up to `depth` ahead; errors come in their place. Close it before its end."""
     ready: SimpleQueue[_Made] = SimpleQueue()
     room = Semaphore(depth)
     stopped = False
@@ -55,13 +49,7 @@ def prefetched(items: Iterator[_T], depth: int) -> Generator[_T, None, None]:
 
 
 def in_threads(make: Callable[[_Item], _T], items: Iterable[_Item], threads: int) -> Generator[_T, None, None]:
-    """`make(item)` for each item, in their order, worked out by several threads; for what is done outside of Python's lock.
-
-    Twice as many results as threads are kept at most. What `make` raises is raised where its result would have come. Close the
-    generator if it is not read to its end: then no more items are taken.
-    `make`: called by several threads at once. `items`: its arguments. `threads`: how many; with one, nothing is
-    done ahead.
-    """
+    """`make(item)` of each in order, by several threads, for what needs no lock of Python; else as `prefetched`."""
     if threads < 2:
         yield from map(make, items)
         return

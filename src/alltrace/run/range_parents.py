@@ -1,10 +1,11 @@
 """Which push/pop range encloses which: fills `depth` and `parent` of `ranges` while sorted rows stream by.
 
-The parent of a range is the enclosing push/pop range of its thread that minimises the two distances between their starts and ends,
-as nsys' report `nvtx_pushpop_trace` defines it; for a fixed child, that is the shortest enclosing range. Ranges of one
-thread are mostly nested, but those of different domains may interleave, so a stack is not enough. The code keeps per thread a
-frontier: the ranges that can still be the shortest enclosing one of something later. By descending end, their durations descend,
-so that the parent is found by bisection, and with nested ranges the frontier is the stack.
+The parent of a range is the enclosing push/pop range of its thread that minimises the two distances between their
+starts and ends, as nsys' report `nvtx_pushpop_trace` defines it; for a fixed child, that is the shortest enclosing
+range. Ranges of one thread are mostly nested, but those of different domains may interleave, so a stack is not enough.
+The code keeps per thread a frontier: the ranges that can still be the shortest enclosing one of something later. By
+descending end, their durations descend, so that the parent is found by bisection, and with nested ranges the frontier
+is the stack.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _Made = TypeVar("_Made")
 _PIECE_ROWS = 1 << 19
 _MOST_HELD_ROWS = 1 << 20
-"""A table of more rows is read piece by piece each time: it would take more memory than all else that a question needs."""
+"""A table of more rows is read in pieces each time: it would take more memory than all else of a question."""
 
 HOST_TABLES = ("kernels", "collectives")
 """The tables of which a rank without device work has other rows, if those of its host are wanted."""
@@ -74,23 +74,14 @@ class Parts(Protocol):
 
 
 class Piece(NamedTuple):
-    """Part of a rank's table: a row group of its file.
+    """Part of a rank's table: a row group of its file."""
 
-    Attributes:
-        group: Its number in the file.
-        first_row: The row of the table that it begins with.
-        rows: Its rows.
-        start_ns: Its first start, aligned; None if the file does not say.
-        end_ns: Its last end, likewise; None also where a row has none.
-        last_start_ns: Its last start, likewise.
-    """
-
-    group: int
-    first_row: int
-    rows: int
-    start_ns: int | None
-    end_ns: int | None
-    last_start_ns: int | None = None
+    group: int  # its number in the file
+    first_row: int  # the row of the table that it begins with
+    rows: int  # its rows
+    start_ns: int | None  # its first start, aligned; None if the file does not say
+    end_ns: int | None  # its last end, likewise; None also where a row has none
+    last_start_ns: int | None = None  # its last start, likewise
 
 
 class Rank:
@@ -177,7 +168,7 @@ class Rank:
         return rank
 
     def with_host_work(self) -> Rank:
-        """The same rank with the work of its host in place of a device's, if nothing of the run did (`alltrace.run.host_work`)."""
+        """The same rank with its host's work in place of a device's, if nothing ran on devices (`run.host_work`)."""
         from alltrace.run.host_work import HostWork
 
         if self.host_work is not None or self._source is not None or not self._manifest.works_on_host(self.record):
@@ -277,7 +268,6 @@ class Rank:
         return table
 
     def _once(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
-        """The result of `make`; of tables in memory it is made once."""
         if self._wanted is None or self.memo is None:
             return make()
         if key not in self.memo:
@@ -331,10 +321,7 @@ class Rank:
         return union((spans, merge(starts, ends)))
 
     def gpu_samples(self, columns: Sequence[str]) -> pa.Table:
-        """The samples of the rank's GPUs, also where another report of its host has them, in no order.
-
-        `columns` are those of `gpu_metrics` wanted; `device` is the row in the rank's own `devices`.
-        """
+        """Samples of the rank's GPUs, in any report of its host, in no order; `device`: the row in its `devices`."""
         if self._source is None:
             from alltrace.run.host_samples import samplers, samples_of_host
 
@@ -448,11 +435,11 @@ class Rank:
         return _complete(rows, schema)
 
     def bounds(self, table: str, group: int, column: str) -> tuple[int | None, int | None]:
-        """Least and most value of a column of whole numbers in one of `pieces`, as in its file; None if it does not say."""
+        """Least and most of a column of whole numbers in one of `pieces`, as in its file; None if it does not say."""
         return _bounds_of(self._file(table)[1].row_group(group), column)
 
     def constant(self, table: str, group: int, column: str) -> int | None:
-        """The value that a column of whole numbers has in every row of one of `pieces`; None if they differ or are unknown."""
+        """The value of a whole-number column in every row of one of `pieces`; None if they differ or are unknown."""
         low, high = self.bounds(table, group, column)
         return low if low == high else None
 
@@ -489,10 +476,7 @@ class Rank:
         return self._as_recorded and self._files.of(self.record).has(f"{RECORDED}{table}.parquet")
 
     def shared(self, table: str) -> pa.Table | None:
-        """The rank's rows of one of `SHARED_TABLES` that count, as a `pyarrow.Table`; None if there are none.
-
-        `row` of `members` counts in `table`.
-        """
+        """The rows of one of `SHARED_TABLES` that count, or None without any; `row` of `members` counts in `table`."""
         return self._once(("shared", table), lambda: self._shared(table))
 
     def _shared(self, table: str) -> pa.Table | None:

@@ -60,10 +60,7 @@ class RankTask(NamedTuple):
 
 
 def import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[RankRecord]:
-    """Read the reports of `task` and commit its ranks; returns their records in the run.
-
-    Raises `InputError`: a report is damaged; nothing of its ranks remains.
-    """
+    """Read the reports of `task` and commit its ranks, or nothing where one is damaged (`InputError`)."""
     run = Path(task.run)
     # workers on several hosts may share a number
     staging = run / RANKS / f".{platform.node()}-{os.getpid()}-{task.ranks[0].rank}"
@@ -86,7 +83,6 @@ def _read_report(
     folder: Path,
     advance: Callable[[int], None],
 ) -> Iterator[tuple[int, Piece]]:
-    """Each rank's piece of one report."""
     scratch = Path(task.scratch[report]) if task.scratch.get(report) else None
     if scratch is not None:
         scratch.mkdir(exist_ok=True)
@@ -175,7 +171,7 @@ class _Router:
                 yield n, pc.filter(batch, pa.array(mask))
 
     def dictionary(self, table: Any, piece: int) -> Any:
-        """The rows of a dictionary that belong to a piece: rows of its processes; rows without a process belong to all."""
+        """The rows of a dictionary that are a piece's: those of its processes; those without one are all pieces'."""
         if "process" not in table.column_names:
             return table
         import pyarrow as pa

@@ -45,10 +45,7 @@ def is_as_it_was(report: Path, content: Content) -> bool:
 
 
 def content_hash(path: Path) -> tuple[int, str]:
-    """Size in bytes and XXH3-128 of a file, or of a folder's files with their names.
-
-    Raises `InputError`: it cannot be read.
-    """
+    """Size in bytes and XXH3-128 of a file, or of a folder's files with names. Raises `InputError`: unreadable."""
     import xxhash
 
     digest = xxhash.xxh3_128()
@@ -68,7 +65,7 @@ def content_hash(path: Path) -> tuple[int, str]:
 
 @contextmanager
 def hashing(path: Path, known: Content | None) -> Iterator[Callable[[], tuple[int, str]]]:
-    """A function that gives the size and the hash of a report; of a large one they are worked out while the block runs."""
+    """A function that gives size and hash of a report, which for a large one are worked out while the block runs."""
     if known is not None and is_as_it_was(path, known):
         unchanged = known.size_bytes, known.digest
         yield lambda: unchanged

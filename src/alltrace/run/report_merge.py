@@ -30,11 +30,7 @@ _KEY = {"processes": "process", "threads": "thread", "devices": "device"}
 
 
 def join_pieces(parts: Sequence[tuple[Path, int, Mapping[str, int]]], output: Path, spill: Path) -> Piece:
-    """Join the tables of `parts` into the folder `output`.
-
-    `parts`: for each report its folder of tables, what its times are shifted by (ns), and its row counts; in time
-    order. `output`: the folder to make. `spill`: a folder for temporary files.
-    """
+    """Join the tables of `parts` (folder, shift of times in ns, row counts; in time order) into a folder."""
     output.mkdir(parents=True)
     joined = Piece(output)
     maps, dictionaries = _join_dictionaries([folder for folder, _, _ in parts])
@@ -95,7 +91,6 @@ def _move(batch: Any, name: str, shift: int, maps: Mapping[str, Any]) -> Any:
 
 
 def _join_dictionaries(folders: Sequence[Path]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Per part the new number of each old one, and the joined dictionaries."""
     import pyarrow as pa
 
     maps: list[dict[str, Any]] = [{} for _ in folders]
@@ -127,7 +122,7 @@ def _join_dictionaries(folders: Sequence[Path]) -> tuple[list[dict[str, Any]], d
 
 
 def _known_as(name: str, row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> tuple[Any, ...] | None:
-    """The identity of the only row that can match one without an identity, such as from a memory snapshot; else None."""
+    """The identity of the only row that can match one without, such as from a memory snapshot; else None."""
     if name == "processes" and row["pid"] is None:
         alike = list(rows[:1])
     elif name == "devices" and row["uuid"] is None and row["bus_id"] is None:

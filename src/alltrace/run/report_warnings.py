@@ -1,4 +1,4 @@
-"""What reports warn of: what opening them found, what reading them did, and what is wrong with the rows of single ranks."""
+"""What reports warn of: by opening them, by reading them, and what is wrong with rows of single ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Warned(NamedTuple):
 
 
 def warnings_of(manifest: Manifest, ranks: Iterable[RankRecord]) -> list[Warned]:
-    """The warnings that touch some ranks, each once. A warning of a report is counted once, independent of its ranks."""
+    """The warnings that touch some ranks, each once; one of a report counts once, independent of its ranks."""
     return _gathered(manifest, [(rank, report) for rank in ranks for report in rank.reports])
 
 

@@ -1,7 +1,7 @@
 """The row groups of a table's Parquet file: how they are encoded and written, and the order in which they are read.
 
-The order of row groups in the file may differ from that of the table's rows. The order of the rows is then in the file's
-metadata, and a reader that needs sorted rows reads the row groups in that order.
+The order of row groups in the file may differ from that of the table's rows. The order of the rows is then in the
+file's metadata, and a reader that needs sorted rows reads the row groups in that order.
 """
 
 from __future__ import annotations
@@ -193,15 +193,16 @@ def _parquet_writer(table: Table, path: Path, first: pa.Table | None, complete: 
 def _settings(table: Table, first: pa.Table | None) -> dict[str, Any]:
     """The encodings of a table, from its first row group, or None for a table without rows.
 
-    Differences suit what ascends or varies (times 2.0 to 2.3 bytes a value, against 4.7 to 5.0 with a dictionary, at a tenth of the
-    time); a dictionary suits what repeats, above all names (0.6 against 3.2). Differences are packed so closely that zstd saves a
-    twentieth of them and takes a fifth of the time; what is always the same is a few bytes, for which zstd sets up as much as for
-    all others, so a codec that sets up nothing takes it. Numbers of up to 32 bits that are always the same are packed as well
-    without a dictionary, in half of the time. LZ4 takes all else: zstd sets up its tables anew for each page of a large table, a
-    twentieth of an import, to save a twelfth of the bytes, and for each column of a small one, which takes as long as to write it
-    and two thirds of the time that it takes to read it. The footer is most of a small file, and there
-    are thousands of those: no Arrow schema, statistics only of the sort keys, times and correlations, by which rows are looked for,
-    below a row group's worth of the sort keys alone, and no dictionary below that.
+    Differences suit what ascends or varies (times 2.0 to 2.3 bytes a value, against 4.7 to 5.0 with a dictionary, at a
+    tenth of the time); a dictionary suits what repeats, above all names (0.6 against 3.2). Differences are packed so
+    closely that zstd saves a twentieth of them and takes a fifth of the time; what is always the same is a few bytes,
+    for which zstd sets up as much as for all others, so a codec that sets up nothing takes it. Numbers of up to 32 bits
+    that are always the same are packed as well without a dictionary, in half of the time. LZ4 takes all else: zstd sets
+    up its tables anew for each page of a large table, a twentieth of an import, to save a twelfth of the bytes, and for
+    each column of a small one, which takes as long as to write it and two thirds of the time that it takes to read it.
+    The footer is most of a small file, and there are thousands of those: no Arrow schema, statistics only of the sort
+    keys, times and correlations, by which rows are looked for, below a row group's worth of the sort keys alone, and no
+    dictionary below that.
     """
     rows = 0 if first is None else first.num_rows
     encoding = {c.name: "DELTA_BINARY_PACKED" for c in table.columns if c.type == "time" or c.name in _DELTA_IDS}

@@ -25,9 +25,9 @@ from alltrace.run.checksums import FILES, LOGS, LOGS_RECORD, checksums, log_file
 from alltrace.run.gpu_logs import import_gpu_logs
 from alltrace.run.inspector_logs import import_inspector
 from alltrace.run.json_files import read_json, write_json
-from alltrace.run.log_files import read_files, short_host
+from alltrace.run.log_files import expand, read_files, short_host
 from alltrace.run.manifest import LogRecord, Manifest, RankRecord
-from alltrace.run.nccl_logs import NEAR_CPUS, expand, log_folder, read_nccl_logs
+from alltrace.run.nccl_logs import NEAR_CPUS, log_folder, read_nccl_logs
 from alltrace.run.parquet import read_parquet
 from alltrace.trace.errors import InputError, path_text
 from alltrace.trace.nccl_words import DATATYPES, OPERATIONS, POINT_TO_POINT
@@ -167,9 +167,8 @@ def _import_nccl(
 def ranks_of_members(logs: NcclLogs, ranks: Sequence[RankRecord]) -> tuple[dict[int, str], list[int], tuple[str, ...]]:
     """The rank of each call: by host and process id, or by the rank's number if the run has no known process.
 
-    For containers that share both, the rank's number from the communicators decides.
-    `logs`: the logs of the job. Returns how each rank's log was found; the rank of each of `logs.members`, -1 for
-    none of the run's; and notes.
+    For containers that share both, the rank's number from the communicators decides. `logs`: the logs of the job.
+    Returns how each rank's log was found; the rank of each of `logs.members`, -1 for none of the run's; and notes.
     """
     owners: dict[tuple[str, int], set[int]] = defaultdict(set)
     for rank in ranks:

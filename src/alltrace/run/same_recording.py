@@ -1,11 +1,12 @@
 """Reports that are one recording, of which one is taken; and reports of several jobs, which are refused.
 
-Reports are one recording if they have the same content, or are traces of one process that begin with the same event; if they are
-exports of one session of Nsight Systems; and if Nsight Systems and PyTorch's profiler both recorded the device of one process.
+Reports are one recording if they have the same content, or are traces of one process that begin with the same event; if
+they are exports of one session of Nsight Systems; and if Nsight Systems and PyTorch's profiler both recorded the device
+of one process.
 
-Reports are of several jobs if their launchers say so. Otherwise they are if processes share their rank numbers, and the jobs that
-would then be in the folder have other world sizes, or ran at times that are hours apart, or at once on other hosts that share none.
-Roles of one job, such as rollout and trainer, may number their ranks alike.
+Reports are of several jobs if their launchers say so. Otherwise they are if processes share their rank numbers, and the
+jobs that would then be in the folder have other world sizes, or ran at times that are hours apart, or at once on other
+hosts that share none. Roles of one job, such as rollout and trainer, may number their ranks alike.
 """
 
 from __future__ import annotations
@@ -49,14 +50,10 @@ class _Looked(Protocol):
     """What a first look at a report found."""
 
     @property
-    def report(self) -> Report | None:
-        """What it is about; None for one that cannot be read."""
-        ...
+    def report(self) -> Report | None: ...
 
     @property
-    def record(self) -> ReportRecord:
-        """Its record in the run."""
-        ...
+    def record(self) -> ReportRecord: ...
 
 
 _Probe = TypeVar("_Probe", bound=_Looked)
@@ -66,8 +63,8 @@ def planned(paths: Sequence[Path], probes: Sequence[_Probe], rank_from: str | No
     """The reports, by number, without those that another one is instead of, and the ranks in them.
 
     The ranks are by what the user states of the reports and by what these say of themselves. Raises `UsageError`: the
-    reports are of several jobs, the user states one rank of processes that ran at once, or `rank_from` cannot be used. Raises
-    `InputError`: a `ranks.csv` cannot be used.
+    reports are of several jobs, the user states one rank of processes that ran at once, or `rank_from` cannot be used.
+    Raises `InputError`: a `ranks.csv` cannot be used.
     """
     reports, stated_notes = with_stated_ranks([p.report for p in probes], paths, rank_from)
     instead = doubles(reports, [(p.record.size_bytes, p.record.content_hash) for p in probes])
@@ -105,10 +102,7 @@ def _overlap(one: Report, other: Report) -> bool:
 
 
 def doubles(reports: Sequence[Report | None], contents: Sequence[tuple[int, str]]) -> dict[int, tuple[int, str]]:
-    """The reports that another one is instead of: by number the number of that one, and how they are the same.
-
-    `reports`: None for one that cannot be read. `contents`: Size and hash of each.
-    """
+    """The reports that another is instead of: by number that one's number, and how they are the same."""
     instead: dict[int, tuple[int, str]] = {}
     order = sorted((n for n, r in enumerate(reports) if r is not None), key=lambda n: _preference(reports[n]))
     keys: tuple[tuple[str, Callable[[int, Report], Hashable | None], Callable[[Report, Report], bool]], ...] = (
@@ -165,7 +159,7 @@ def _may_be_one(one: Report, other: Report) -> bool:
 
 
 def _trace(report: Report) -> Hashable | None:
-    """The same for traces of one process that begin with the same event, however they are packed, formatted or called."""
+    """The same for traces of one process that begin with one event, however they are packed, formatted or called."""
     if report.format != "kineto" or report.start_ns is None or report.companion:
         return None
     return report.host, report.utc_ns, report.start_ns, tuple(p.pid for p in report.processes)
@@ -197,10 +191,7 @@ def _of_two_profilers(one: Report, other: Report) -> bool:
 
 
 def check_one_job(reports: Sequence[Report | None]) -> None:
-    """See that the reports can be of one job.
-
-    Raises `UsageError`: they are of several; with the reports of each and a command for it.
-    """
+    """See that reports can be of one job. Raises `UsageError`: of several, with the reports of each, and a command."""
     present = [r for r in reports if r is not None and not r.companion]
     if any(p.rank_hint_source in STATED for r in present for p in r.processes):
         return
@@ -251,7 +242,7 @@ def _by_time(reports: Sequence[Report]) -> _Groups:
 
 
 def _by_processes(reports: Sequence[Report]) -> _Groups:
-    """Jobs of which each has a process for each rank, where it is certain that they are several and which process is of which."""
+    """Jobs with a process for each rank, where it is certain that they are several and which process is of which."""
     sizes = {r.world_size for r in reports}
     size = sizes.pop() if len(sizes) == 1 else None
     of_rank: dict[int, dict[tuple[str | None, int], list[Report]]] = defaultdict(lambda: defaultdict(list))

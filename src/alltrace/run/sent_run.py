@@ -10,11 +10,7 @@ from alltrace.run.store import Run
 
 
 class SentRun:
-    """A run that is sent to other processes as its path, and opened once in each of them when a task first needs it.
-
-    To open a run takes as long as the run has ranks, so a task for each rank does not do it again.
-    `run`: the run, as this process has opened it.
-    """
+    """A run that is sent to processes as its path, and opened once in each, when a task first needs it."""
 
     def __init__(self, run: Run) -> None:
         self._kind = type(run)
@@ -35,5 +31,4 @@ class SentRun:
         return run.in_session_time() if self._in_session else run
 
     def __getstate__(self) -> dict[str, type[Run] | Path | bool | None]:
-        """What is sent."""
         return {"_kind": self._kind, "_path": self._path, "_align": self._align, "_in_session": self._in_session}

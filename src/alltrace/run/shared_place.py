@@ -1,4 +1,4 @@
-"""What the workers of a cluster must see before they begin: the place that they write to, and the reports that they read."""
+"""What workers of a cluster must see before they begin: the place they write to, and the reports they read."""
 
 from __future__ import annotations
 

@@ -67,11 +67,7 @@ class Form(ABC):
 
 
 class DiskSorter:
-    """A container for any number of records: some are in memory, the rest in sorted runs on disk.
-
-    `path`: a file to keep sorted runs in; it and those that its name is the beginning of are removed at the end of
-    the block. `form`: how the records are stored and ordered.
-    """
+    """Any number of records, some in memory, the rest in sorted runs on disk at `path`, removed with the block."""
 
     most_runs: int = 4_000  # this many runs are merged into one, which bounds memory
 
@@ -109,7 +105,6 @@ class DiskSorter:
         return records
 
     def _flush(self) -> None:
-        """Write a run of the records in memory."""
         if self._held:
             self._add_run(self._form.blocks(self._form.ordered(self._taken())))
 

@@ -1,8 +1,8 @@
 """The order of rows in a file of a run: keys, a cheap stable sort, and the sorter of more rows than memory holds.
 
 A key column becomes one or two integer arrays that compare in the order of the rows: whether the value is null (nulls last), and
-the value. Sorting looks before it works: rows of a source usually come in order of time, so that a stable sort on the small track
-codes is all there is to do.
+the value. Sorting looks before it works: rows of a source usually come in order of time, so that a stable sort on the
+small track codes is all there is to do.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _MAX_DIRECT = 1 << 16
 class RowOrder:
     """The order of the rows of one table: by its track, by time, and for `ranges` by end, the later one first.
 
-    With that last key an enclosing range comes before the ranges it encloses. An open range (end null) counts as longer than any
-    other of its start, and an end before the start counts as the start.
+    With that last key an enclosing range comes before the ranges it encloses. An open range (end null) counts as longer
+    than any other of its start, and an end before the start counts as the start.
     """
 
     def __init__(self, table: Table) -> None:
@@ -104,7 +104,7 @@ class RowOrder:
         return arrays
 
     def _codes(self, rows: pa.RecordBatch) -> tuple[NDArray[Any] | None, int]:
-        """Small integers in the order of the tracks, nulls last, and their limit; rows without a time sort last in a track."""
+        """Small integers in the order of tracks, nulls last, and their limit; those without a time are a track's last."""
         codes: NDArray[Any] | None = None
         limit = 1
         parts = [_column_codes(rows.column(name)) for name in self.tracks]
@@ -127,10 +127,7 @@ class RowOrder:
 
 
 class TableSorter(DiskSorter):
-    """Puts sorted batches of rows of a table on disk, and returns all rows in order; equal ones stay in input order.
-
-    `path`: as in `DiskSorter`.
-    """
+    """Puts sorted batches of rows of a table on disk, and returns all rows in order; equal ones stay in input order."""
 
     most_runs = 64
 
@@ -257,7 +254,7 @@ def _longest_first(rows: pa.RecordBatch) -> NDArray[np.int64]:
 
 
 def _column_codes(column: pa.Array) -> tuple[NDArray[Any], int]:
-    """Codes of one column in the order of its values, nulls last, and how many there can be; in int64, or its own type."""
+    """A column's codes in the order of its values, nulls last, and how many there can be; in int64 or its type."""
     low, high = extremes(column)
     if low is None or high is None:
         return np.zeros(len(column), np.int64), 1

@@ -41,8 +41,7 @@ _SQL_TYPES = {
 
 
 _DURATION = Column("duration", "int64", "ns", 'what "end" - start is')
-VIEWS = (*(t for t in TABLES if t != "names"), *SHARED_TABLES)
-"""The tables that are views over the files of a run."""
+VIEWS = (*(t for t in TABLES if t != "names"), *SHARED_TABLES)  # the tables that are views over the files of a run
 
 
 class Run(Protocol):
@@ -130,21 +129,12 @@ def connect(
 
 
 def view_files(run: Run, read: Collection[str] | None = None) -> list[str]:
-    """The files that the views read, as `connect` names them.
-
-    Args:
-        run: The run.
-        read: The views of `VIEWS` that will be read; None for all.
-
-    Raises:
-        DamageError: A file of these tables is missing or not as it was written.
-    """
+    """The files that the views in `read` (None: all) read, as `connect` names them. Raises `DamageError`."""
     wanted = [t for t in VIEWS if t not in run.left_out() and (read is None or t in read)]
     return [file for table in wanted for file in _files(run, table)]
 
 
 def _files(run: Run, table: str) -> list[str]:
-    """The files of a view, checked."""
     if table in SHARED_TABLES:
         file = shared_file(run.files, run.overlay, table)
         return [] if file is None else [f"{plain_folder(file.parent)}/{file.name}"]
@@ -208,14 +198,12 @@ def _view_sql(run: Run, table: Table, *, read: bool, ids: bool = False) -> str:
 
 
 def _empty_sql(view: str, columns: Sequence[Column], *, ids: bool = False) -> str:
-    """The view of a table without rows."""
     types = {**_SQL_TYPES, "name": "BIGINT"} if ids else _SQL_TYPES
     nothing = ", ".join(f'CAST(NULL AS {types[c.type]}) AS "{c.name}"' for c in columns)
     return f"CREATE VIEW {view} AS SELECT CAST(NULL AS INTEGER) AS rank, CAST(NULL AS VARCHAR) AS host, {nothing} WHERE false"
 
 
 def _shared_sql(run: Run, table: Table, *, read: bool) -> str:
-    """The view of a table that holds all ranks in one file."""
     columns = [c for c in table.columns if c.name != "rank"]
     files = _files(run, table.name) if read else []
     if not files:

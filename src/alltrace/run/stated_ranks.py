@@ -1,4 +1,4 @@
-"""Ranks that a user states, before all other evidence: `--rank-from REGEX`, or a file `ranks.csv` in the folder of the reports."""
+"""Ranks that a user states, before all other evidence: `--rank-from REGEX`, or `ranks.csv` next to the reports."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def stated_ranks(reports: Sequence[Path], rank_from: str | None) -> tuple[dict[P
 def with_stated_ranks(
     reports: Sequence[Report | None], paths: Sequence[Path], rank_from: str | None
 ) -> tuple[list[Report | None], tuple[str, ...]]:
-    """The reports as if they said of themselves what the user does, and notes; for `rank_from` and errors see `stated_ranks`."""
+    """The reports as if they said of themselves what the user does, and notes; errors as of `stated_ranks`."""
     stated, notes = stated_ranks(paths, rank_from)
     several = [r for r, p in zip(reports, paths, strict=True) if r is not None and p in stated and len(r.processes) > 1]
     for report in several[:_LISTED]:
@@ -92,7 +92,7 @@ def _by_expression(reports: Sequence[Path], text: str) -> dict[Path, StatedRank]
 
 
 def _in_files(reports: Sequence[Path]) -> tuple[dict[Path, StatedRank], tuple[str, ...]]:
-    """What the nearest `ranks.csv` says of each report, in its folder or up to two folders above, and of rows that name no file."""
+    """What the nearest `ranks.csv`, up to two folders above, says of each report, and of rows that name no file."""
     files: dict[Path, Mapping[str, _Row]] = {}
     stated = {}
     used = set()
@@ -128,7 +128,7 @@ def _unpacked(path: Path) -> str:
 
 
 def _read(path: Path) -> Mapping[str, _Row]:
-    """The rows of a `ranks.csv` by the files that they name, relative to its folder, and by their names without what ends them."""
+    """The rows of a `ranks.csv` by their files, relative to its folder, and by names without what ends them."""
     try:
         if not path.is_file():
             return {}

@@ -1,4 +1,4 @@
-"""When the steps of a job ended, by the times in its training log: for NCCL's logs that have no step's line themselves."""
+"""When a job's steps ended, by the times in its training log: for NCCL's logs without steps' lines."""
 
 from __future__ import annotations
 
@@ -26,19 +26,14 @@ class StepTimes:
     """The ends of a job's steps."""
 
     path: str  # the training log
-    # when the line of each step was written, ascending, ns since 1970: by its zone, else as if local time were
-    # UTC
+    # when the line of each step was written, ascending, ns since 1970: by its zone, else as if local time were UTC
     end_ns: Int64
     steps: Int64
     zoned: bool  # whether the times have a zone
 
 
 def read_step_times(path: Path, patterns: Sequence[str] = ()) -> StepTimes:
-    """The ends of the steps in a training log.
-
-    `patterns`: a user's own forms of a step's line. Raises `InputError`: the file cannot be read, has no step's
-    line with a time, or its times go back.
-    """
+    """The ends of steps in a training log. Raises `InputError`: unreadable, no step with a time, or times go back."""
     from alltrace.readers.training_log.read import read_training
 
     log = read_training(str(path), patterns=patterns)
@@ -57,10 +52,7 @@ def read_step_times(path: Path, patterns: Sequence[str] = ()) -> StepTimes:
 
 
 def training_log_beside(parts: Sequence[LogPart]) -> StepTimes | None:
-    """The ends of the steps in the one file among `parts` that has no record of NCCL, but steps with times; None without one.
-
-    Raises `UsageError`: several files have such steps.
-    """
+    """The ends of steps in the only log with steps but no NCCL; None without. Raises `UsageError`: several."""
     times = []
     for part in parts:
         if not any(n for kind, n in part.records.counts.items() if kind not in _NOT_OF_NCCL):

@@ -36,10 +36,9 @@ class Run:
     """A run directory, opened for reading.
 
     It is read as imported until an alignment is adopted: an answer must not depend on whether an earlier question
-    has stored one.
-    `align`: the folder of an alignment to read it by, if that is one of this run. Raises `InputError`: `path` is
-    not a run directory, its import did not finish, or its manifest is damaged. `in_session`: whether times count
-    from the session's start, and not from the run's first event.
+    has stored one. `align`: the folder of an alignment to read it by, if that is one of this run. Raises `InputError`:
+    `path` is not a run directory, its import did not finish, or its manifest is damaged. `in_session`: whether times
+    count from the session's start, and not from the run's first event.
     """
 
     in_session = False
@@ -65,7 +64,7 @@ class Run:
         self.members: Members | None = None
         """Which device of which process each rank is; None if ranks are processes (`alltrace.align.devices`)."""
         self.devices_run: tuple[Run | None] | None = None
-        """The same run with a rank for each device, once it was asked for; None in it if each process works with one."""
+        """The same run with a rank for each device, once asked for; None in it if each process works with one."""
 
     def adopt(self, overlay: Overlay) -> None:
         """Read the run by this alignment from now on."""
@@ -73,7 +72,6 @@ class Run:
         self._read(overlay.over(self._imported))
 
     def _read(self, manifest: Manifest) -> None:
-        """Go by these facts from now on."""
         self._manifest = manifest
         self._names = Names(self.name_files)
         self._forget_times()
@@ -104,7 +102,7 @@ class Run:
         return has_rows(self.files, record, table, self.overlay)
 
     def left_out(self) -> tuple[str, ...]:
-        """The event tables that the import left out on request and no alignment has added since; their rows are unknown."""
+        """The event tables that the import left out on request and no alignment added; their rows are unknown."""
         manifest = self._manifest
         if manifest.tables is None:
             return ()
@@ -129,10 +127,7 @@ class Run:
         return self._manifest
 
     def name_files(self) -> Iterator[Path]:
-        """The files with the names of the whole run, and those of the alignment; each is checked on first use.
-
-        Raises `DamageError`: a file is not as it was written.
-        """
+        """The files with the names of the run and of the alignment. Raises `DamageError`: one is not as written."""
         yield CheckedFiles(self.path, self._manifest.files).path(NAMES)
         if self.overlay is not None and self.overlay.files.has(NAMES):
             yield self.overlay.files.path(NAMES)
@@ -176,10 +171,7 @@ class Run:
         return len({d.identity for r in self.ranks for d in r.devices})
 
     def facts(self) -> dict[str, int]:
-        """Ranks, hosts, devices and span of the run: what every answer says of it.
-
-        The span is the longest of any host by its own clock, so that it is the same with and without an alignment.
-        """
+        """Ranks, hosts, devices and span: the longest of any host by its own clock, so the same with an alignment."""
         manifest = self._imported
         bounds: dict[str, list[int]] = {}
         for r in manifest.ranks:
@@ -235,9 +227,9 @@ class Run:
     def connect(self, tables: Sequence[str] | None = None, *, ids: bool = False) -> duckdb.DuckDBPyConnection:
         """A DuckDB connection with a view for each canonical table that was imported (or for the selected ones), over all ranks.
 
-        The files of these tables are checked first, so name the tables where a run is large. The connection lives in memory; the
-        run's files are only read. With `ids` it has the schema `ids` too: the same views with
-        ids of names instead of their texts.
+        The files of these tables are checked first, so name the tables where a run is large. The connection lives in
+        memory; the run's files are only read. With `ids` it has the schema `ids` too: the same views with ids of names
+        instead of their texts.
         """
         from alltrace.run.sql_views import connect
 

@@ -22,8 +22,7 @@ _SAMPLE_ROWS = 4096
 _LEAST_SHARE = 0.25
 _CALLS = "api"
 _ID = "correlation"
-NO_ID = -1
-"""Marks a null correlation id."""
+NO_ID = -1  # marks a null correlation id
 
 _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
@@ -64,8 +63,8 @@ class TimeSlices:
     def sampled(self) -> tuple[Int64, Int64]:
         """About the start of every 4096th event, int64 ns in no order, and how many events each represents.
 
-        Events without a start in their file have none. Calls represent the events that accompany them, of which there may
-        be fewer, and for a quarter of themselves at least, as they take memory too.
+        Events without a start in their file have none. Calls represent the events that accompany them, of which there
+        may be fewer, and for a quarter of themselves at least, as they take memory too.
         """
         starts, rows = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for table in (t for t in self._tables if t not in self.by_call):
@@ -83,10 +82,7 @@ class TimeSlices:
         return max(_LEAST_SHARE, min(1.0, work / calls)) if calls else 1.0
 
     def most_looked_up(self) -> int:
-        """How many rows of the tables by call must be searched at most for the calls of one row group.
-
-        Few where correlation ids ascend as time goes by, which is what profilers count; all where they are in no order.
-        """
+        """The most rows of tables by call to search for one row group's calls; few where correlation ids ascend."""
         calls = self._bounds(_CALLS)
         most = np.zeros(len(calls.low), np.int64)
         for table in self.by_call:
@@ -126,10 +122,7 @@ class TimeSlices:
         return whole.select(list(columns)).unify_dictionaries()
 
     def of_calls(self, table: str, columns: Sequence[str], ids: Int64) -> Any:
-        """The rows of a table that have one of some correlation ids, in the order of the table, and perhaps others.
-
-        `ids`: the ids, ascending.
-        """
+        """The rows of a table with some correlation ids (ascending), in the order of the table, and perhaps others."""
         wanted = tuple(dict.fromkeys((*columns, _ID)))
         parts = [TABLES[table].arrow_schema(wanted).empty_table()]
         used: list[_Key] = []
@@ -192,7 +185,6 @@ class _Span:
         self._called: Any = None
 
     def table(self, table: str, wanted: list[str]) -> Any:
-        """The rows of a table that start in the span; a dictionary is whole."""
         if table in DICTIONARIES or TABLES[table].order is None:
             return self._slices.dictionary(table, wanted)
         if table in self._slices.by_call:
@@ -202,7 +194,6 @@ class _Span:
         return self._slices.events(table, wanted, *self._span)
 
     def _ids(self) -> Int64:
-        """The correlation ids of the calls, ascending."""
         ids = integers(self._calls([_ID]).column(_ID), NO_ID)
         return np.sort(ids) if (ids[1:] < ids[:-1]).any() else ids
 

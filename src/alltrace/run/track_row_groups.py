@@ -1,8 +1,9 @@
 """Tracks that are written early: the rows of a busy track go into separate row groups while the source is still read.
 
-Sources mostly hold the rows of each track in order of time, so that what a buffer holds of a track comes after all that was seen
-of it before, and only the tracks are mixed. The rows of a busy track then need not wait on disk for a merge: they are a lane of
-row groups, and only the order of the lanes is settled at the end. Rows of small tracks wait in memory.
+Sources mostly hold the rows of each track in order of time, so that what a buffer holds of a track comes after all that
+was seen of it before, and only the tracks are mixed. The rows of a busy track then need not wait on disk for a merge:
+they are a lane of row groups, and only the order of the lanes is settled at the end. Rows of small tracks wait in
+memory.
 """
 
 from __future__ import annotations
@@ -21,15 +22,13 @@ from alltrace.run.sorting import RowOrder, key_at
 
 Track = tuple[int, ...]
 
-MIN_ROWS = 8192
-"""A track with fewer rows in a buffer is not written ahead: small row groups are large and slow."""
+MIN_ROWS = 8192  # a track with fewer rows in a buffer is not written ahead: small row groups are large and slow
 
-HELD_BACK_ROWS = 2048
-"""How many rows of a track stay in memory, because rows of a source may arrive a little late."""
+HELD_BACK_ROWS = 2048  # how many rows of a track stay in memory, because rows of a source may arrive a little late
 
 
 class Stretch(NamedTuple):
-    """The rows [first, last) of a sorted batch, all of one track, and what the first of them is ordered by within it."""
+    """The rows [first, last) of a sorted batch, all of one track, and what the first is ordered by within it."""
 
     track: Track
     first: int
@@ -60,7 +59,7 @@ class Lanes:
         return bool(self._lanes)
 
     def stretches(self, keys: pa.RecordBatch) -> list[Stretch]:
-        """The tracks of a sorted batch of the columns that decide the order; rows without a time are a separate track."""
+        """The tracks of a sorted batch of the columns that decide the order; rows without a time are another."""
         tracks = self._order.track_keys(keys)
         change = np.zeros(keys.num_rows - 1, np.bool_)
         for values in tracks:

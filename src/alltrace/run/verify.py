@@ -13,17 +13,14 @@ from alltrace.run.manifest import MANIFEST, RANK_RECORD, RANKS, read_manifest
 from alltrace.run.overlay import ALIGN, FACTS
 from alltrace.trace.errors import DamageError
 
-TILES = "tiles"
-"""The folder of the page's levels of detail."""
+TILES = "tiles"  # the folder of the page's levels of detail
 
 OPERATIONS, PART_RECORD = "operations", "part.json"
 """The folder of what an alignment takes from each rank, a folder in it for each, and the record in that."""
 
-DEVICES = "devices"
-"""The folder of the run with a rank for each device of processes that have several."""
+DEVICES = "devices"  # the folder of the run with a rank for each device of processes that have several
 
-FINDINGS = "findings"
-"""The folder of what was found in the run."""
+FINDINGS = "findings"  # the folder of what was found in the run
 
 
 class Damage(NamedTuple):
@@ -36,10 +33,7 @@ class Damage(NamedTuple):
 
 
 def verify(run: Path) -> list[Damage]:
-    """Read all files of the run at `run`; returns those that are not as they were written.
-
-    Raises `InputError`: it is not a run directory, or one of another version.
-    """
+    """Read all files of a run; returns those not as written. Raises `InputError`: no run, or another version's."""
     damages = []
     reports: dict[str, str] = {}
     try:

@@ -1,9 +1,10 @@
 """What the reports of one rank are of: windows of one process, between which nothing was recorded, or attempts of the process.
 
-A profiler that repeats its schedule, or `--capture-range-end=repeat`, writes a report for each window, or one of all. In that, the
-profiler paused where nothing at all is between two steps of PyTorch's schedule, which follow each other at once, for as long as a
-step takes; or between the program's calls to stop the profiler and to start it. A process that was started again in its container
-has its host and its id, but counts its launches from the start and does its steps again: of its attempts the last one is taken.
+A profiler that repeats its schedule, or `--capture-range-end=repeat`, writes a report for each window, or one of all.
+In that, the profiler paused where nothing at all is between two steps of PyTorch's schedule, which follow each other at
+once, for as long as a step takes; or between the program's calls to stop the profiler and to start it. A process that
+was started again in its container has its host and its id, but counts its launches from the start and does its steps
+again: of its attempts the last one is taken.
 """
 
 from __future__ import annotations
@@ -101,7 +102,6 @@ def _steps(piece: Piece) -> _Counted | None:
 
 
 def _times_named(piece: Piece, table: str, names: Iterable[int]) -> tuple[Int64, Int64]:
-    """The starts and ends of the rows of a table with some names."""
     read = piece.read(table, ["name", "start", "end"])
     its = read.filter(pc.is_in(read.column("name"), value_set=pa.array(list(names), pa.int64())))
     start = integers(its.column("start"))

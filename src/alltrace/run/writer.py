@@ -1,8 +1,8 @@
 """Writes one canonical table of one rank to one Parquet file: sorted, compact, in bounded memory.
 
-Rows are buffered. Of a full buffer, the rows of busy tracks are written at once (`alltrace.run.track_row_groups`); where that does
-not help, it is sorted and spilled to disk, and at the end the sorted buffers are merged. Rows of a table that fits into one
-buffer, or with tracks that each arrive in order of time, are written to disk only once.
+Rows are buffered. Of a full buffer, the rows of busy tracks are written at once (`alltrace.run.track_row_groups`);
+where that does not help, it is sorted and spilled to disk, and at the end the sorted buffers are merged. Rows of a
+table that fits into one buffer, or with tracks that each arrive in order of time, are written to disk only once.
 """
 
 from __future__ import annotations
@@ -43,12 +43,11 @@ class TableWriter:
     """Writes one canonical table of one rank to one Parquet file, sorted by its `sort_keys`.
 
     The sort is stable: rows of equal keys keep the order in which they were appended; nulls sort last. In `ranges`, rows of equal
-    start are sorted by descending end, and `depth` and `parent` are filled. As a context manager, the writer is aborted when the
-    block is left without `finish`.
-    `path`: the Parquet file to write; its folder must exist. `spill_folder`: where sorted buffers wait; made when
-    needed. Nothing is left there. `memory_bytes`: about how much memory rows may take. They are buffered up to half
-    of it, because sorting needs a copy. `encoder`: where row groups are encoded, such as
-    `alltrace.run.row_groups.one_thread()`; None for a separate thread.
+    start are sorted by descending end, and `depth` and `parent` are filled. As a context manager, the writer is aborted
+    when the block is left without `finish`. `path`: the Parquet file to write; its folder must exist. `spill_folder`:
+    where sorted buffers wait; made when needed. Nothing is left there. `memory_bytes`: about how much memory rows may
+    take. They are buffered up to half of it, because sorting needs a copy. `encoder`: where row groups are encoded,
+    such as `alltrace.run.row_groups.one_thread()`; None for a separate thread.
     """
 
     def __init__(

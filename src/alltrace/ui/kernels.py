@@ -24,11 +24,11 @@ class KernelReports:
 
     def roofline(self) -> dict[str, Any]:
         """`launches`, `points` and `advice`, answers of the views of `ncu`; `ceilings` of each device; `notes`."""
-        from alltrace.recipes.ncu import advice, launches, roofline
+        from alltrace.recipes.ncu import advice, roofline, views
 
         points = roofline.answer(self._profiled, self._notes)
         return {
-            "launches": plain_answer(launches.answer(self._profiled, ())),
+            "launches": plain_answer(views.LAUNCHES.answer(self._profiled, ())),
             "points": plain_answer(points),
             "advice": plain_answer(advice.answer(self._profiled, ())),
             "ceilings": plain(points.extra["ceilings"]),

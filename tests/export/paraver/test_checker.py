@@ -3,7 +3,7 @@ import gzip
 import pytest
 
 from alltrace.export.paraver.checker import check
-from alltrace.readers.paraver.header import parse_header
+from alltrace.readers.paraver.identity import parse_header
 from alltrace.trace.errors import InputError
 
 HEADER = "#Paraver (16/05/2025 at 19:33):1000_ns:2(2,1):1:2(2:1,1:2)"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 
 from alltrace.readers.ncu.listing import Listings
 from alltrace.readers.ncu.read import read_report
@@ -39,8 +39,8 @@ def run(data: bytes) -> None:
                 assert len(launch.instances[name])
         listings = Listings()
         profiled = [Profiled("x", its, listings.of(its, report.codes.get(its.code))) for its in report.launches]
-        for module in VIEWS.values():
-            import_module(module).answer(profiled, ())
+        for view in VIEWS.values():
+            resolve_name(view).answer(profiled, ())
         compare.answer(profiled, [profiled], ())
         weigh.answer(profiled, [], ())
     finally:

@@ -7,8 +7,8 @@ import gzip
 import random
 import time
 import tracemalloc
-from importlib import import_module
 from pathlib import PurePath
+from pkgutil import resolve_name
 
 import pyarrow as pa
 import pytest
@@ -19,7 +19,8 @@ from alltrace.readers.nccl_log.read import Wanted, read_log
 from alltrace.readers.nccl_log.stamps import Stamp
 from alltrace.recipes.logs import NCCL_VIEWS, NEEDS_CALLS
 from alltrace.recipes.logs.nccl import NcclOptions
-from alltrace.run.nccl_logs import expand, read_nccl_logs
+from alltrace.run.log_files import expand
+from alltrace.run.nccl_logs import read_nccl_logs
 from alltrace.trace.errors import InputError, UsageError
 
 CALL = (
@@ -161,7 +162,7 @@ def test_numbers_that_are_too_long_end_nothing(tmp_path, digits):
     logs = read_nccl_logs([tmp_path / "a.log"], calls_to=None, times=True)
     for view in NCCL_VIEWS:
         if view not in NEEDS_CALLS:
-            import_module(NCCL_VIEWS[view]).answer(logs, NcclOptions())
+            resolve_name(NCCL_VIEWS[view]).answer(logs, NcclOptions())
 
 
 def test_a_split_by_a_color_of_ten_digits(tmp_path):

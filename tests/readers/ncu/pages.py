@@ -21,7 +21,7 @@ from typing import NamedTuple
 from alltrace.cli.kernel_reports import read_reports
 from alltrace.readers.ncu.disassembly import disassembled
 from alltrace.readers.ncu.listing import Listings
-from alltrace.recipes.ncu import details, instances, raw, rules, source
+from alltrace.recipes.ncu import source, views
 
 UNITS = {"nsecond": "ns", "cycle/second": "Hz", "": None, "%/": "%"}
 """How versions before 2025 call what is called otherwise here."""
@@ -117,7 +117,7 @@ def compare(report: Path) -> list[Compared]:
 def _raw(report: Path, profiled) -> Compared:
     head, units, *body = printed(report, "--page", "raw", *BASE)
     ours = defaultdict(dict)
-    for row in raw.answer(profiled, ()).table.to_pylist():
+    for row in views.METRICS.answer(profiled, ()).table.to_pylist():
         ours[row["launch"]][row["metric"]] = row
     found, count = [], 0
     for launch, row in enumerate(body):
@@ -150,7 +150,7 @@ def _details(report: Path, profiled, part: str) -> Compared:
             theirs[key] += 1
             texts[key] = row[place["Metric Value"]]
     values = {}
-    for row in details.answer(profiled, ()).table.to_pylist():
+    for row in views.DETAILS.answer(profiled, ()).table.to_pylist():
         if row["part"] == part:
             key = (str(row["launch"]), row["section"], row["metric"])
             ours[key] += 1
@@ -174,7 +174,7 @@ def _rules(report: Path, profiled) -> Compared:
         launch, section, rule, kind, text, of, gain = (row[n] if n < len(row) else "" for n in place)
         if rule and text:
             theirs[launch, section, rule, KINDS[kind], text, of, gain and f"{float(gain):.4g}"] += 1
-    for row in rules.answer(profiled, ()).table.to_pylist():
+    for row in views.RULES.answer(profiled, ()).table.to_pylist():
         gain = row["speedup_percent"]
         said = (row["kind"], row["message"], row["speedup_of"] or "", "" if gain is None else f"{gain:.4g}")
         ours[str(row["launch"]), row["section"], row["rule"], *said] += 1
@@ -185,7 +185,7 @@ def _rules(report: Path, profiled) -> Compared:
 def _instances(report: Path, profiled) -> Compared:
     head, _, *body = printed(report, "--page", "raw", "--print-metric-instances", "details", *BASE)
     ours = defaultdict(dict)
-    for row in instances.answer(profiled, ()).table.to_pylist():
+    for row in views.INSTANCES.answer(profiled, ()).table.to_pylist():
         ours[row["launch"], row["metric"]][row["instance"] or ""] = row
     found, count = [], 0
     for launch, row in enumerate(body):

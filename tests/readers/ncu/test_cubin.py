@@ -8,7 +8,7 @@ import pytest
 from tests.readers.ncu.building import END, SET_ADDRESS, cubin, line_table
 from tests.together import together
 
-from alltrace.readers.ncu.cubin import line_at, read_cubin
+from alltrace.readers.ncu.listing import line_at, read_cubin
 from alltrace.readers.wire import WireError
 
 PROGRAM = SET_ADDRESS + bytes((3, 4, 1)) + bytes((2, 16, 3, 0x7E, 1)) + bytes((2, 32, 4, 2, 1)) + bytes((2, 16)) + END

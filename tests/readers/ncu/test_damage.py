@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from importlib import import_module
+from pkgutil import resolve_name
 
 import pytest
 from tests.readers.ncu.test_detail import REPORT as DETAILED
@@ -53,8 +53,8 @@ def test_damage_is_an_error_or_an_answer(tmp_path, seed):
             continue
         listings = Listings()
         profiled = [Profiled("x", launch, listings.of(launch, report.codes.get(launch.code))) for launch in report.launches]
-        for module in VIEWS.values():
-            import_module(module).answer(profiled, ())
+        for view in VIEWS.values():
+            resolve_name(view).answer(profiled, ())
         compare.answer(profiled, [profiled], ())
         weigh.answer(profiled, [], ())
         answered += 1

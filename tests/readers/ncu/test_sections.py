@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.readers.ncu.building import double, inner, whole
 
-from alltrace.readers.ncu.sections import plain_text, rule_of, section_of
+from alltrace.readers.ncu.read import plain_text, rule_of, section_of
 
 
 def shown(name, label="", *others):

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from alltrace.readers.nsys.mapping import sources_of
-from alltrace.readers.nsys.mapping.cuda import COPY_KINDS
+from alltrace.readers.nsys.mapping import COPY_KINDS, sources_of
 from alltrace.readers.registry import open_report
 from alltrace.trace.errors import InputError
 from alltrace.trace.schema import EVENT_TABLES

@@ -129,7 +129,7 @@ def labelled(rows):
 def test_what_was_exported_is_read_back(tmp_path, monkeypatch, seed):
     draw = random.Random(seed)
     monkeypatch.setattr(parsing, "_BLOCK", draw.choice((200, 4 << 20)))
-    monkeypatch.setattr("alltrace.readers.paraver.parsed._OPEN", draw.choice((2, 4096)))
+    monkeypatch.setattr("alltrace.readers.paraver.read._OPEN", draw.choice((2, 4096)))
     ranks = {r: random_rank(draw) for r in draw.choice(([0], [2, 5, 11]))}
     devices = {r: [{"device": d, "ordinal": d, "uuid": f"GPU-{r}-{d}"} for d in (0, 1)] for r in ranks}
     hosts = {r: f"node{r // 4}.cluster" for r in ranks}
@@ -255,7 +255,7 @@ def test_a_cut_or_garbled_body_gives_rows_or_one_sentence(tmp_path):
 
 
 def test_more_open_intervals_than_there_is_room_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("alltrace.readers.paraver.parsed._OPEN", 2)
+    monkeypatch.setattr("alltrace.readers.paraver.read._OPEN", 2)
     rows = {"kernels": [kernel(i, 1000 + 7 * i % 50, stream=i % 3) for i in range(200)]}
     export_paraver(select(make_run(tmp_path / "run", {0: rows})), tmp_path / "out.prv")
     reader = open_report(tmp_path / "out.prv")

@@ -9,8 +9,7 @@ from tests.readers.ncu.building import inner, whole
 
 import alltrace
 from alltrace.readers.registry import is_report, open_report
-from alltrace.readers.xplane.planes import planes_of
-from alltrace.readers.xplane.read import FILLED
+from alltrace.readers.xplane.read import FILLED, planes_of
 from alltrace.trace.errors import InputError
 
 STATS = ["correlation_id", "kernel_details", "memcpy_details", "hlo_op", "hlo_module", "program_id", "name", "step_num",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import alltrace
-from alltrace.recipes.analysis.lateness_patterns import causing_together, over_steps, slow_together
+from alltrace.recipes.analysis.lateness import causing_together, over_steps, slow_together
 from alltrace.synth import write_run
 
 SMALL = {"ranks": 8, "hosts": 2, "steps": 8, "layers": 6, "kernels_per_layer": 6, "warmup_steps": 0}

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from alltrace.recipes.analysis.part_rows import PartRows
-from alltrace.recipes.analysis.sql_engine import run_statement
+from alltrace.recipes.analysis.sql_engine import PartRows, run_statement
 from alltrace.recipes.part import Part
 
 PARTS = [

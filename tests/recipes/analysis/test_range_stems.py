@@ -7,7 +7,7 @@ import pytest
 from tests.making import collective, kernel, make_run
 
 from alltrace.recipes.analysis.lateness import host_range
-from alltrace.recipes.analysis.range_stems import stems_of
+from alltrace.recipes.analysis.range_sums import stems_of
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.questions.sql import query
 from alltrace.trace.names import name_id

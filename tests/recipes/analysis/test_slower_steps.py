@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from alltrace.recipes.analysis.slower_steps import ALWAYS, SINCE, SOMETIMES, slower_steps
+from alltrace.recipes.analysis.lateness import ALWAYS, SINCE, SOMETIMES, slower_steps
 
 MS = 1_000_000
 

@@ -8,6 +8,7 @@ from tests.making import flip
 
 from alltrace.align.store import aligned
 from alltrace.engine.tasks import run_tasks
+from alltrace.recipes.base import Question
 from alltrace.recipes.execution import kept_parts
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.execution.ask_all import ask_all
@@ -281,6 +282,11 @@ def test_a_folder_that_cannot_be_written_to_does_not_matter(run, made, monkeypat
     first = diagnosed(run)
     assert list((run / "findings").rglob("*.part")) == []
     assert same(first, diagnosed(run))
+
+
+def test_parts_of_what_is_not_aligned_are_refused():
+    with pytest.raises(TypeError, match=r'recipe busy has kept_parts.*expected clock="aligned"'):
+        Question("busy", "", (), None, None, kept_parts=("busy",))
 
 
 def test_matched_operations_are_the_same_whatever_the_numbers_of_their_communicators():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from pkgutil import resolve_name
 
 import pytest
 
@@ -32,7 +32,7 @@ def ask(tmp_path):
             logs.step_times = read_step_times(folder / "train.log")
         elif "steps" in options:
             logs.step_times = training_log_beside(logs.parts)
-        answer = import_module(NCCL_VIEWS[view]).answer(logs, NcclOptions(**options))
+        answer = resolve_name(NCCL_VIEWS[view]).answer(logs, NcclOptions(**options))
         assert answer.table.column_names == [c.name for c in answer.columns]
         return answer.table.to_pylist(), answer
 

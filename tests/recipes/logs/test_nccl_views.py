@@ -10,9 +10,8 @@ import pytest
 from tests.nccl_writing import SIZES, write_log
 
 from alltrace.charts.prepare import draw
-from alltrace.recipes.logs import nccl_histogram
 from alltrace.recipes.logs.nccl import NcclOptions
-from alltrace.recipes.logs.nccl_histogram import parse_edges
+from alltrace.recipes.logs.nccl_sizes import HISTOGRAM, parse_edges
 from alltrace.run.nccl_logs import log_folder, read_nccl_logs
 from alltrace.run.run_logs import ranks_of_members
 from alltrace.trace.errors import UsageError
@@ -460,7 +459,7 @@ def test_the_picture_of_the_histogram_counts_each_call_once(tmp_path):
     (tmp_path / "log").write_text(
         init(0) + init(1) + "".join(coll(r, count=c, k=k) for k, c in enumerate((16, 1 << 20)) for r in (0, 1))
     )
-    answer = nccl_histogram.answer(read_nccl_logs([tmp_path / "log"], calls_to=None), NcclOptions())
+    answer = HISTOGRAM.answer(read_nccl_logs([tmp_path / "log"], calls_to=None), NcclOptions())
     assert [sum(y) for y in zip(*(s.y for s in draw(answer).series), strict=True)] == [2, 2]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.ncu_launches import measured, of
 
-from alltrace.recipes.ncu import details, instances, raw, rules
+from alltrace.recipes.ncu import views
 from alltrace.trace.launches import Rule, RuleMessage, Section, SectionMetric
 
 METRICS = {
@@ -59,7 +59,7 @@ LAUNCH = replace(
 
 
 def test_sections_show_what_the_launch_has():
-    rows = details.answer(of(LAUNCH), ()).table.to_pylist()
+    rows = views.DETAILS.answer(of(LAUNCH), ()).table.to_pylist()
     assert [(r["section"], r["part"], r["label"], r["metric"], r["unit"], r["value"], r["text"]) for r in rows] == [
         ("First", "header", "Duration", "gpu__time_duration.sum", "ns", 2000.0, None),
         ("First", "header", "New", "newer", None, 5.0, None),
@@ -69,7 +69,7 @@ def test_sections_show_what_the_launch_has():
 
 
 def test_rules_say_what_they_said_in_the_order_of_their_sections():
-    rows = rules.answer(of(LAUNCH), ()).table.to_pylist()
+    rows = views.RULES.answer(of(LAUNCH), ()).table.to_pylist()
     assert [(r["section"], r["rule"], r["kind"], r["title"], r["message"]) for r in rows] == [
         ("A", "Early", "optimization", "T", "one"), ("A", "Early", "ok", None, "more"), ("B", "Late", "warning", None, "two")
     ]  # fmt: skip
@@ -80,18 +80,18 @@ def test_rules_say_what_they_said_in_the_order_of_their_sections():
 
 
 def test_metrics_have_units_and_can_be_chosen():
-    rows = raw.answer(of(LAUNCH), (), ["*__*", "newer"]).table.to_pylist()
+    rows = views.METRICS.answer(of(LAUNCH), (), ["*__*", "newer"]).table.to_pylist()
     assert [(r["metric"], r["unit"], r["value"], r["text"]) for r in rows] == [
         ("dram__bytes.sum", "byte", 4096.0, None),
         ("gpu__time_duration.sum", "ns", 2000.0, None),
         ("launch__func_cache_config", None, None, "PreferNone"),
         ("newer", None, 5.0, None),
     ]
-    assert raw.answer(of(LAUNCH), ()).table.num_rows == len(METRICS)
+    assert views.METRICS.answer(of(LAUNCH), ()).table.num_rows == len(METRICS)
 
 
 def test_instances_have_a_row_each():
-    rows = instances.answer(of(LAUNCH), ()).table.to_pylist()
+    rows = views.INSTANCES.answer(of(LAUNCH), ()).table.to_pylist()
     assert [(r["metric"], r["instance"], r["unit"], r["value"], r["text"]) for r in rows] == [
         ("at", "0x10000000000", None, 2.5, None),
         ("dram__bytes.sum", "0", "byte", 1000.0, None),
@@ -99,11 +99,11 @@ def test_instances_have_a_row_each():
         ("opcodes", "MOV", None, 7.0, None),
         ("opcodes", None, None, None, "x"),
     ]
-    assert instances.answer(of(LAUNCH), (), ["dram*"]).table.num_rows == 2
+    assert views.INSTANCES.answer(of(LAUNCH), (), ["dram*"]).table.num_rows == 2
 
 
 def test_what_a_report_lacks_is_said():
-    lacks = [view.answer(of(LAUNCH, measured(METRICS)), ("note",)).notes for view in (details, rules, instances)]
+    lacks = [view.answer(of(LAUNCH, measured(METRICS)), ("note",)).notes for view in (views.DETAILS, views.RULES, views.INSTANCES)]
     assert [notes[0] for notes in lacks] == ["note"] * 3
     lacking = ("sections", "results of rules", "values of instances")
     assert [notes[1].partition(" in their")[0] for notes in lacks] == [f"1 of 2 launches have no {what}" for what in lacking]

@@ -11,7 +11,7 @@ import pytest
 from tests.making import collective, copy, kernel, make_run
 from tests.recipes.questions.diagnose.test_compute import run_of
 
-from alltrace.recipes.analysis import lateness_patterns as patterns
+from alltrace.recipes.analysis import lateness as patterns
 from alltrace.recipes.analysis.lateness import Lateness
 from alltrace.recipes.questions import stragglers
 from alltrace.replay import path

@@ -34,8 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.cli.output import write_answer
     from alltrace.readers.flight_recorder.read import read_recording
     from alltrace.recipes.logs.flight_recorder import answer
-    from alltrace.run.log_files import read_files
-    from alltrace.run.nccl_logs import expand
+    from alltrace.run.log_files import expand, read_files
 
     if args.run is not None and args.view != "steps":
         raise UsageError("--run is for --view steps; leave one out or add the other")

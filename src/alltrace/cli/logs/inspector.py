@@ -29,9 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.cli.output import write_answer
     from alltrace.readers.nccl_inspector.records import read_inspector
     from alltrace.recipes.logs.inspector import answer
-    from alltrace.run.log_files import read_files
-    from alltrace.run.nccl_logs import expand
-    from alltrace.run.nccl_tests_files import read_tests_table
+    from alltrace.run.log_files import expand, read_files, read_tests_table
 
     tests = None if args.nccl_tests is None else read_tests_table(args.nccl_tests)
     read = read_files(read_inspector, expand(args.files)).require_any()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from alltrace.cli.argument_types import positive
@@ -50,8 +50,9 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.cli.output import write_answer
     from alltrace.recipes.logs import NCCL_VIEWS, NEEDS_CALLS
     from alltrace.recipes.logs.nccl import NcclOptions
-    from alltrace.recipes.logs.nccl_histogram import parse_edges
-    from alltrace.run.nccl_logs import expand, log_folder, read_nccl_logs
+    from alltrace.recipes.logs.nccl_sizes import parse_edges
+    from alltrace.run.log_files import expand
+    from alltrace.run.nccl_logs import log_folder, read_nccl_logs
     from alltrace.run.step_times import read_step_times, training_log_beside
 
     ranks = parse_ranks(args.ranks)
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     with log_folder() if each else nullcontext() as folder:
         logs = read_nccl_logs(paths, calls_to=folder, times=stepped, time_format=args.time_format, jobs=args.jobs)
         logs.step_times = training_log_beside(logs.parts) if step_times is None and options.steps is not None else step_times
-        answer = import_module(NCCL_VIEWS[args.view]).answer(logs, options)
+        answer = resolve_name(NCCL_VIEWS[args.view]).answer(logs, options)
         write_answer("logs nccl", with_unread(answer, logs), facts(logs), args)
         # what is mapped from the folder must go before the folder
         del answer

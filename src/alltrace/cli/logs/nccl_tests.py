@@ -30,8 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.cli.output import write_answer
     from alltrace.readers.nccl_tests.read import read_tests
     from alltrace.recipes.logs.nccl_tests import answer
-    from alltrace.run.log_files import read_files
-    from alltrace.run.nccl_logs import expand
+    from alltrace.run.log_files import expand, read_files
 
     if args.peak is not None and not 0 < args.peak < float("inf"):
         raise UsageError(f"--peak is {args.peak}; expected a bandwidth above 0 in GB/s")

@@ -27,8 +27,7 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.readers.training_log.formats import own_pattern
     from alltrace.readers.training_log.read import read_training
     from alltrace.recipes.logs.training import answer
-    from alltrace.run.log_files import read_files
-    from alltrace.run.nccl_logs import expand
+    from alltrace.run.log_files import expand, read_files
 
     span = parse_steps(args.steps)
     for text in args.pattern:

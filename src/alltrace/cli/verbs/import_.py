@@ -169,7 +169,7 @@ def _checked_logs(args: argparse.Namespace) -> int | None:
         return None
     from alltrace.readers.training_log.formats import own_pattern
     from alltrace.run.gpu_logs import parse_utc_offset
-    from alltrace.run.nccl_logs import expand
+    from alltrace.run.log_files import expand
 
     for text in args.pattern:
         own_pattern(text)

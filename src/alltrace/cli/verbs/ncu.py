@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from alltrace.cli.argument_types import positive
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     view = _view(args)
     _check(view, args)
     check_output(args)
-    chart = None if args.table else import_module(VIEWS.get(view, f"alltrace.recipes.ncu.{view}")).CHART
+    chart = None if args.table else resolve_name(VIEWS.get(view, f"alltrace.recipes.ncu.{view}:VIEW")).chart
     check_drawable(f"the view {view} of ncu" if args.table is None else f"the table {args.table}", chart, args)
     listings = _listings(args) if view == "source" else None
     reports, notes = read_reports(args.reports, detail=view in _DETAILED, listings=listings)
@@ -162,8 +162,7 @@ def _answer(view: str, reports: list[list[Profiled]], notes: list[str], args: ar
         from alltrace.recipes.ncu import source
 
         return source.answer(every, notes, args.lines, source_texts(args.sources) if args.sources else None)
-    module = import_module(VIEWS[view])
-    answer: Answer = module.answer(every, notes, args.metric) if view in ("metrics", "instances") else module.answer(every, notes)
+    answer: Answer = resolve_name(VIEWS[view]).answer(every, notes, *([args.metric] if view in ("metrics", "instances") else []))
     return answer
 
 

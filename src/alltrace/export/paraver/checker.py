@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from alltrace.readers.paraver import labels as ev
-from alltrace.readers.paraver.header import Header, parse_header
+from alltrace.readers.paraver.identity import Header, parse_header
 from alltrace.readers.paraver.parsing import Lines, read_lines
 from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import InputError

@@ -140,7 +140,7 @@ def _pickled(path: str, data: bytes) -> tuple[Any, int, str | None]:
 
 
 def _json(data: bytes) -> tuple[Any, int, str | None]:
-    """What the JSON holds, where it ends, and what is wrong with its rest: of text that ends early, what comes before that."""
+    """What the JSON holds, where it ends, and what is wrong with its rest; of cut text, what comes before that."""
     text = data.decode("utf-8", "replace")
     decode_at = json.JSONDecoder().raw_decode
     try:

@@ -13,8 +13,7 @@ REASONS = "event_reasons"
 _NUMBER = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?(?:[eE][+-]?[0-9]{1,2})?)(?: (?:MHz|W|C))?", re.ASCII)
 _BITS = re.compile(r"0[xX]([0-9a-fA-F]{1,16})|([0-9]{1,18})", re.ASCII)
 _NOTHING = re.compile(r"\[.*\]|N/A|ERR!|Unknown Error", re.IGNORECASE)
-_MOST = 1e6
-"""No clock in MHz, power in W or temperature in C is as large; DCGM's blanks are larger."""
+_MOST = 1e6  # no clock in MHz, power in W or temperature in C is as large; DCGM's blanks are larger
 
 _STAMP = re.compile(
     r"(?P<minute>[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[ T][0-9]{2}:[0-9]{2}):(?P<second>[0-9]{2})(?:[.,](?P<part>[0-9]{1,9}))?"
@@ -23,15 +22,14 @@ _STAMP = re.compile(
 )
 _EPOCH = re.compile(r"(?P<second>[0-9]{9,11})(?:\.(?P<part>[0-9]{1,9}))?", re.ASCII)
 _SECOND_NS = 1_000_000_000
-_LAST_NS = 7_258_118_400 * _SECOND_NS
-"""The year 2200."""
+_LAST_NS = 7_258_118_400 * _SECOND_NS  # the year 2200
 
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-f][0-9a-f/-]{3,79}", re.IGNORECASE | re.ASCII)
 _BUS = re.compile(r"(?:(?P<domain>[0-9a-f]{1,8}):)?(?P<place>[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])", re.IGNORECASE | re.ASCII)
 
 
 class Gpu(NamedTuple):
-    """How a log names a GPU: UUID, bus id, the number that `nvidia-smi` and DCGM give it, and its host; None for what it lacks."""
+    """How a log names a GPU: UUID, bus id, number by `nvidia-smi` and DCGM, and host; None for what it lacks."""
 
     uuid: str | None = None
     bus_id: str | None = None
@@ -41,10 +39,7 @@ class Gpu(NamedTuple):
 
 @lru_cache(1024)  # the same words come line after line
 def gpu_of(text: str, gpu: Gpu) -> Gpu:
-    """`gpu` with what a text says of the GPU: a UUID, a bus id or an index.
-
-    Raises `ValueError`: the text is none of these.
-    """
+    """`gpu` with what a text says of it: a UUID, a bus id or an index. Raises `ValueError`: it is none of these."""
     if _UUID.fullmatch(text):
         return gpu._replace(uuid=text)
     bus = _BUS.fullmatch(text)
@@ -66,10 +61,7 @@ class Sample(NamedTuple):
 
 @lru_cache(4096)
 def value_of(name: str, text: str) -> float | None:
-    """A value of `VALUES` in a log's words, such as `1980 MHz`, `699.81` or `0x0000000000000004`; None if there is none.
-
-    Raises `ValueError`: the text is not such a value.
-    """
+    """A value such as `1980 MHz` or `0x04`; None if there is none. Raises `ValueError`: it is something else."""
     if _NOTHING.fullmatch(text) or not text:
         return None
     match = (_BITS if name == REASONS else _NUMBER).fullmatch(text)
@@ -84,10 +76,7 @@ def value_of(name: str, text: str) -> float | None:
 
 @lru_cache(64)
 def stamp_of(text: str) -> tuple[int, bool]:
-    """A time as ns since 1970, and whether it is a local one without its zone, which counts as if it were UTC.
-
-    Raises `ValueError`: the text is not a time.
-    """
+    """A time as ns since 1970, and whether it is local, then as if UTC. Raises `ValueError`: it is not a time."""
     match = _STAMP.fullmatch(text) or _EPOCH.fullmatch(text)
     if match is None:
         raise ValueError(f"{text[:40]!r} is not a time")
@@ -100,10 +89,7 @@ def stamp_of(text: str) -> tuple[int, bool]:
 
 
 def since_1970(time_ns: int) -> int:
-    """A time in ns since 1970 that a log can be of.
-
-    Raises `ValueError`: it is before 1970 or after 2200.
-    """
+    """A time in ns since 1970 that a log can be of. Raises `ValueError`: it is before 1970 or after 2200."""
     if not 0 <= time_ns < _LAST_NS:
         raise ValueError("its time is implausible")
     return time_ns

@@ -21,14 +21,13 @@ _OF_NCCL = re.compile(
     rb'"(GROUP_API|COLL_API|P2P_API|KERNEL_LAUNCH|GROUP|COLL|P2P|CE_COLL|PROXY|NET|GPU)", '
     rb'?"ph": ?"[be]", ?"id": ?[0-9]+, ?"pid": ?[0-9]+, ?"tid": ?1,)'
 )
-OWN = b'"exported_by":"alltrace"'
-"""What is near the beginning of a trace that alltrace exported."""
+OWN = b'"exported_by":"alltrace"'  # what is near the beginning of a trace that alltrace exported
 
 _MARKS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"baseTimeNanoseconds"')
 
 
 def is_report(path: Path) -> bool:
-    """Whether `path` has one of the suffixes and begins like a trace: with its key or, as a bare list, with an event."""
+    """Whether `path` has one of the suffixes and begins like a trace: with its key or, as a list, with an event."""
     head = head_of(path)
     if OWN in head:
         return False

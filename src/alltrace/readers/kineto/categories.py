@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 KERNEL, COPY, FILL, RUNTIME, DRIVER, WAIT, ANNOTATION, OPERATOR, PYTHON, OVERHEAD, FRAME, COUNTERS = range(1, 13)
-OTHER = 0
-"""`FRAME` is a `PYTHON` event that is not a module of the model."""
+OTHER = 0  # `FRAME` is a `PYTHON` event that is not a module of the model
 
 ROLES = {
     "kernel": KERNEL, "gpu_memcpy": COPY, "memcpy": COPY, "gpu_memset": FILL, "memset": FILL,

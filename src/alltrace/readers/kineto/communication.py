@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,91 @@ from alltrace.core.kineto import NOTHING
 from alltrace.readers.kineto import names
 from alltrace.readers.kineto.entities import Entities
 from alltrace.readers.kineto.events import Block
-from alltrace.readers.kineto.host_communication import HostCommunication
+from alltrace.readers.kineto.names import Names
 from alltrace.readers.kineto.tables import whole
 from alltrace.readers.spool import record_batch
 from alltrace.trace.nccl_words import DATATYPES, standard_datatype
+
+# Collectives of process groups that work on the host (Gloo, MPI, UCC), from the ranges that their threads write.
+# `gloo:all_reduce` is the work itself, on a thread of the backend: it starts when the rank has arrived, and ends with
+# the result.
+
+FIELDS = ("ts", "dur", "pid", "tid", "name", "dims", "types")
+_CALL = re.compile(r"(gloo|mpi|ucc):(\w+)", re.IGNORECASE)
+_MESSAGES = ("Send", "Recv")
+_SHARED_OUT = "ReduceScatter"  # its input is the whole vector, of which a rank keeps a share
+
+
+class HostCommunication:
+    """Collects these ranges for `collectives`; not sends and receives, whose ranges do not say with whom."""
+
+    def __init__(self, known: Names, operation: Callable[[str], str | None]) -> None:
+        self._names = known
+        self._operation = operation
+        self._calls: list[Any] = []
+
+    def add(self, block: Any, annotations: Any) -> None:
+        """Take the ranges out of a block, of which `annotations` are the places of the program's own."""
+        chosen = annotations[self._names.classes("host call", self._is_call, block["name"][annotations]) == 1]
+        if len(chosen):
+            self._calls.append(np.stack([block[f][chosen] for f in FIELDS]))
+
+    def _is_call(self, name: str) -> int:
+        found = _CALL.fullmatch(name)
+        operation = self._operation(found[2]) if found else None
+        return int(operation is not None and operation not in _MESSAGES)
+
+    def batch(
+        self, entities: Entities, zero_ns: int, group_of: Callable[[str], Any], type_of: Callable[[str], tuple[str, int] | None]
+    ) -> Any:
+        """The rows, or None; `group_of`: the only group of a backend, `type_of`: a type's standard name and bytes."""
+        if not self._calls:
+            return None
+        calls = dict(zip(FIELDS, np.concatenate(self._calls, axis=1), strict=True))
+        codes = zip(*(calls[f].tolist() for f in FIELDS[4:]), strict=True)
+        rows = [self._about(name, dims, types, group_of, type_of) for name, dims, types in codes]
+        start = calls["ts"] - zero_ns
+        columns = {
+            "start": start,
+            "end": start + calls["dur"],
+            "api_start": start,
+            "api_end": start + calls["dur"],
+            "process": np.zeros(len(rows), np.int32),
+            "thread": entities.threads(calls["pid"], calls["tid"]),
+            **{name: [row[name] for row in rows] for name in rows[0]},
+            "evidence": pa.array(["trace"] * len(rows)).dictionary_encode(),
+        }
+        for name in ("communicator", "op", "datatype"):
+            columns[name] = pa.array([self._names.add(t) if t is not None else None for t in columns[name]], pa.int64())
+        return record_batch("collectives", columns)
+
+    def _about(self, name: int, dims: int, types: int, group_of: Any, type_of: Any) -> dict[str, Any]:
+        found = _CALL.fullmatch(self._names.text(name))
+        operation = self._operation(found[2]) if found else None
+        group = group_of(found[1].lower()) if found else None
+        shapes, kinds = (_list(self._names.text(code) if code != NOTHING else "") for code in (dims, types))
+        known = type_of(kinds[0]) if kinds and isinstance(kinds[0], str) else None
+        shape = shapes[0] if shapes and isinstance(shapes[0], list) else None
+        count = prod(shape) if shape is not None and all(isinstance(n, int) and 0 <= n < 2**31 for n in shape) else None
+        if operation == _SHARED_OUT or count is None or count >= 2**59:
+            count = None
+        return {
+            "communicator": group.identity if group else None,
+            "op": operation,
+            "bytes": count * known[1] if known and count is not None else None,
+            "count": count,
+            "datatype": known[0] if known else None,
+            "group_size": group.size if group else None,
+        }
+
+
+def _list(text: str) -> list[Any]:
+    try:
+        found = json.loads(text) if text else []
+    except (ValueError, RecursionError):
+        return []
+    return found if isinstance(found, list) else []
+
 
 CALL = "record_param_comms"
 _OPS = {
@@ -29,7 +112,7 @@ _OPS = {
     "broadcast": "Broadcast", "broadcastoop": "Broadcast", "reduce": "Reduce", "reduceoop": "Reduce", "gather": "Gather",
     "scatter": "Scatter", "barrier": "Barrier", "send": "Send", "recv": "Recv", "recvanysource": "Recv",
 }  # fmt: skip
-"""`Collective name`, its letters in lower case, to the operation; `wait`, `init` and similar names are not operations."""
+"""`Collective name`, in lower case, to the operation; `wait`, `init` and similar names are none."""
 
 _SIZES = {**dict(DATATYPES), "int16": 2, "complex64": 8, "complex128": 16}
 _OTHER_TYPES = {"short": "int16", "complexfloat": "complex64", "complexdouble": "complex128"}
@@ -70,7 +153,7 @@ class Communication:
         self._on_device = False
 
     def add(self, block: Block, role: dict[str, Any]) -> None:
-        """Take the communication out of a block; `role` has the places of its kernels, calls of the runtime, and operators."""
+        """Take the communication out of a block; `role`: the places of its kernels, runtime calls and operators."""
         kernels = role["kernels"]
         if len(kernels):
             self._on_device = True
@@ -92,10 +175,7 @@ class Communication:
             into.append(np.stack([block[f][rows] for f in fields]))
 
     def batch(self) -> Any:
-        """The rows of `collectives`; None if no call states its operation, so that only names show it.
-
-        Operations of groups on the host count if the trace has no kernel: otherwise they are barriers and the like.
-        """
+        """The rows of `collectives`, or None if no call states its operation; of hosts' groups only without kernels."""
         kernels = _joined(self._kernels, (*_KERNEL_FIELDS, *_ARGUMENTS))
         if kernels is None:
             if self._on_device:
@@ -300,7 +380,7 @@ def _joined(parts: list[Any], fields: tuple[str, ...]) -> dict[str, Any] | None:
 
 
 def _lookup(wanted: Any, keys: Any) -> Any:
-    """The row of `keys` that holds each of the wanted numbers, the first of several; -1 if none does, or it is `NOTHING`."""
+    """The first row of `keys` that holds each of the wanted numbers; -1 if none does, or it is `NOTHING`."""
     order = np.argsort(keys, kind="stable")
     at = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
     rows = order[at]
@@ -328,10 +408,7 @@ def _of_library(kernel: str) -> int:
 
 
 def _by_stream(groups: list[_Group | None], streams: list[int], of_library: list[bool]) -> list[_Group | None]:
-    """Groups with those filled in that a kernel of the library does not say, if all others of its stream are of one group.
-
-    Equal groups are one object.
-    """
+    """Groups, filled in where kernels do not say theirs but all others of their stream are of one object."""
     of_stream: dict[int, dict[int, _Group]] = {}
     for group, stream in zip(groups, streams, strict=True):
         if group is not None:

@@ -20,10 +20,7 @@ MOST_DEVICES = 1 << 10
 
 
 class Entities:
-    """Numbers threads and devices as they come up; the process is one, independent of the ids in its events.
-
-    `before`: those of another process of the trace, whose numbers are taken.
-    """
+    """Numbers threads and devices as they come up; one process, whatever ids events have. `before`: numbers in use."""
 
     def __init__(self, pid: int, process: int = 0, before: Entities | None = None) -> None:
         self._pid = pid
@@ -45,7 +42,7 @@ class Entities:
                 _row(self._devices, ordinal, self.free_devices)
 
     def device_ids(self, pids: Any) -> Any:
-        """The ordinals that the ids of processes of device work are, as Kineto writes them; `NOTHING` for the id of the process."""
+        """The ordinals that Kineto's ids of processes of device work are; `NOTHING` for the id of the process."""
         return np.where(((pids == self._pid) & (pids > 0)) | (pids >= MOST_DEVICES), NOTHING, pids)
 
     def devices(self, ordinals: Any) -> Any:

@@ -46,13 +46,9 @@ class Scan:
 
 
 class Scanner:
-    """Reads one trace.
-
-    `scan`: complete once `blocks` has ended. `array_closed`: whether the list of events had an end.
-    """
+    """Reads one trace; `scan` is complete once `blocks` ended, `array_closed` whether the list of events had an end."""
 
     def __init__(self, text: Text, most: int | None = None, fields: Fields = KINETO) -> None:
-        """Make a scanner of the fields of `text`, of its first `most` bytes if set."""
         self.scan: Scan = Scan()
         self._text = text
         self._left = most

@@ -1,4 +1,4 @@
-"""Which members of an event are read, under which names profilers wrote them over the years, and where the scanner puts them."""
+"""Which members of an event are read, their names over the years, and where the scanner puts them."""
 
 from __future__ import annotations
 
@@ -68,11 +68,7 @@ _ARGUMENTS: tuple[Field, ...] = (
 
 
 class Fields:
-    """What the scanner looks for in the events of a trace.
-
-    `event`, `arguments`: the fields of an event and of its arguments, each with how its value is written and its keys.
-    `whole`: the category of events with arguments of any name; their text is the field `arguments`.
-    """
+    """The fields of events and of arguments, each with how it is written and its keys; `whole`: a category as text."""
 
     def __init__(self, event: Sequence[Field], arguments: Sequence[Field], whole: bytes = b"") -> None:
         self.columns: dict[str, int] = {}  # field to its row in the scanner's table; a triple takes three

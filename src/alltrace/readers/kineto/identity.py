@@ -26,10 +26,9 @@ TABLES = ("kernels", "copies", "api", "syncs", "ranges", "frames", "collectives"
 """The canonical tables that a trace can fill."""
 
 OF_CAPTURE = ("api", "ranges", "frames")
-"""What is read of a trace of the capture of CUDA graphs: which call launched what; its own work does not belong to the run."""
+"""What is read of a trace of the capture of CUDA graphs: which call launched what; its own work is not the run's."""
 
-_CAPTURES = "capture_traces"
-"""The folder where inference servers put traces of captures, next to those of the run."""
+_CAPTURES = "capture_traces"  # the folder where inference servers put traces of captures, next to those of the run
 _HEAD_BYTES = 2 << 20
 _LONG_HEAD_BYTES = 32 << 20
 _TAIL_BYTES = 1 << 20
@@ -43,49 +42,34 @@ _LABELS_SHOWN = 4
 _PROCESS_BEHIND = re.compile(r"[-_ ]*(\d{1,18})$")
 _RANK = "rank "
 _RANKED = re.compile(r"\brank[-_ ]?(\d{1,7})|(?<![A-Za-z])(?:TP|DP|PP|EP)-?\d{1,7}", re.IGNORECASE)
-"""What a merged trace puts before the ids of processes, or calls processes: `[TP00-DP00-PP00-EP00] 1000`, `rank 3 (node1)`."""
+"""What a merged trace puts before processes' ids, or calls them: `[TP00-DP00-PP00-EP00] 1000`, `rank 3 (node1)`."""
 _MERGED = ("pid", "merged_pid", "merged_rank")
 _HANDLER_NAME = re.compile(r"^(?P<host>.+)_(?P<pid>\d+)\.(?:\d+\.)?pt\.trace\.json", re.IGNORECASE)
 
 
 @dataclass
 class Facts:
-    """The content of the parts of a trace that were read.
+    """The content of the parts of a trace that were read."""
 
-    Attributes:
-        metadata: The members of its top level.
-        pids: Process ids of events on the host, by how often.
-        devices: Ordinals of events on a GPU, by how often.
-        roles: Roles of events, by how often.
-        group_ranks: Ranks in the group of all ranks that communication calls state, by how often.
-        zero_ns: What the trace's clock shows at time 0 of the report: a whole second, not after the first event read.
-        first_ns: What it shows at the first event of the file that has a time.
-        last_ns: What it shows when all but a hundredth of the last events read have begun.
-        whole: Whether the trace ends as it should.
-        events: Events read.
-        correlated: Kernels with a correlation.
-        external: Kernels without one, but with the id of the call that launched them.
-        gpu_pids: Process ids of events on a GPU, by how often.
-        labels: For process ids of a trace that may be merged the rank that their events name, such as `rank 3` or `TP00-DP01`.
-        called: What such processes are called.
-        own_pids: For such ids the one that the process had itself; `NOTHING` if it is not a number.
-    """
-
-    metadata: dict[str, Any] = field(default_factory=dict)
-    pids: Counter[int] = field(default_factory=Counter)
-    devices: Counter[int] = field(default_factory=Counter)
-    roles: Counter[int] = field(default_factory=Counter)
+    metadata: dict[str, Any] = field(default_factory=dict)  # the members of its top level
+    pids: Counter[int] = field(default_factory=Counter)  # process ids of events on the host, by how often
+    devices: Counter[int] = field(default_factory=Counter)  # ordinals of events on a GPU, by how often
+    roles: Counter[int] = field(default_factory=Counter)  # roles of events, by how often
+    # ranks in the group of all ranks that communication calls state, by how often
     group_ranks: Counter[int] = field(default_factory=Counter)
+    # what the trace's clock shows at time 0 of the report: a whole second, not after the first event read
     zero_ns: int = 0
-    first_ns: int | None = None
-    last_ns: int | None = None
-    whole: bool = False
-    events: int = 0
-    correlated: int = 0
-    external: int = 0
-    gpu_pids: Counter[int] = field(default_factory=Counter)
+    first_ns: int | None = None  # what it shows at the first event of the file that has a time
+    last_ns: int | None = None  # what it shows when all but a hundredth of the last events read have begun
+    whole: bool = False  # whether the trace ends as it should
+    events: int = 0  # events read
+    correlated: int = 0  # kernels with a correlation
+    external: int = 0  # kernels without one, but with the id of the call that launched them
+    gpu_pids: Counter[int] = field(default_factory=Counter)  # process ids of events on a GPU, by how often
+    # for process ids of a trace that may be merged the rank that their events name, such as `rank 3` or `TP00-DP01`
     labels: dict[int, str] = field(default_factory=dict)
-    called: dict[int, str] = field(default_factory=dict)
+    called: dict[int, str] = field(default_factory=dict)  # what such processes are called
+    # for such ids the one that the process had itself; `NOTHING` if it is not a number
     own_pids: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -100,7 +84,7 @@ class Facts:
 
     @property
     def first_time_ns(self) -> int | None:
-        """The trace's time before which no event can be: a day after 1970 began, if its times count from there; None if not."""
+        """The trace's time before which no event can be, if it counts from 1970: a day after; None if not."""
         base = self.number("baseTimeNanoseconds") or 0
         return _DAY_NS - base if base + self.zero_ns >= _EPOCH_NS else None
 
@@ -135,8 +119,6 @@ class Process(NamedTuple):
 
 
 class _Bytes(Text):
-    """Bytes in memory, read like a file."""
-
     def __init__(self, data: bytes) -> None:
         self.cut = False
         self._data = data
@@ -150,11 +132,7 @@ class _Bytes(Text):
 
 
 def look_at_head(path: Path, most: int | None = _HEAD_BYTES) -> Facts:
-    """The facts from the first `most` bytes, or from all.
-
-    Raises:
-        InputError: It is empty, not such a trace, or a trace of another tool.
-    """
+    """The facts from the first `most` bytes, or all. Raises `InputError`: it is empty, or no trace of this tool."""
     facts = Facts()
     with closing(Text(path)) as text:
         reader = Scanner(text, most)
@@ -172,10 +150,7 @@ def look_at_head(path: Path, most: int | None = _HEAD_BYTES) -> Facts:
 
 
 def look_at_all(path: Path, head: Facts) -> Facts:
-    """The facts from 32 MiB and the end: also metadata written after the events, and whether the trace is complete and valid.
-
-    Of a trace that may be merged they are from all of it, because any part may have a process that no other has.
-    """
+    """The facts from 32 MiB and the end, with metadata behind the events; of all, where the trace may be merged."""
     if head.whole:
         return head
     facts = look_at_head(path, _LONG_HEAD_BYTES)
@@ -279,10 +254,7 @@ def _rank_named(text: str) -> str:
 
 
 def processes_of(path: Path, facts: Facts) -> list[Process]:
-    """The processes of a trace: one, or one for each rank that a merged trace names.
-
-    Raises `InputError`: it holds several, and some name no rank.
-    """
+    """The processes of a trace: one, or one for each rank of a merged one. Raises `InputError`: one names no rank."""
     working = {*facts.launching, *facts.gpu_pids}
     if not facts.merged:
         pid = next((pid for pid, _ in facts.pids.most_common() if pid > IDENTITIES), 0)
@@ -313,11 +285,7 @@ def _labelled(facts: Facts, label: str) -> Process:
 
 
 def report_of(path: Path, facts: Facts) -> Report:
-    """The identity of the trace.
-
-    Raises:
-        InputError: It holds several processes, and some name no rank.
-    """
+    """The identity of the trace. Raises `InputError`: it holds several processes, and some name no rank."""
     processes = processes_of(path, facts)
     base = facts.number("baseTimeNanoseconds")
     warnings = []

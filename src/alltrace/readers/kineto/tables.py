@@ -16,7 +16,7 @@ from alltrace.readers.kineto.events import Block
 from alltrace.trace.distinct import distinct_rows
 
 _VALUED = ("conv", "attention", "attn")
-"""Parts of names of operators for which arguments other than tensors are kept: strides, groups, whether a mask is causal."""
+"""Parts of names of operators that keep arguments other than tensors: strides, groups, whether a mask is causal."""
 _PAYLOAD = (
     ("dims", "Input Dims", False), ("types", "Input type", False), ("values", "Concrete Inputs", False),
     ("hierarchy", "Module Hierarchy", True), ("stack", "Call stack", True), ("strides", "Input Strides", False),
@@ -102,7 +102,7 @@ class Tables:
                 yield table, getattr(self, f"_{table}")(Picked(block, rows), role[rows])
 
     def _with_unknown(self, block: Block, role: Any, rows: Any) -> Any:
-        """The roles, with events of unknown categories that have a device and a stream as kernels; all of them are counted."""
+        """The roles; events of unknown categories with a device and a stream are kernels, and are counted."""
         work = (block["device"][rows] >= 0) & (block["stream"][rows] != NOTHING)
         for code in np.unique(block["cat"][rows]).tolist():
             own = block["cat"][rows] == code
@@ -232,7 +232,7 @@ class Tables:
         }
 
     def _payload(self, events: Picked) -> Any:
-        """What operators were called with, as JSON: shapes, types, strides of inputs, other arguments of some, module and stack."""
+        """What operators were called with, as JSON: shapes, types, strides, some arguments, module and stack."""
         given = [events[field] for field, _, _ in _PAYLOAD]
         if all((values == NOTHING).all() for values in given):
             return pa.nulls(events.count, pa.string())

@@ -13,10 +13,7 @@ _AT_ONCE = 1 << 20
 
 
 class Text:
-    """A trace, opened for one pass from its beginning to its end.
-
-    `packed`: whether it is compressed. `cut`: whether the compressed stream broke off; what came before was handed out.
-    """
+    """A trace, opened for one pass; `packed`: compressed, `cut`: the stream broke off, after what was handed out."""
 
     def __init__(self, path: Path) -> None:
         self.cut: bool = False

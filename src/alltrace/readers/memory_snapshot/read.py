@@ -1,8 +1,9 @@
 """Opens a snapshot of PyTorch's allocator as the table `allocations`.
 
-The format is defined by `torch.cuda.memory._snapshot` (torch/cuda/memory.py and torch/csrc/cuda/memory_snapshot.cpp): `segments`,
-the memory that the allocator has at the end, and `device_traces`, for each device its earlier actions, with the Python stacks of
-the requests. The pickle is taken apart as data (`alltrace.readers.plain_pickle`); nothing in it is executed.
+The format is defined by `torch.cuda.memory._snapshot` (torch/cuda/memory.py and torch/csrc/cuda/memory_snapshot.cpp):
+`segments`, the memory that the allocator has at the end, and `device_traces`, for each device its earlier actions, with
+the Python stacks of the requests. The pickle is taken apart as data (`alltrace.readers.plain_pickle`); nothing in it is
+executed.
 """
 
 from __future__ import annotations
@@ -101,10 +102,7 @@ class SnapshotReader:
 
 
 def open_report(path: Path) -> SnapshotReader:
-    """Open a snapshot.
-
-    Raises `InputError`: it is damaged, holds anything but plain data, is too large, or has no history with times.
-    """
+    """Open a snapshot. Raises `InputError`: damaged, too large, not plain data alone, or no history with times."""
     return SnapshotReader(path)
 
 

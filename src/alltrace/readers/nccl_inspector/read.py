@@ -1,7 +1,7 @@
 """Opens a verbose file of NCCL Inspector as the table `collectives`: questions about collectives need no profiler then.
 
-An operation ends with its last channel by the host's clock, and begins as long before as the GPU took for it. The rank is that in
-the largest communicator of the process, which is the job's if the program makes one of all ranks.
+An operation ends with its last channel by the host's clock, and begins as long before as the GPU took for it. The rank
+is that in the largest communicator of the process, which is the job's if the program makes one of all ranks.
 """
 
 from __future__ import annotations
@@ -108,10 +108,7 @@ class InspectorReader:
 
 
 def open_report(path: Path) -> InspectorReader:
-    """Open a verbose file of NCCL Inspector.
-
-    Raises `InputError`: it is not such a file, cannot be read, or its operations have no times.
-    """
+    """Open a verbose file of NCCL Inspector. Raises `InputError`: it is none, unreadable, or without times."""
     try:
         return InspectorReader(path)
     except OSError as error:

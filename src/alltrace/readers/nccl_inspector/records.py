@@ -2,9 +2,9 @@
 
 The format is defined by `plugins/profiler/inspector/inspector_json.cc` in NVIDIA/nccl, versions 4.0 (a record for each operation),
 4.1 (`dump_stats`: what the ring buffers lost), 4.2 (`coll_algo`, `coll_proto`) and later ones; records of the proxy are left out.
-A record names its communicator by a hash, and its rank there. A collective's number counts the calls of its function on its
-communicator (`ncclComm.seqNumber` is an array over functions); a message's number counts the messages of its rank. Lines come in
-the order in which each rank drained its buffers, which is not an order of the operations.
+A record names its communicator by a hash, and its rank there. A collective's number counts the calls of its function on
+its communicator (`ncclComm.seqNumber` is an array over functions); a message's number counts the messages of its rank.
+Lines come in the order in which each rank drained its buffers, which is not an order of the operations.
 """
 
 from __future__ import annotations
@@ -82,10 +82,7 @@ def looks_like(data: bytes) -> bool:
 
 
 def read_inspector(path: str, advance: Callable[[int], None] = lambda _n: None) -> InspectorFile:
-    """Read a file.
-
-    Raises `InputError`: it has no record of NCCL Inspector.
-    """
+    """Read a file. Raises `InputError`: it has no record of NCCL Inspector."""
     file = InspectorFile(path)
     first = True
     with TextLog(Path(path)) as log:

@@ -12,7 +12,7 @@ from alltrace.trace.nccl_words import OPERATIONS
 CUT = 1
 REJOINED = 2
 FROM_CALL = 4
-"""Flags of a call: the record was cut after its needed fields; it was joined from two pieces; it is from a CALL line."""
+"""Flags of a call: the record was cut after its needed fields; joined from two pieces; from a CALL line."""
 
 _OPCOUNT = re.compile(rb"([0-9a-f]{1,16})\s")
 _POINTER = re.compile(rb"0x[0-9a-f]{1,16}|\(nil\)")
@@ -25,10 +25,7 @@ _MOST_PAIRS = 32
 
 
 class Coll(NamedTuple):
-    """A call: sizes in elements of `datatype`, pointers as signed 64-bit numbers, `ABSENT` for what is not known.
-
-    All but the last two follow each other as in `core.nccl_log.FIELDS`.
-    """
+    """A call, sizes in elements, `ABSENT` where unknown; all but the last two are ordered as `core.nccl_log.FIELDS`."""
 
     operation: int
     op_count: int
@@ -56,11 +53,7 @@ def signed(text: bytes) -> int:
 
 
 def parse_coll(body: bytes, *, cut: bool) -> Coll | None:
-    """The call of a COLL record, or None if a needed field is missing, cut or no number.
-
-    `body`: the record from its operation on. `cut`: whether the record is known to continue after `body`; then its last
-    value is not trusted.
-    """
+    """The call of a COLL record; None if a field is missing, cut or no number. `cut`: do not trust the last value."""
     head = g.COLL.match(body)
     if head is None or head["op"].decode() not in OPERATIONS:
         return None

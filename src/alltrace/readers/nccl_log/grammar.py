@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
-# A host begins where text that may be one begins, or directly after a record that was cut within its level. Tried at every letter,
-# a long line without spaces would take the square of its length.
+# A host begins where text that may be one begins, or directly after a record that was cut within its level. Tried at
+# every letter, a long line without spaces would take the square of its length.
 HEADER = re.compile(
     rb"(?:(?<![^\s:\[\]<>()|,;\"'])|(?<= NCCL (?:INFO|WARN|CALL))|(?<= NCCL (?:TRACE|ABORT))|(?<= NCCL VERSION))"
     rb"(?P<host>[^\s:\[\]<>()|,;\"']+):(?P<pid>[0-9]{1,10}):(?P<tid>[0-9]{1,10})"
@@ -76,7 +76,7 @@ AFFINITY = re.compile(
     rb"(?:Setting affinity for GPU [0-9]{1,9} to (?P<set>[0-9a-f][0-9a-f,-]*)"
     rb"|Affinity for GPU [0-9]{1,9} is .*\(GPU affinity = (?P<near>[0-9a-f][0-9a-f,-]*) )"
 )
-"""CPUs near a GPU: a mask in groups of eight hexadecimal digits, or ranges (since 2.27). `set`: those that a process may use."""
+"""CPUs near a GPU: a mask in groups of eight hexadecimal digits, or ranges (since 2.27). `set`: a process may use it."""
 NVLS = re.compile(rb"(?:NVLS |Connected NVLS|CollNet/NVLS)")
 CONNECTED = re.compile(rb"Connected all (?:rings|trees)")
 ENV = re.compile(rb"(?P<name>N?CCL_[A-Z0-9_]{1,100}|RCCL_[A-Z0-9_]{1,100}) set by environment to (?P<value>.*)")

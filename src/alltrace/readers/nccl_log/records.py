@@ -1,4 +1,4 @@
-"""The content of a log's records: processes, communicators' events, topology, tuning, steps, and the account of every record."""
+"""A log's records: processes, communicators' events, topology, tuning, steps, and the account of each record."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Process:
 
 @dataclass(frozen=True)
 class CommunicatorEvent:
-    """A communicator begins or ends: `what` is `Init START`, `Init COMPLETE`, `Destroy COMPLETE`, ..., or `placement`."""
+    """A communicator begins or ends: `what` is `Init START`, `Init COMPLETE`, `Destroy COMPLETE`, `placement`, ..."""
 
     line: int
     communicator: int

@@ -31,11 +31,7 @@ _SHORT = {"e": "%d", "F": "%Y-%m-%d", "T": "%H:%M:%S", "D": "%m/%d/%y", "R": "%H
 
 
 class Stamp:
-    """A format of times.
-
-    `text`: the format, such as `%d/%b/%Y %H:%M:%S.%f`. `zoned`: whether its times have a zone. Raises `UsageError`: it
-    has a directive that is not known, or none, or one twice.
-    """
+    """A format of times, `zoned` if with a zone. Raises `UsageError`: its directives cannot be, or there is none."""
 
     def __init__(self, text: str) -> None:
         self._format = re.sub(r"%(.)", lambda m: _SHORT.get(m[1], m[0]), text)

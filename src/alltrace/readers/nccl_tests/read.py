@@ -1,7 +1,7 @@
 """Reads tables of nccl-tests: any program and version, any launcher's prefix, many runs in a file; and JSON written with -J.
 
-The columns come from the table's own header, so the code is independent of the version. Source of the forms: nccl-tests,
-src/common.cu, from 2.0 to 2.19.
+The columns come from the table's own header, so the code is independent of the version. Source of the forms:
+nccl-tests, src/common.cu, from 2.0 to 2.19.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _Item = TypeVar("_Item")
 
 @dataclass
 class Half:
-    """One half of a row: out of place or in place. Times in us, bandwidths in GB/s (1e9); `wrong` is None if not checked."""
+    """Half of a row, out of place or in place: times in us, bandwidths in GB/s (1e9); `wrong` None if not checked."""
 
     time_us: float
     algbw: float
@@ -126,10 +126,7 @@ class TestsFile:
 
 
 def read_tests(path: str, advance: Callable[[int], None] = lambda _n: None) -> TestsFile:
-    """Read a file of nccl-tests.
-
-    Raises `InputError`: the file cannot be read.
-    """
+    """Read a file of nccl-tests. Raises `InputError`: the file cannot be read."""
     with TextLog(Path(path)) as log:
         reading = _Reading(path)
         blocks = log.blocks()
@@ -150,7 +147,7 @@ def read_tests(path: str, advance: Callable[[int], None] = lambda _n: None) -> T
 
 
 def _joined_to_their_rows(runs: list[TestRun]) -> list[TestRun]:
-    """The runs that have rows or an end. Where processes that each run alone write at once, several heads come before the rows."""
+    """Runs with rows or an end. Where processes that run alone write at once, several heads come before rows."""
     with_rows: list[TestRun] = []
     heads: list[tuple[int, int, str, int, str]] = []
     for run in runs:

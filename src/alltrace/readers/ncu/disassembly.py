@@ -29,10 +29,7 @@ class Word(NamedTuple):
 
 
 def find_nvdisasm(named: str | None) -> str:
-    """The program: the one that is named, else the one on the path.
-
-    Raises `UsageError`: there is none.
-    """
+    """The program: the one that is named, else the one on the path. Raises `UsageError`: there is none."""
     program = shutil.which(named or "nvdisasm")
     if program is None:
         raise UsageError(f"--sass: {named or 'nvdisasm'} was not found; {_ADVICE}")
@@ -40,10 +37,7 @@ def find_nvdisasm(named: str | None) -> str:
 
 
 def disassembled(binary: bytes, program: str) -> dict[str, list[Word]]:
-    """The instructions of each function, by its mangled name.
-
-    Raises `UsageError`: the program fails, or prints what this version does not know.
-    """
+    """The instructions of each function by mangled name. Raises `UsageError`: it fails, or prints what is unknown."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "code.cubin"
         path.write_bytes(binary)

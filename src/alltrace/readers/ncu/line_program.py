@@ -76,10 +76,7 @@ class _Bytes:
 
 
 def rows_of_units(data: memoryview, places: Collection[int]) -> Iterator[Sequence]:
-    """The sequences of all units of a section; units of other versions are passed over.
-
-    `data`: the section. `places`: the positions of relocated addresses in it. Raises `WireError`: it is damaged.
-    """
+    """The sequences of units of known versions; `places`: of relocated addresses. Raises `WireError`: it is damaged."""
     at = 0
     while len(data) - at > 4:
         head = _Bytes(data, at, len(data))
@@ -129,12 +126,10 @@ class _Machine:
         self.reset()
 
     def reset(self) -> None:
-        """Begin a sequence."""
         self.address, self.file, self.line = 0, 1, 1
         self.current = Sequence(-1)
 
     def row(self) -> None:
-        """Add a row."""
         self.rows_read += 1
         if self.rows_read > _MOST_ROWS:
             raise WireError("a line table has more rows than code can have instructions")

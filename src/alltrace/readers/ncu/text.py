@@ -1,8 +1,9 @@
 """Reads what Nsight Compute printed: `--page raw` and `--page details`, with `--csv` or as plain text.
 
-A printed page has rounded numbers in units that fit; they are brought to base units (ns, bytes, per second) again, so that a page
-and the report that it was printed from give the same rows as far as the digits go. A page of details names its metrics in words:
-those that are known (`details.py`) get the metric's own name, others are kept as `details: SECTION: NAME`.
+A printed page has rounded numbers in units that fit; they are brought to base units (ns, bytes, per second) again, so
+that a page and the report that it was printed from give the same rows as far as the digits go. A page of details names
+its metrics in words: those that are known (`details.py`) get the metric's own name, others are kept as `details:
+SECTION: NAME`.
 """
 
 from __future__ import annotations
@@ -125,7 +126,6 @@ class _Draft:
             self.metrics[name] = value
 
     def add_message(self, section: str, rule: str, kind: str, text: str, speedup_of: str, speedup: str) -> None:
-        """Add what a rule said."""
         if rule and text:
             gain = _value(speedup, "%")
             percent = float(gain) if isinstance(gain, (int, float)) else None
@@ -134,11 +134,7 @@ class _Draft:
 
 
 def read_text(path: Path, data: bytes) -> NcuReport:
-    """Read a printed page.
-
-    `path`: the file, for messages. `data`: what is in it. Raises `InputError`: it is not a page of Nsight Compute, has
-    other columns, or no launch.
-    """
+    """Read a printed page. Raises `InputError`: not a page of Nsight Compute, has other columns, or no launch."""
     if b"\x00" in data[:4096]:
         raise InputError(path, found="it does not start like one", expected=_EXPECTED)
     lines = data.decode("utf-8-sig", "replace").splitlines()

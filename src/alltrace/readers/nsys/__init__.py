@@ -19,8 +19,8 @@ _PERHAPS = (".sqlite3", ".db")
 def is_report(path: Path) -> bool:
     """Whether this reader recognizes `path` as one of its reports.
 
-    A file called `.sqlite` is, even an empty or damaged one, so that the error is about it; `.db` and `.sqlite3` are if they
-    are databases; a folder is if it holds an nsys export.
+    A file called `.sqlite` is, even an empty or damaged one, so that the error is about it; `.db` and `.sqlite3` are if
+    they are databases; a folder is if it holds an nsys export.
     """
     name = path.name.lower()
     if path.is_dir():

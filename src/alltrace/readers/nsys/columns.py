@@ -48,10 +48,7 @@ class Columns:
         self._left_out = left_out
 
     def stream(self, table: str, mapping: Source) -> Iterator[Any]:
-        """The rows of one table of the export as batches of the mapping's canonical table.
-
-        `table`: the table of the export. `mapping`: what becomes of its columns.
-        """
+        """The rows of one table of the export as batches of the canonical table of `mapping`."""
         types = self.source.tables[table]
         target = TABLES[mapping.table]
         wanted: dict[str, Any] = {}

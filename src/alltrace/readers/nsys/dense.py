@@ -53,7 +53,7 @@ class DenseRows:
 
 
 def unique_pairs(first: Any, second: Any) -> tuple[list[tuple[int, int]], Any]:
-    """The distinct pairs of two int64 arrays of n, at least one, ascending, and which of them each row has: int64 array of n."""
+    """The distinct pairs of two int64 arrays, ascending, and which of them each row has."""
     if (first == first[0]).all() and (second == second[0]).all():
         return [(int(first[0]), int(second[0]))], np.zeros(len(first), np.int64)
     ones, first_at = np.unique(first, return_inverse=True)

@@ -60,10 +60,7 @@ def world_size(source: RawSource, variables: dict[str, str]) -> int | None:
 
 
 def mpi_ranks(source: RawSource, strings: Strings) -> dict[int, int]:
-    """The rank in MPI_COMM_WORLD of each process, by its global id without the thread bits.
-
-    Exports before `MPI_RANKS` only have the name that nsys gave the thread which called MPI_Init: `MPI Rank <n>`.
-    """
+    """MPI_COMM_WORLD's rank by global id without thread bits; of old exports by threads called `MPI Rank <n>`."""
     ranks: dict[int, int] = {}
     for global_tid, rank in small_rows(source, "MPI_RANKS", "globalTid", "rank"):
         thread, number = whole(global_tid), whole(rank)
@@ -91,10 +88,7 @@ def _may_be_mpi(source: RawSource) -> bool:
 def processes(
     source: RawSource, entities: Entities, ranks: dict[int, int], known: Sequence[ReportProcess] = ()
 ) -> tuple[ReportProcess, ...]:
-    """The processes with GPU work or an MPI rank; if there are none, all with events of the host, the busiest first.
-
-    Those that are `known` from an earlier opening get the rows that they had then.
-    """
+    """The processes with GPU work or an MPI rank, else all, the busiest first; those `known` keep their rows."""
     if known:
         for process in known:
             entities.process_row((process.source_id or 0) << TID_BITS)
@@ -185,10 +179,7 @@ def _busiest(source: RawSource) -> list[int]:
 
 
 def without_payloads(source: RawSource, *, exported: bool) -> str:
-    """Why NCCL's ranges may have no payload, in which NCCL names sizes and communicators, and what to do.
-
-    `source`: the export. `exported`: whether alltrace itself made it of a report.
-    """
+    """Why NCCL's ranges may lack payloads, and what to do; `exported`: whether alltrace made the export of a report."""
     about = metadata(source)
     lacking = "NCCL's ranges have no payload, which names sizes and communicators"
     if all(about.get(f"EXPORT_PARAM_INCLUDE_{what}") == "true" for what in ("BLOBS", "JSON")):

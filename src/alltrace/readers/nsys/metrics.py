@@ -107,7 +107,7 @@ class Metrics:
             yield record_batch(canonical, rows, count)
 
     def _adapters(self) -> dict[int, tuple[str, int | None, str]]:
-        """Name, GUID and model of each adapter by the id that samples hold: its GUID, or an id that NIC_ID_MAP explains."""
+        """Name, GUID and model of adapters by the id that samples hold: a GUID, or an id that NIC_ID_MAP explains."""
         by_nic: dict[int, tuple[str, int | None, str]] = {}
         adapters: dict[int, tuple[str, int | None, str]] = {}
         models = {i: str(label or "") for i, label in small_rows(self._source, "ENUM_NET_DEVICE_ID", "id", "label")}

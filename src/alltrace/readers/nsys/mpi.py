@@ -32,11 +32,7 @@ _ALWAYS = -(2**62)
 
 
 class Communicators:
-    """The communicators of an export.
-
-    `source`: the export. `entities`: its processes. `ranks`: the rank in MPI_COMM_WORLD of each process, by its global
-    id without the thread bits.
-    """
+    """The communicators of an export; `ranks`: MPI_COMM_WORLD's rank by global id without the thread bits."""
 
     def __init__(self, source: RawSource, entities: Entities, ranks: dict[int, int]) -> None:
         self._source = source

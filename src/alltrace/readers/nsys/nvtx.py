@@ -58,10 +58,7 @@ class Nvtx:
         return [t for t in tables if t is not None and not missing_columns(t, self._source.tables[t])]
 
     def stream(self, wanted: str, *, hold_marks: bool = False) -> Iterator[Any]:
-        """The batches of `ranges` or `marks`.
-
-        `wanted`: the canonical table. `hold_marks`: whether the marks will be read next, so that they should be kept.
-        """
+        """The batches of `ranges` or `marks`; `hold_marks`: keep the marks, which will be read next."""
         if wanted == "marks" and self._held is not None:
             yield from self._held
             self._held = None

@@ -17,7 +17,7 @@ _SUFFIX = ".parquet"
 
 
 class ParquetFolder:
-    """A `RawSource` over `<table>.parquet` files; the tables are the same as in the SQLite export of the same report."""
+    """A `RawSource` over `<table>.parquet` files, with the same tables as an SQLite export of the report."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

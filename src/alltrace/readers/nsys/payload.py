@@ -1,8 +1,8 @@
 """The payload of an NVTX event as text: a number, JSON, or binary data decoded by its schema.
 
-Binary payloads follow the NVTX payload extension (nvToolsExtPayload.h of NVTX 3.1 and later): a schema is a list of entries, each
-with a type code, an offset, and flags. The export keeps the data after a header of 32 bytes: 8 of the domain or count, then
-schema id, size of the data, and size of all, 8 bytes each. NCCL describes its calls this way.
+Binary payloads follow the NVTX payload extension (nvToolsExtPayload.h of NVTX 3.1 and later): a schema is a list of
+entries, each with a type code, an offset, and flags. The export keeps the data after a header of 32 bytes: 8 of the
+domain or count, then schema id, size of the data, and size of all, 8 bytes each. NCCL describes its calls this way.
 """
 
 from __future__ import annotations

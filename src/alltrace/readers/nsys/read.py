@@ -7,26 +7,178 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.readers.base import Report, ReportProcess, ReportWarning
 from alltrace.readers.nsys import identity
-from alltrace.readers.nsys.columns import Columns
-from alltrace.readers.nsys.devices import cpus
-from alltrace.readers.nsys.entities import Entities
-from alltrace.readers.nsys.environment import environment, host_name
-from alltrace.readers.nsys.event_records import EventRecords
-from alltrace.readers.nsys.files import Files
-from alltrace.readers.nsys.mapping import sources_of
+from alltrace.readers.nsys.columns import Columns, as_integers, record_batch, timed, words_array
+from alltrace.readers.nsys.devices import cpus, environment, host_name
+from alltrace.readers.nsys.entities import TID_BITS, TID_MASK, Entities, pid_of
+from alltrace.readers.nsys.mapping import find_table, missing_columns, sources_of
 from alltrace.readers.nsys.metrics import Metrics
 from alltrace.readers.nsys.mpi import Communicators
 from alltrace.readers.nsys.nvtx import Nvtx
-from alltrace.readers.nsys.small import small_rows, whole
+from alltrace.readers.nsys.small import raw_type, small_rows, whole
 from alltrace.readers.nsys.source import RawSource
 from alltrace.readers.nsys.strings import Strings
 from alltrace.readers.nsys.tool import Exported
+from alltrace.trace.arrays import either, integers, unpacked
 from alltrace.trace.errors import InputError, printable
 from alltrace.trace.schema import EVENT_TABLES, TABLES
+
+# Accesses to files by name, which reports taken with `--osrt-file-access=true` hold. Events name an opened file by a
+# number; a table of descriptors has its path and process. Both hold plain process and thread ids, while all other
+# tables hold global ones, of which the rest is taken from the list of processes.
+
+KINDS = ("read", "write", "open", "close", "other")
+_EVENTS, _DESCRIPTORS, _TYPES = "OSRT_FILE_ACCESS_EVENTS", "OSRT_FILE_ACCESS_DESCRIPTORS", "ENUM_OSRT_FILE_ACCESS_EVENT_TYPE"
+_ACCESS_COLUMNS = ("startedAt", "endedAt", "fileAccessId", "threadId", "eventType", "apiCallId", "bytesProcessed")
+_VM = 1 << 48  # the first virtual machine of a host, as in a report that lists no processes
+
+
+class Files:
+    """The accesses to files of an export; `left_out`: rows without a time by its table, filled as rows are read."""
+
+    def __init__(self, source: RawSource, strings: Strings, entities: Entities, left_out: dict[str, int]) -> None:
+        self._source = source
+        self._left_out = left_out
+        self._strings = strings
+        self._entities = entities
+
+    def tables(self) -> list[str]:
+        """The table of the export that has them, if there is one."""
+        table = find_table(self._source.tables, _EVENTS)
+        return [table] if table and not missing_columns(table, self._source.tables[table]) else []
+
+    def stream(self) -> Iterator[Any]:
+        """The rows of `file_accesses`, as batches."""
+        for table in self.tables():
+            types = self._source.tables[table]
+            paths, owners = self._descriptors()
+            kinds = self._kinds()
+            for batch in self._source.batches(table, {c: raw_type(types[c]) for c in _ACCESS_COLUMNS if c in types}):
+                batch = timed(batch, table, self._left_out, 0)
+                if not batch.num_rows:
+                    continue
+                columns = {n: as_integers(c) for n, c in zip(batch.schema.names, batch.columns, strict=True)}
+                access = pc.dictionary_encode(columns["fileAccessId"])
+                numbers = access.dictionary.to_pylist()
+                ids = self._strings.from_texts(pa.array([paths.get(n) for n in numbers], pa.string()))
+                owner = pc.take(pa.array([owners.get(n) for n in numbers], pa.int64()), access.indices)
+                rows: dict[str, Any] = {
+                    "start": columns["startedAt"],
+                    "end": columns.get("endedAt"),
+                    "file": pc.take(ids, access.indices),
+                    "access": columns["fileAccessId"],
+                    "bytes": columns.get("bytesProcessed"),
+                    "process": self._entities.process_rows(owner),
+                }
+                if "threadId" in columns:
+                    rows["thread"] = self._entities.thread_rows(_global(owner, columns["threadId"]))
+                if "apiCallId" in columns:
+                    rows["name"] = self._strings.from_ids(columns["apiCallId"])
+                if "eventType" in columns:
+                    codes_of_types, nothing = unpacked(columns["eventType"])
+                    codes = np.array([kinds.get(k, KINDS.index("other")) for k in codes_of_types.tolist()], np.int32)
+                    rows["kind"] = words_array(codes, KINDS, nothing)
+                yield record_batch("file_accesses", rows, batch.num_rows)
+
+    def _descriptors(self) -> tuple[dict[int, str], dict[int, int]]:
+        """The path of each access, and the global id of its process."""
+        process_of: dict[int, int] = {}
+        for column in ("PROCESSES", "ThreadNames"):
+            for (number,) in small_rows(self._source, column, "globalPid" if column == "PROCESSES" else "globalTid"):
+                if isinstance(number, int):
+                    process_of.setdefault(pid_of(number), number & ~TID_MASK)
+        paths: dict[int, str] = {}
+        owners: dict[int, int] = {}
+        for access, process, path in small_rows(self._source, _DESCRIPTORS, "fileAccessId", "processId", "filePath"):
+            number, pid = whole(access), whole(process)
+            if number is None or number in paths:
+                continue
+            paths[number] = str(path or "")
+            if pid is not None:
+                owners[number] = pid & ~TID_MASK if pid > TID_MASK else process_of.get(pid, _VM | pid << TID_BITS)
+        return paths, owners
+
+    def _kinds(self) -> dict[int, int]:
+        """The place in `KINDS` of each number of an event's type, from what the export calls it."""
+        kinds = {}
+        for number, name, label in small_rows(self._source, _TYPES, "id", "name", "label"):
+            text = f"{name or ''} {label or ''}".lower()
+            kind = next((k for k in KINDS if k in text), "other")
+            if whole(number) is not None:
+                kinds[int(number)] = KINDS.index(kind)
+        return kinds
+
+
+def _global(processes: Any, threads: Any) -> Any:
+    """Global thread ids of threads of processes; one that is global already stays."""
+    owner, lost = unpacked(processes)
+    thread, missing = unpacked(threads)
+    ids = np.where((thread >= 0) & (thread <= TID_MASK), owner | thread, thread)
+    return pa.array(ids, mask=either(lost, missing))
+
+
+# The call that recorded the CUDA event of a wait.
+
+_COLUMNS = ("globalPid", "eventId", "correlationId", "streamId")
+_NONE = -1
+
+
+class EventRecords:
+    """The calls that recorded CUDA events, from an export with the events' ids."""
+
+    def __init__(self, source: RawSource, entities: Entities) -> None:
+        self._source = source
+        self._entities = entities
+        table = find_table(source.tables, "CUPTI_ACTIVITY_KIND_CUDA_EVENT")
+        self.table = table if table is not None and set(_COLUMNS) <= set(source.tables[table]) else None
+        """The table of the export that they are read from; None if there is none."""
+
+    def joined(self, waits: Any) -> Any:
+        """A batch of `syncs` with `record_correlation` and `record_stream`.
+
+        A wait refers to the last record of its event before it. CUPTI numbers the calls of a process as they begin, so
+        this is the record with the largest correlation below the wait's.
+        """
+        if self.table is None or waits.column("event").null_count == waits.num_rows:
+            return waits
+        process, event, correlation, stream = self._records
+        count = len(process)
+        own = [integers(waits.column(c), _NONE) for c in ("process", "event", "correlation")]
+        keys = [np.concatenate(pair) for pair in zip((process, event, correlation), own, strict=True)]
+        is_wait = np.arange(len(keys[0])) >= count
+        order = np.lexsort((is_wait, keys[2], keys[1], keys[0]))
+        before = np.maximum.accumulate(np.where(is_wait[order], _NONE, np.arange(len(order))))
+        last = np.full(len(order), _NONE)
+        last[order] = np.where(before < 0, _NONE, order[np.maximum(before, 0)])
+        last = last[count:]
+        recorded = (last >= 0) & (own[1] >= 0) & (own[2] >= 0)
+        at = np.where(recorded, last, 0)
+        if not recorded.any():
+            return waits
+        recorded &= (process[at] == own[0]) & (event[at] == own[1])
+        columns = dict(zip(waits.schema.names, waits.columns, strict=True))
+        columns["record_correlation"] = pa.array(correlation[at], mask=~recorded)
+        columns["record_stream"] = pa.array(stream[at], mask=~recorded)
+        return record_batch("syncs", columns, waits.num_rows)
+
+    @cached_property
+    def _records(self) -> list[Any]:
+        """Process, event, correlation and stream of each record: int64 arrays."""
+        table = str(self.table)
+        types = self._source.tables[table]
+        parts: list[list[Any]] = [[np.zeros(0, np.int64)] for _ in _COLUMNS]
+        for batch in self._source.batches(table, {c: raw_type(types[c]) for c in _COLUMNS}):
+            columns = [as_integers(batch.column(c)) for c in _COLUMNS]
+            columns[0] = self._entities.process_rows(columns[0])
+            for part, column in zip(parts, columns, strict=True):
+                part.append(integers(column, _NONE))
+        return [np.concatenate(part) for part in parts]
+
 
 _LATEST_NS = 1 << 62
 """The year 2116; later values are not times, and the difference of two of them would not fit 64 bits."""
@@ -177,11 +329,7 @@ def _is_event_table(table: str) -> bool:
 
 
 def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path | None = None) -> NsysReader:
-    """Open a report: an export as SQLite or as a folder of Parquet files, or a `.nsys-rep` if an nsys is installed.
-
-    `path`: the report. `known`: see `alltrace.readers.registry.open_report`. `scratch`: likewise. Raises `InputError`:
-    it is damaged or not such a report.
-    """
+    """Open an export (SQLite, or a folder of Parquet) or, with an nsys, a `.nsys-rep`; see `registry.open_report`."""
     name = path.name.lower()
     if path.is_dir():
         from alltrace.readers.nsys.parquetdir import ParquetFolder

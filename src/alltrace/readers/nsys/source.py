@@ -20,8 +20,8 @@ def rows_per_batch(columns: Mapping[str, Any]) -> int:
 class RawSource(Protocol):
     """An export of Nsight Systems, opened.
 
-    A column's type is one of `int64`, `float64`, `string` and `binary` (Arrow types by name), by its declaration: INTEGER, REAL,
-    TEXT or none, BLOB. Text that is not UTF-8 has its bad bytes escaped.
+    A column's type is one of `int64`, `float64`, `string` and `binary` (Arrow types by name), by its declaration:
+    INTEGER, REAL, TEXT or none, BLOB. Text that is not UTF-8 has its bad bytes escaped.
     """
 
     path: Path
@@ -47,10 +47,7 @@ class RawSource(Protocol):
         ...
 
     def rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """The rows of a small `table` as Python values, with bytes as text; raises what `batches` raises.
-
-        `table`: a key of `tables`. `columns`: the columns wanted, in order.
-        """
+        """The rows of a small `table` as Python values, with bytes as text; raises what `batches` raises."""
         ...
 
     def warnings(self) -> Mapping[str, str]:

@@ -18,10 +18,7 @@ _DENSE_SLACK = 1 << 20  # ids up to this far above the number of strings are loo
 
 
 class Strings:
-    """Interns the strings that rows refer to, and remembers which they were.
-
-    A string of `StringIds` is stored once, in an Arrow array; there can be millions.
-    """
+    """Interns the strings that rows refer to; those of `StringIds`, perhaps millions, are stored once, in Arrow."""
 
     def __init__(self, source: RawSource) -> None:
         self._source = source
@@ -72,7 +69,7 @@ class Strings:
         return np.where(self._sorted[at] == ids, self._order[at], missing)
 
     def _within(self, ids: Any) -> Any:
-        """The ids, with the last place of `_dense` for those that it has not; as unsigned numbers negative ones are too large."""
+        """The ids, with the last place of `_dense` for those it lacks; negative ones are too large, unsigned."""
         return np.minimum(ids.view(np.uint64), np.uint64(len(self._dense) - 1)).view(np.int64)
 
     def from_ids(self, ids: Any) -> Any:

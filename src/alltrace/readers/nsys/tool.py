@@ -159,7 +159,6 @@ def export_report(path: Path, target: Path, more: Sequence[str] = (), *, keeps_p
 
 
 def _needed_nsys(path: Path) -> Path:
-    """The nsys to read a report with."""
     nsys = find_nsys()
     if nsys is None or not os.access(nsys, os.X_OK):
         where = f"{TOOL_VARIABLE} is {nsys}, which cannot be run" if nsys else "nsys was not found on this machine"

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from alltrace.trace.errors import InputError, printable
 
-IDLE, RUNNING, SYNCHRONISATION, GROUP, MEMORY = 0, 1, 5, 13, 17
-"""States, except those of MPI."""
+IDLE, RUNNING, SYNCHRONISATION, GROUP, MEMORY = 0, 1, 5, 13, 17  # states, except those of MPI
 
 MPI_RECEIVE, MPI_SEND, MPI_WAIT, MPI_ISEND, MPI_IRECEIVE, MPI_OTHER, MPI_SENDRECV = 3, 4, 8, 10, 11, 15, 16
 
@@ -43,7 +42,7 @@ OPENACC_OTHER, OPENACC_DATA, OPENACC_LAUNCH, OPENMP = 66000000, 66000001, 660000
 OSRT, UCX, SYSCALL = 66400000, 66600000, 66700000
 NCCL_OP, NCCL_BYTES, NCCL_COUNT, NCCL_SEQUENCE = 63000210, 63000211, 63000212, 63000213
 LENGTH = 63000220
-"""On a begin: the length of an interval that overlaps another one of its kind and thread; its end would not be known."""
+"""On a begin: the length of an interval that overlaps another of its kind and thread, whose end is not known."""
 
 GEOMETRY = {
     9101: ("grid_x", "Grid X"),
@@ -127,8 +126,7 @@ class Profile:
 
 
 _DOMAIN = re.compile("NVTX (?!depth |start/end |mark$)(.*)", re.DOTALL)
-GPU = "GPU "
-"""How labels of GPU metrics begin."""
+GPU = "GPU "  # how labels of GPU metrics begin
 
 
 def _prefix(domain: str) -> str:
@@ -174,8 +172,7 @@ def our_values(label: str, values: Mapping[int, str]) -> dict[int, str]:
     return {v: name.removeprefix(_prefix(domain[1])) if domain else name for v, name in values.items()}
 
 
-DEPTH, NIC_METRICS = 64100000, 66900000
-"""The first NVTX domain's depth, the first metric of network adapters."""
+DEPTH, NIC_METRICS = 64100000, 66900000  # the first NVTX domain's depth, the first metric of network adapters
 
 
 @dataclass
@@ -198,10 +195,7 @@ _PRECISION = re.compile(r"[0-9]{1,2}")
 
 
 def read_pcf(path: Path) -> list[EventType]:
-    """The event types of a .pcf file.
-
-    Raises `InputError`: it cannot be read.
-    """
+    """The event types of a .pcf file. Raises `InputError`: it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:

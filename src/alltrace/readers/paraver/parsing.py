@@ -31,10 +31,7 @@ class Lines:
 
 
 def read_lines(path: Path) -> tuple[str, Iterator[Lines]]:
-    """The header of a .prv or .prv.gz, and its other lines in blocks.
-
-    Raises `InputError`: the file cannot be read.
-    """
+    """The header of a .prv or .prv.gz, and its other lines in blocks. Raises `InputError`: the file cannot be read."""
     blocks = _blocks(path)
     first = next(blocks, b"")
     header, _, rest = first.partition(b"\n")
@@ -42,10 +39,7 @@ def read_lines(path: Path) -> tuple[str, Iterator[Lines]]:
 
 
 def head_lines(path: Path) -> list[str]:
-    """The first line of a .prv or .prv.gz and the comment lines right after it.
-
-    Raises `InputError`: the file cannot be read.
-    """
+    """The first line of a .prv or .prv.gz and the comments after it. Raises `InputError`: it cannot be read."""
     head: list[str] = []
     for block in _blocks(path):
         lines = block.split(b"\n")

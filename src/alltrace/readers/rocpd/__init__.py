@@ -18,7 +18,7 @@ _JSON = re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"\s*:')
 
 
 def is_report(path: Path) -> bool:
-    """Whether `path` declares rocpd's tables in its first MiB, where rocprofv3 writes them first, or begins like its JSON."""
+    """Whether `path` declares rocpd's tables in its first MiB, or begins like rocprofv3's JSON."""
     if not path.name.lower().endswith((SUFFIX, JSON_SUFFIX)):
         return False
     head = head_of(path, _HEAD_BYTES)

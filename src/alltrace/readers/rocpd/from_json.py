@@ -45,10 +45,7 @@ _TABLES = {
 
 
 def write_database(source: Path, target: Path) -> None:
-    """Write the content of a document, or of several in one file, as a database; one set of tables for each process.
-
-    Raises `InputError`: it is too large, is not JSON, or has no process.
-    """
+    """Write documents as a database, tables for each process. Raises `InputError`: too large, no JSON, no process."""
     size = source.stat().st_size
     if size > _MOST_BYTES:
         raise InputError(
@@ -88,7 +85,6 @@ class _Process:
         self._events: list[tuple[int, int, int | None]] = []
 
     def write(self) -> None:
-        """Create the tables and fill them."""
         for name, columns in _TABLES.items():
             quoted = ", ".join(f'"{column}"' for column in columns.split(", "))
             self._db.execute(f'CREATE TABLE "rocpd_{name}{self._suffix}" (id INTEGER PRIMARY KEY, {quoted})')

@@ -1,4 +1,4 @@
-"""Opens a database or JSON of rocprofv3 as canonical tables: kernels, copies, calls of HIP and HSA, ROCTx, memory, counters."""
+"""Opens a database or JSON of rocprofv3 as canonical tables: kernels, copies, HIP, HSA, ROCTx, memory, counters."""
 
 from __future__ import annotations
 
@@ -6,23 +6,99 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 from alltrace.readers.base import ENVIRONMENT_ALLOWED, Report, ReportProcess, ReportWarning
 from alltrace.readers.dictionaries import NameIds, dictionary_tables
 from alltrace.readers.nsys.sqlite.database import Watch, connection, plan_access, quoted
 from alltrace.readers.nsys.sqlite.detect import open_file, read_header
 from alltrace.readers.rocpd import JSON_SUFFIX
-from alltrace.readers.rocpd.layout import TableSet, table_sets
 from alltrace.readers.spool import record_batch
 from alltrace.trace.errors import InputError
 from alltrace.trace.launches import short_name
 from alltrace.trace.names import text_of_bytes
 from alltrace.trace.schema import EVENT_TABLES, TABLES
 from alltrace.trace.scratch import scratch_folder
+
+# Which tables a database has, and the statements that read their rows. The schema is `rocpd_tables.sql` in
+# ROCm/rocprofiler-sdk (`source/share/rocprofiler-sdk-rocpd`). The names of all tables end with the UUID of a process; a
+# database that was merged has a set of tables for each. Versions differ in where times and places are: in the row
+# itself, or by number in `rocpd_timestamp` and `rocpd_track`.
+
+_DISPATCHES = re.compile(rb"rocpd_kernel_dispatch(\w*)")
+_TRACK = ("nid", "pid", "tid", "agent_id", "queue_id", "stream_id")
+_MOST_SETS = 1024
+
+
+class TableSet(NamedTuple):
+    """The tables of one process."""
+
+    suffix: str  # what their names end with
+    columns: Mapping[str, frozenset[str]]  # the columns of each table that is there, by its name without the suffix
+
+    def select(self, table: str, columns: Sequence[str], joined: Mapping[str, str] | None = None) -> str | None:
+        """A statement that reads columns of a table; None if there is no such table.
+
+        A column that the table lacks is read from where its numbers point to, else null. `joined` has more columns: of
+        each the name and where it is, as `TABLE.COLUMN` joined by the row's `TABLE_id`, such as `event.stack_id`.
+        """
+        chosen, tail = self._parts(table, columns, joined or {})
+        return f"SELECT {', '.join(chosen)} FROM {tail} ORDER BY own.id" if tail else None
+
+    def earliest(self, table: str) -> str | None:
+        """A statement for the earliest start of a table; None if there is no such table."""
+        chosen, tail = self._parts(table, ("start",), {})
+        return f"SELECT min({chosen[0]}) FROM {tail} WHERE typeof({chosen[0]}) = 'integer' AND {chosen[0]} >= 0" if tail else None
+
+    def _parts(self, table: str, columns: Sequence[str], joined: Mapping[str, str]) -> tuple[list[str], str]:
+        """What to select, and what from; an empty text if there is no such table."""
+        if table not in self.columns:
+            return [], ""
+        own = self.columns[table]
+        joins: dict[str, str] = {}
+        chosen = [self._column(own, joins, name) for name in columns]
+        for place in joined.values():
+            other, _, column = place.partition(".")
+            if f"{other}_id" in own and column in self.columns.get(f"rocpd_{other}", ()):
+                joins[other] = self._join(f"rocpd_{other}", other, f"{other}_id")
+                chosen.append(f"{other}.{quoted(column)}")
+            else:
+                chosen.append("NULL")
+        return chosen, " ".join([f"{quoted(table + self.suffix)} AS own", *joins.values()])
+
+    def _column(self, own: frozenset[str], joins: dict[str, str], name: str) -> str:
+        if name in own:
+            return f"own.{quoted(name)}"
+        stamp = {"start": "start_id", "end": "end_id"}.get(name)
+        if stamp in own and stamp and "value" in self.columns.get("rocpd_timestamp", ()):
+            joins[stamp] = self._join("rocpd_timestamp", f"at_{name}", stamp)
+            return f"at_{name}.value"
+        if name in _TRACK and "track_id" in own and name in self.columns.get("rocpd_track", ()):
+            joins["track"] = self._join("rocpd_track", "track", "track_id")
+            return f"track.{quoted(name)}"
+        return "NULL"
+
+    def _join(self, table: str, called: str, by: str) -> str:
+        return f"LEFT JOIN {quoted(table + self.suffix)} AS {called} ON {called}.id = own.{by}"
+
+
+def table_sets(declared: Mapping[bytes, frozenset[str]]) -> list[TableSet]:
+    """The sets of a database with the declared tables, by name with columns, in the order of their suffixes."""
+    suffixes = sorted(m[1].decode() for name in declared if (m := _DISPATCHES.fullmatch(name)))
+    sets = []
+    for suffix in suffixes[:_MOST_SETS]:
+        end = suffix.encode()
+        own = {
+            name[: len(name) - len(end)].decode("utf-8", "replace"): columns
+            for name, columns in declared.items()
+            if name.startswith(b"rocpd_") and name.endswith(end)
+        }
+        sets.append(TableSet(suffix, own))
+    return sets
+
 
 EXPECTED = "a database (rocpd, .db) or JSON of rocprofv3"
 FILLED = ("kernels", "copies", "api", "ranges", "memory", "kernel_counters")
@@ -39,10 +115,7 @@ _DISPATCH = (*_PLACE, "agent_id", "queue_id", "stream_id", "kernel_id", "group_s
 
 
 class RocpdReader:
-    """A database of rocprofv3, opened; see `alltrace.readers.base.ReportReader`.
-
-    Threads, devices and kernels are few and are read when it is opened; events are read on demand.
-    """
+    """A database of rocprofv3, opened; threads, devices and kernels are few and are read then, events on demand."""
 
     def __init__(self, path: Path, database: Path | None = None) -> None:
         """`database`: what was made of the JSON at `path`; None if `path` is a database."""
@@ -158,10 +231,7 @@ class RocpdReader:
         )
 
     def stream(self, tables: Collection[str]) -> Iterator[tuple[str, Any]]:
-        """The rows of the wanted canonical tables; see `ReportReader.stream`.
-
-        Raises `InputError`: SQLite finds the database damaged.
-        """
+        """The rows of the wanted tables; see `ReportReader.stream`. Raises `InputError`: the database is damaged."""
         for table in (t for t in EVENT_TABLES if t in tables and t in FILLED):
             columns = [c.name for c in TABLES[table].columns]
             rows: list[dict[str, Any]] = []
@@ -349,10 +419,7 @@ def _groups(items: Any, of: Any) -> int | None:
 
 
 def open_report(path: Path, scratch: Path | None = None) -> RocpdReader:
-    """Open a database or JSON; the database that is made of JSON is in `scratch`, a folder of the caller's, if there is one.
-
-    Raises `InputError`: it cannot be read, is damaged or not what rocprofv3 writes.
-    """
+    """Open a database, or JSON of which one is made in `scratch`. Raises `InputError`: damaged, or not rocprofv3's."""
     try:
         if path.name.lower().endswith(JSON_SUFFIX):
             return _of_json(path, scratch)

@@ -1,7 +1,7 @@
 """Opens a record of steps as `ranges`: a range for each step, and within it one for each phase.
 
-A record has the durations of a step's phases only, so they are drawn one after the other, in the order in which it names them. The
-names of those in which a rank waits for others say so, because such time is no work.
+A record has the durations of a step's phases only, so they are drawn one after the other, in the order in which it
+names them. The names of those in which a rank waits for others say so, because such time is no work.
 """
 
 from __future__ import annotations
@@ -112,10 +112,7 @@ class StepRecordReader:
 
 
 def open_report(path: Path) -> StepRecordReader:
-    """Open a record of steps.
-
-    Raises `InputError`: it cannot be read, or has no step.
-    """
+    """Open a record of steps. Raises `InputError`: it cannot be read, or has no step."""
     try:
         return StepRecordReader(path)
     except OSError as error:

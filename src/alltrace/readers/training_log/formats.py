@@ -1,7 +1,7 @@
 """A step's line in the form of each framework.
 
-Megatron-LM and its relatives (GPT-NeoX), nanotron, NeMo 1 and 2, TorchTitan, DeepSpeed, Lightning, Hugging Face, Composer, verl,
-nanoGPT, and plain FSDP scripts; and lines of a user's own pattern.
+Megatron-LM and its relatives (GPT-NeoX), nanotron, NeMo 1 and 2, TorchTitan, DeepSpeed, Lightning, Hugging Face,
+Composer, verl, nanoGPT, and plain FSDP scripts; and lines of a user's own pattern.
 
 Sources: megatron/training/training.py, nemo/lightning/pytorch/callbacks/progress_printer.py, torchtitan/components/metrics.py,
 deepspeed/runtime/engine.py and utils/timer.py, lightning's TQDMProgressBar, transformers/trainer_callback.py, gpt-neox'
@@ -71,7 +71,7 @@ _BINARY = {"KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 @dataclass
 class Step:
-    """A step's line: the framework, the step, its values by metric (`_KEYS`), metrics printed as nan or inf, its prefix's rank."""
+    """A step's line: framework, step, values by metric (`_KEYS`), metrics that are nan or inf, its prefix's rank."""
 
     framework: str
     step: int | None
@@ -112,11 +112,7 @@ _KEYS: tuple[tuple[str, re.Pattern[str], float], ...] = tuple(
 
 
 def parse(text: str, own: Sequence[Callable[[str], Step | None]] = ()) -> Step | None:
-    """The step that a line describes, or None.
-
-    `text`: one line, without its end. `own`: a user's own patterns, by `own_pattern`; if there are any, other forms are
-    not searched.
-    """
+    """The step that a line describes, or None; with a user's `own` patterns (`own_pattern`) no others are searched."""
     if len(text) > _LONGEST:
         text = text[:_LONGEST]
     if "\x1b" in text:
@@ -160,7 +156,7 @@ def parse_list(text: str) -> list[float] | None:
 
 
 def number(text: str) -> tuple[float, bool] | None:
-    """The number at the beginning of `text` and whether bytes were its unit: `11.5K`, `6,123`, `40.12GiB`, `1234.5/1230.1`."""
+    """The number that begins `text`, and whether its unit was bytes: `11.5K`, `6,123`, `40.12GiB`, `1234.5/1230.1`."""
     match = _VALUE.match(text)
     if match is None:
         return None
@@ -340,11 +336,7 @@ OWN_METRICS = ("step_time_ms", *dict.fromkeys(metric for metric, _, _ in _KEYS))
 
 
 def own_pattern(text: str) -> Callable[[str], Step | None]:
-    """Reads lines that a user's regular expression matches; its groups have the names of metrics.
-
-    `text`: the expression, with a group `step` and others of `OWN_METRICS`. Raises `UsageError`: it is not a valid
-    expression, or its groups have other names.
-    """
+    """Reads lines by an expression with groups `step` and of `OWN_METRICS`. Raises `UsageError`: it is another one."""
     pattern = UserPattern("--pattern", text)
     groups = pattern.names
     odd = sorted(groups - {"step", *OWN_METRICS})

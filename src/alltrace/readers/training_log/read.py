@@ -122,8 +122,8 @@ class _Reading:
             else:
                 total = step.total
                 bars[total] += 1
-        # a loss is printed after the training's bar, and sometimes before it is redrawn; training continues with another
-        # total after a restart
+        # a loss is printed after the training's bar, and sometimes before it is redrawn; training continues with
+        # another total after a restart
         most = max(losses.values(), default=0)
         wanted = {total for total, count in losses.items() if _FEW_LOSSES * count >= most}
         if not losses and not self._by_step:  # if another framework describes steps, these are not the training's

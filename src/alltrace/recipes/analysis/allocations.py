@@ -1,4 +1,4 @@
-"""A rank's blocks of PyTorch's allocator: what is allocated after each event, which free ends which block, and its origin."""
+"""A rank's blocks of PyTorch's allocator: bytes after each event, which free ends which block, and its origin."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _counted(size: Int64) -> Int64:
 
 
 def _partners(address: Int64, size: Int64) -> Int64:
-    """Of each event the row of the other end of its block: what is handed out at an address ends with the next event there."""
+    """Of each event the row of the other end of its block, which ends with the next event at its address."""
     partner = np.full(len(size), -1, np.int64)
     order = np.argsort(address, kind="stable")
     first, second = order[:-1], order[1:]
@@ -171,7 +171,7 @@ def with_labels(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def pool_notes(pools: Sequence[tuple[int, Any]]) -> Iterator[str]:
-    """What a reader must know of pools, from pairs of rank and a row with `stated`, `addressed` and `unmatched_frees`."""
+    """What a reader must know of pools, from pairs of rank and row with `stated`, `addressed`, `unmatched_frees`."""
     for fact, words in (
         ("stated", "the trace does not contain the total allocated memory, so sizes are summed from the start of the capture"),
         ("addressed", "the trace has no addresses, so frees cannot be matched with their blocks"),

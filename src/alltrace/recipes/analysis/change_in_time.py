@@ -1,7 +1,7 @@
 """Ranks and jobs that change in time: slower from a step on, or again and again.
 
-A rank's ratio to the fastest in a step is compared with its own in other steps. It has two levels if the split of its steps in two,
-by time or by size, has parts that are far apart; a rank that is always slow has one.
+A rank's ratio to the fastest in a step is compared with its own in other steps. It has two levels if the split of its
+steps in two, by time or by size, has parts that are far apart; a rank that is always slow has one.
 """
 
 from __future__ import annotations
@@ -13,30 +13,24 @@ from numpy.typing import NDArray
 
 Float = NDArray[np.float64]
 
-_FEWEST_STEPS = 5
-"""From this number of steps on, a change is distinguished from chance."""
+_FEWEST_STEPS = 5  # from this number of steps on, a change is distinguished from chance
 
-_FEWEST_TO_GROW = 8
-"""From this number of steps on, steady growth is."""
+_FEWEST_TO_GROW = 8  # from this number of steps on, steady growth is
 
-_AT_THE_END = 2
-"""A device that is slower from a step on is so in this many steps at least."""
+_AT_THE_END = 2  # a device that is slower from a step on is so in this many steps at least
 
 _SURE = 4.0
 """The parts of a rank's steps differ if their means are this many of their standard errors apart, and what the largest of all
 splits of all ranks reaches by chance."""
 
-_MOSTLY = 0.8
-"""This share of the steps of each part is on its side of the middle between the parts."""
+_MOSTLY = 0.8  # this share of the steps of each part is on its side of the middle between the parts
 
 _ALREADY_SLOW = 0.5
 """A rank whose better steps are slower than the peers by this share of the change or more is slow all the time, too."""
 
-_BEGUN = 4.0
-"""A value is above what it was by this many deviations."""
+_BEGUN = 4.0  # a value is above what it was by this many deviations
 
-_ALONE = 6.0
-"""A single step is not like its neighbors from this number of deviations on."""
+_ALONE = 6.0  # a single step is not like its neighbors from this number of deviations on
 
 _NORMAL = 1.4826
 
@@ -52,7 +46,7 @@ class Throttled:
 
 
 def to_fastest(ratios: Float) -> Float:
-    """Ratios of ranks by the lower quartile of their step, of few ranks the least: one that changes does not change the others."""
+    """Ratios to the lower quartile of their step, of few ranks the least, so that one rank does not change others."""
     there = ~np.isnan(ratios).all(axis=0)
     relative = np.full(ratios.shape, np.nan)
     if there.any():
@@ -62,10 +56,7 @@ def to_fastest(ratios: Float) -> Float:
 
 
 def throttled(values: Float, least: float) -> list[Throttled]:
-    """The ranks that are slower in some steps than in others.
-
-    `values`: Ratios to the fastest in the step, (ranks, steps); NaN if not known. `least`: The least change.
-    """
+    """The ranks that are slower in some steps; `values`: ratios to the fastest (ranks, steps), NaN if unknown."""
     changes = []
     count = max(int((~np.isnan(values)).sum()), 2)
     needed = _SURE + float(np.sqrt(2 * np.log(count)))
@@ -87,10 +78,7 @@ def throttled(values: Float, least: float) -> list[Throttled]:
 
 
 def later_part(values: Float, least: float) -> NDArray[np.bool_] | None:
-    """The steps from a step on in which values are larger than before, or grow; None if they do not change.
-
-    A single step that differs from its neighbors, such as the first one after a warm-up, does not count.
-    """
+    """The steps from one on in which values are larger, or grow, single ones aside; None if they do not change."""
     if len(values) < _FEWEST_STEPS or np.isnan(values).any():
         return None
     needed = _SURE + float(np.sqrt(2 * np.log(len(values))))
@@ -109,7 +97,7 @@ def later_part(values: Float, least: float) -> NDArray[np.bool_] | None:
 
 
 def _without_single_steps(values: Float) -> Float:
-    """The values, of which those far from both neighbors are the median with these, and of the first with the next two."""
+    """The values; those far from both neighbors are the median with these, and of the first with the next two."""
     beside = np.concatenate((values[2:3], values, values[-3:-2]))
     middle = np.median(np.column_stack((beside[:-2], beside[1:-1], beside[2:])), axis=1)
     # second differences have six times the variance of the values, and none of steady growth
@@ -142,10 +130,7 @@ def _growing(values: Float, least: float, needed: float) -> NDArray[np.bool_] | 
 
 
 def _split(values: Float, least: float, needed: float, usual: float, *, by_time: bool) -> NDArray[np.bool_] | None:
-    """Which values are in the slower of two parts, the later one or the larger one; None if there are no two parts.
-
-    `usual`: The usual deviation of a rank.
-    """
+    """Which values are in the slower of two parts, later or larger; None without two. `usual`: a rank's deviation."""
     order = np.arange(len(values)) if by_time else np.argsort(values, kind="stable")
     ordered = values[order]
     low = np.arange(1, len(values) - _AT_THE_END + 1)

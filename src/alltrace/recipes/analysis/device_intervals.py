@@ -105,10 +105,7 @@ def device_rows(parts: Sequence[Part], run: RunFacts) -> list[dict[str, Any]]:
 
 
 def class_notes(parts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What a reader must know of how kernels were classed.
-
-    `parts`: Rows with the sums of `Activity.facts`.
-    """
+    """What a reader must know of how kernels were classed; `parts`: rows with the sums of `Activity.facts`."""
     kernel = sum(p["kernel_ns"] for p in parts)
     unknown = sum(p["without_rule_ns"] for p in parts)
     graph, exchange, meeting = (sum(p[name] for p in parts) for name in ("graph_ns", "exchange_ns", "meeting_ns"))

@@ -1,9 +1,9 @@
 """How fast a device multiplies matrices in each format, from its data sheet.
 
-Rates are of dense arithmetic at the boost clock, in 10^12 operations a second. Sources: NVIDIA's data sheets of V100, T4, A100,
-A30, A10, A40, L4, L40S, H100, H200, Blackwell (HGX B200 and B300, where sparse rates are halved) and the whitepapers of the GeForce
-architectures (fp16 with sums in fp32); AMD's data sheets of MI210, MI250X, MI300A, MI300X, MI325X, MI350X, MI355X. `half` is fp16
-or bf16, whichever the device has; None is a format that it does not multiply.
+Rates are of dense arithmetic at the boost clock, in 10^12 operations a second. Sources: NVIDIA's data sheets of V100,
+T4, A100, A30, A10, A40, L4, L40S, H100, H200, Blackwell (HGX B200 and B300, where sparse rates are halved) and the
+whitepapers of the GeForce architectures (fp16 with sums in fp32); AMD's data sheets of MI210, MI250X, MI300A, MI300X,
+MI325X, MI350X, MI355X. `half` is fp16 or bf16, whichever the device has; None is a format that it does not multiply.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What bounds a kernel on a device: the rate of its arithmetic, that of its memory, and how many multiprocessors it has to fill.
 
-Rates of arithmetic are those of `device_peaks`. Rates of memory, in 10^9 bytes a second, and multiprocessors (of AMD's devices
-compute units) are those of the vendors' data sheets as of November 2026: NVIDIA's of V100, T4, A100, A30, A10, A40, L4, L40S, H100,
-H200, GH200, HGX B200 and B300 and of the GeForce cards; AMD's of MI210, MI250X, MI300A, MI300X, MI325X, MI350X, MI355X. A process
-sees one of the two dies of an MI250X as a device, which has half of each number.
+Rates of arithmetic are those of `device_peaks`. Rates of memory, in 10^9 bytes a second, and multiprocessors (of AMD's
+devices compute units) are those of the vendors' data sheets as of November 2026: NVIDIA's of V100, T4, A100, A30, A10,
+A40, L4, L40S, H100, H200, GH200, HGX B200 and B300 and of the GeForce cards; AMD's of MI210, MI250X, MI300A, MI300X,
+MI325X, MI350X, MI355X. A process sees one of the two dies of an MI250X as a device, which has half of each number.
 """
 
 from __future__ import annotations

@@ -25,12 +25,7 @@ _SMALL = 1 << 16
 
 
 def collect(keys: Mapping[str, Any], values: Any) -> pa.Table:
-    """The distribution of `values` for each key.
-
-    `keys`: The key columns by name, Arrow arrays of n rows. `values`: Integers, an Arrow or NumPy array of n rows
-    without nulls. Returns the key columns, `value` and `count` (int64), one row per distinct (key, value), values
-    ascending within a key.
-    """
+    """The distribution of `values` by n rows of `keys`: `count` of each distinct key and value, values ascending."""
     number = _int64(values)
     codes, first = group(list(keys.values()))
     counted = _counted(codes, number, len(first))
@@ -65,12 +60,7 @@ def summarize(distribution: pa.Table, quantile: Quantile = "hyndman-fan-2") -> p
 def statistics(
     codes: NDArray[np.int64], value: NDArray[np.int64], count: NDArray[np.int64], quantile: Quantile = "hyndman-fan-2"
 ) -> dict[str, Any]:
-    """The columns of `summarize` for keys that are numbered.
-
-    `codes`: The key of each row: int64 array of n numbers from 0, each of which occurs. `value`: int64 array of n
-    values. `count`: How often each occurs: int64 array of n. `quantile`: See `summarize`. Returns the statistics by
-    name, Arrow arrays of a row per key, in the order of the numbers.
-    """
+    """The columns of `summarize`, in the order of numbered keys: `codes` from 0, each of which occurs."""
     if not _are_distinct(codes, value):
         # equal values are counted together first, so that no rounding depends on how the rows came apart
         codes, value, count = _added(codes, value, count) or _sorted(codes, value, count)
@@ -98,11 +88,7 @@ def statistics(
 
 
 def quartile(n: Any, quarters: int, quantile: Quantile, kth: Callable[[Any], Any]) -> NDArray[np.float64]:
-    """A quartile of each of some samples.
-
-    `n`: How many values each has, all above zero: int64 array. `quarters`: Which quartile: 1, 2 or 3. `quantile`: See
-    `summarize`. `kth`: Returns the k-th smallest value of each, k 0-based, for an array of k.
-    """
+    """A quartile (1, 2, 3) of samples of `n` values; `kth` returns the k-th smallest of each, k 0-based."""
     if quantile == "linear" and quarters != 2:
         low, rest = np.divmod((n - 1) * quarters, 4)
         high = np.minimum(low + 1, n - 1)
@@ -119,7 +105,7 @@ def quartile(n: Any, quarters: int, quantile: Quantile, kth: Callable[[Any], Any
 def _counted(
     codes: NDArray[np.int64], values: NDArray[np.int64], groups: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
-    """Group, value and number of the distinct pairs, sorted by both; None if counting would take longer than sorting."""
+    """Group, value and number of the distinct pairs, sorted by both; None if counting takes longer than sorting."""
     if not len(values):
         return None
     low, high = int(values.min()), int(values.max())
@@ -137,7 +123,7 @@ def _counted(
 def _added(
     codes: NDArray[np.int64], values: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
-    """The distinct pairs of group and value, sorted by both, and their counts added up; None if sorting takes no longer."""
+    """The distinct pairs of group and value, sorted by both, with summed counts; None if sorting takes no longer."""
     low, high = int(values.min()), int(values.max())
     width, groups = high - low + 1, int(codes.max()) + 1
     if width * groups > 4 * len(values) + _SMALL:
@@ -154,7 +140,6 @@ def _added(
 def _sorted(
     codes: NDArray[np.int64], values: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """The same by sorting."""
     order, codes, values = _sort(codes, values, ordered=True)
     runs = _beginnings(codes, values)
     return codes[runs], values[runs], _segment_sums(counts[order], runs)
@@ -220,7 +205,6 @@ def _beginnings(codes: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[
 
 
 def _segment_sums(values: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Sums of the segments that begin at `at`."""
     return np.add.reduceat(values, at) if len(at) else values[:0]
 
 
@@ -252,7 +236,7 @@ def _deviations(
     at: NDArray[np.int64],
     rows: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    """Sample standard deviation of each segment, from whole distances to the rounded mean: no digits are lost to cancellation."""
+    """Sample standard deviation of each segment, from whole distances to the rounded mean, so that no digits cancel."""
     if not len(at):
         return np.empty(0, np.float64)
     if total.type == pa.int64():

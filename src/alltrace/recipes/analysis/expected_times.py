@@ -6,16 +6,11 @@ from math import exp, log
 from statistics import median
 from typing import Any
 
-_FAR = 2.0
-"""The bandwidth at the largest measured size is used up to this many times that size."""
+_FAR = 2.0  # the bandwidth at the largest measured size is used up to this many times that size
 
 
 def expected_ns(tests: Any, op: str, ranks: int, size: int) -> float | None:
-    """The time of an operation of this size: as measured, or on the line between its neighbours, both logarithmic.
-
-    `tests`: What nccl-tests measured (`alltrace.run.nccl_tests_files.read_tests_table`). `op`: The operation, such as
-    `AllReduce`. Returns nanoseconds, the median over runs; None if the tests do not cover it.
-    """
+    """The median time of an operation, ns: measured, or on the line between neighbours (logarithmic); None beyond."""
     times: dict[int, list[float]] = {}
     for row in tests.to_pylist():
         if row["op"] == op and row["ranks"] == ranks and row["size_bytes"] > 0:

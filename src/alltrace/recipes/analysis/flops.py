@@ -1,8 +1,9 @@
 """How many floating-point operations an operator of PyTorch does, and the least it must move, from the shapes it was called with.
 
-A multiplication and an addition are two operations. What is counted is what `torch.utils.flop_counter` counts: the products of
-matrices, convolutions and attention; additions of a bias, activations and softmax are left out, and a causal mask is not deducted.
-The least bytes are every operand read once and the result written once; caches do not change that.
+A multiplication and an addition are two operations. What is counted is what `torch.utils.flop_counter` counts: the
+products of matrices, convolutions and attention; additions of a bias, activations and softmax are left out, and a
+causal mask is not deducted. The least bytes are every operand read once and the result written once; caches do not
+change that.
 
 | what | operations |
 |---|---|
@@ -244,10 +245,7 @@ def _convolution_backward(call: Call) -> tuple[int, int]:
 
 
 def _attention(first: int = 0, *, heads_last: bool = False, backward: bool = False) -> Callable[[Call], tuple[int, int]]:
-    """The formula of attention: query, key, value from argument `first` on, as (batch, heads, sequence, elements).
-
-    With `heads_last` they are (batch, sequence, heads, elements).
-    """
+    """Attention: query, key, value from argument `first` on, as (batch, heads, sequence, elements), or heads third."""
 
     def formula(call: Call) -> tuple[int, int]:
         q, k, v = (call.shape(first + n, 4) for n in range(3))
@@ -304,4 +302,4 @@ _FORMULAS: dict[str, Callable[[Call], tuple[int, int]]] = {
     "flash_attn::_flash_attn_forward": _attention(heads_last=True),
     "flash_attn::_flash_attn_backward": _attention(1, heads_last=True, backward=True),
 }
-"""Operator to its formula: operations, and elements moved at least. An einsum, and others composed of these, count through them."""
+"""Operator to its formula: operations, and elements moved at least. Einsums and others count through these."""

@@ -23,11 +23,9 @@ COLLECT = f"To see the GPUs' clocks, record `{COMMAND}` on each node and import 
 
 _VALUES = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c")
 _METRICS = {"gpc clock frequency": "sm_clock_mhz", "dram clock frequency": "memory_clock_mhz"}
-_LOWER = 0.97
-"""A clock below this share of the peers' is lower; boost clocks of equal GPUs differ by less."""
+_LOWER = 0.97  # a clock below this share of the peers' is lower; boost clocks of equal GPUs differ by less
 
-_MOSTLY = 0.5
-"""A reason counts if it holds in this share of the samples."""
+_MOSTLY = 0.5  # a reason counts if it holds in this share of the samples
 
 
 @dataclass(frozen=True)
@@ -52,11 +50,7 @@ class Comparison:
 
 
 def gpu_state(rank: Rank, spans: Int64) -> GpuState | None:
-    """How the rank's GPU ran within some spans of time.
-
-    `spans`: int64 array (n, 2): start and end of each, ns, in order and without overlap. Returns none if no sample is
-    in the spans.
-    """
+    """How the rank's GPU ran within `spans` (n, 2), in order and apart; None if no sample is in them."""
     log = rank.shared("gpu_log")
     state = None if log is None else state_of_log(log, spans)
     return state or _state_of_metrics(rank, spans)

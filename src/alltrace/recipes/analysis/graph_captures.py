@@ -1,8 +1,8 @@
 """Kernels of replayed graphs, and the calls that launched them while the graph was captured.
 
-A replay is one call that starts many kernels. The operators, modules and lines of the program were around the launches of the
-capture, which ran nothing by themselves. If a trace has both, kernel and launch are joined by their order: nodes of a graph are
-numbered as they are made, which is the order of the launches.
+A replay is one call that starts many kernels. The operators, modules and lines of the program were around the launches
+of the capture, which ran nothing by themselves. If a trace has both, kernel and launch are joined by their order: nodes
+of a graph are numbered as they are made, which is the order of the launches.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def notes_on_replays(replayed_ns: int, joined_ns: int) -> list[str]:
 def replays_of(rank: Rank, work: GpuWork) -> Replays:
     """The work of a rank with kernels of replays joined to the launches of the capture.
 
-    A capture and replays are joined if they have as many kernels, no other capture has, and all replays of that size run kernels
-    of the same names in the same order. For graphs of one size, such as those of a model's layers, the order decides: see
-    `order_of`. Otherwise the graph of a replay is unknown.
+    A capture and replays are joined if they have as many kernels, no other capture has, and all replays of that size
+    run kernels of the same names in the same order. For graphs of one size, such as those of a model's layers, the
+    order decides: see `order_of`. Otherwise the graph of a replay is unknown.
     """
     return once(rank, "replays", lambda: _replays_of(rank, work))
 
@@ -106,9 +106,9 @@ def _role(name: str | None) -> int:
 def order_of(captured: Sequence[int], replayed: Sequence[int]) -> list[int | None]:
     """The graph of each replay, if the order of sizes determines it.
 
-    A model that is cut into pieces has a graph for each, captured one after the other, once for each batch size, and replayed in
-    that order in each pass. So captures are blocks of equal length, and replays are whole blocks, but for the first and the last.
-    Equal blocks do not determine a position, and an ambiguous assignment stays open.
+    A model that is cut into pieces has a graph for each, captured one after the other, once for each batch size, and
+    replayed in that order in each pass. So captures are blocks of equal length, and replays are whole blocks, but for
+    the first and the last. Equal blocks do not determine a position, and an ambiguous assignment stays open.
 
     Returns the number of the capture of each replay; None if it is not known.
     """
@@ -129,10 +129,7 @@ def order_of(captured: Sequence[int], replayed: Sequence[int]) -> list[int | Non
 
 
 def _blocks_from(blocks: Sequence[tuple[int, ...]], replayed: Sequence[int], offset: int) -> tuple[bool, list[int | None]] | None:
-    """Whether there is a whole block if they begin at `offset`, and the capture of each replay, None if that is not known.
-
-    None if the replays do not form such blocks.
-    """
+    """Whether blocks from `offset` on have a whole one, and the capture of each replay; None without such blocks."""
     length = len(blocks[0])
     numbers = {block: n for n, block in enumerate(blocks)}
     head = tuple(replayed[:offset])
@@ -159,7 +156,7 @@ def _blocks_from(blocks: Sequence[tuple[int, ...]], replayed: Sequence[int], off
 
 
 def _captures(work: GpuWork, role: Int64, launched: NDArray[np.bool_]) -> list[Int64]:
-    """The calls that launched a kernel in each capture, in order: calls of all threads of the process that ran no work."""
+    """The calls that launched a kernel in each capture, in order: those of all threads of the process without work."""
     start, end, thread, process = (integers(work.calls.column(c), -1) for c in _PLACE)
     launches = []
     for begin in np.flatnonzero(role == _BEGIN).tolist():

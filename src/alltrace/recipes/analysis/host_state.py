@@ -29,11 +29,10 @@ COLLECT = (
 """What to do if no report has them."""
 
 _LEAST_SAMPLES = 5
-_MOSTLY = 0.3
-"""A function is named if it is at the top in this share of the samples, and there are a few of them."""
+_MOSTLY = 0.3  # a function is named if it is at the top in this share of the samples, and there are a few of them
 
 _BUSY, _IDLE = 0.8, 0.2
-"""A thread that has a CPU for the first share of the time is busy; one that has it for less than the second waits or cannot run."""
+"""A thread with a CPU for the first share of the time is busy, one with less than the second waits or cannot run."""
 
 _SETTLED = 0.25
 """A thread is at home on a CPU that has this share of its time: one that is bound to none is at home on none. As large a share on
@@ -42,14 +41,11 @@ another NUMA node is stated."""
 _OFTEN, _MORE_OFTEN = 1.0, 3.0
 """A thread wanders if it comes to another CPU as often a second, and so many times as often as others' threads do."""
 
-_SHARED = 0.5
-"""Two ranks share their CPUs if they have this share of their time on the same ones."""
+_SHARED = 0.5  # two ranks share their CPUs if they have this share of their time on the same ones
 
-_ON_SOCKET = 0.5
-"""A thread is on a socket that has this share of its time."""
+_ON_SOCKET = 0.5  # a thread is on a socket that has this share of its time
 
-_TAKEN = 0.2
-"""Others took the CPU if they had it for this share of the time in which the thread had none."""
+_TAKEN = 0.2  # others took the CPU if they had it for this share of the time in which the thread had none
 
 
 @dataclass(frozen=True)
@@ -84,10 +80,7 @@ class CpuPlaces:
 
 
 def cpu_places(rank: Rank, threads: Int64) -> CpuPlaces | None:
-    """Where launching threads ran: by their scheduling events, else by their CPU samples; None without any.
-
-    `threads`: Rows of its `threads`: those that launch kernels.
-    """
+    """Where launching threads ran: by their scheduling events, else by their CPU samples; None without any."""
     if rank.has("sched"):
         spells = _spells(rank)
         runs = np.flatnonzero(spells.running & np.isin(spells.thread, threads))
@@ -136,11 +129,7 @@ def _nodes(rank: Rank, shares: NDArray[np.float64]) -> CpuPlaces:
 
 
 def host_state(rank: Rank, threads: Int64, spans: Merged) -> HostState | None:
-    """What the CPUs did.
-
-    `threads`: Rows of its `threads`: those that launch kernels. `spans`: The time in question, ns. Returns none if the
-    report has no scheduling events or samples in that time.
-    """
+    """What CPUs did in `spans` for threads that launch kernels; None if the report has no such events or samples."""
     if not len(spans.starts) or not len(threads):
         return None
     scheduled = _scheduled(rank, threads, spans)
@@ -161,12 +150,11 @@ class _Spells(NamedTuple):
     running: NDArray[np.bool_]
 
     def of(self, rows: NDArray[np.bool_]) -> tuple[Int64, Int64, Int64]:
-        """The CPU, begin and end of some of them."""
         return self.cpu[rows], self.begins[rows], self.ends[rows]
 
 
 def _spells(rank: Rank) -> _Spells:
-    """The spells between the scheduling events of each thread; the first one begins, and the last one ends, with the recording."""
+    """The spells between scheduling events of each thread, the first and the last as long as the recording."""
     table = rank.table("sched", READS["sched"])
     time, thread, cpu = (integers(table.column(c), -1) for c in ("time", "thread", "cpu"))
     running = np.asarray(pc.fill_null(table.column("scheduled_in"), False).to_numpy(), np.bool_)
@@ -187,7 +175,7 @@ def _spells(rank: Rank) -> _Spells:
 
 
 def _scheduled(rank: Rank, threads: Int64, spans: Merged) -> tuple[float, float | None, float] | None:
-    """The shares and the mean that `HostState` begins with; None if no event describes a launching thread in that time."""
+    """The shares and the mean that `HostState` begins with; None without events of launching threads then."""
     if not rank.has("sched"):
         return None
     spells = _spells(rank)
@@ -259,7 +247,7 @@ def _sentence(ranks: Sequence[int], evidence: Mapping[str, float], most: HostSta
 
 
 def compared_places(states: Mapping[int, CpuPlaces | None], ranks: Sequence[int], hosts: Mapping[int, str]) -> Comparison:
-    """Whether launching threads of `ranks` wander between CPUs more than others, or share theirs with another rank of the host."""
+    """Whether launching threads of `ranks` wander between CPUs more than others, or share theirs with another rank."""
     by_rank = {r: s for r, s in states.items() if s is not None}
     own = sorted(r for r in set(ranks) if r in by_rank)
     groups = (own, by_rank.keys() - set(ranks))
@@ -304,7 +292,7 @@ def _stated(by_rank: Mapping[int, CpuPlaces], ranks: Sequence[int]) -> str:
 
 
 def _on_another_node(rank: int, by_rank: Mapping[int, CpuPlaces], hosts: Mapping[int, str]) -> tuple[float, str]:
-    """The share of a rank's time on another NUMA node than its GPU, or than others' threads, and the same in words; 0 for none."""
+    """A rank's share of time on another NUMA node than its GPU, or than others' threads, and in words; 0 for none."""
     place = by_rank[rank]
     if place.away_share is not None:
         if place.away_share < _SETTLED:

@@ -1,8 +1,8 @@
 """The collectives that NCCL Inspector recorded, joined over ranks: they need no profiler and no clocks.
 
-Operations of one communicator, function and number are one instance. Its ranks end together, as none can end before the last has
-arrived, so the one that took the shortest time arrived last, and what another took longer it waited. That holds where all members
-were timed by the GPU; the times are whole microseconds.
+Operations of one communicator, function and number are one instance. Its ranks end together, as none can end before the
+last has arrived, so the one that took the shortest time arrived last, and what another took longer it waited. That
+holds where all members were timed by the GPU; the times are whole microseconds.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ SOURCE = Option(
     ("trace", "inspector"),
 )
 _COLUMNS = ("communicator", "group_size", "op", "sequence", "bytes", "duration_ns", "timing_source")
-_CERTAIN_NS = 3_000
-"""Times are whole microseconds: a wait of this length is more than rounding."""
+_CERTAIN_NS = 3_000  # times are whole microseconds: a wait of this length is more than rounding
 
 
 class Recorded(NamedTuple):
@@ -68,7 +67,7 @@ class Recorded(NamedTuple):
 
 
 def recorded_of(rank: Rank) -> Any:
-    """The collectives that were recorded of a rank, as a `pyarrow.Table`; without messages, which ranks number by themselves."""
+    """The collectives recorded of a rank; without messages, which ranks number by themselves."""
     table = rank.shared("inspector")
     if table is None:
         return pa.table({name: pa.array([], pa.string() if name in _TEXTS else pa.int64()) for name in _COLUMNS})

@@ -72,7 +72,7 @@ def origins_of(rank: Rank) -> Origins:
 
 
 def main_origins(rank: Rank) -> dict[str, str]:
-    """By name of a kernel where most of its time was launched, in words; of those with most time, empty without operators."""
+    """By name of a kernel where most of its time was launched, for those with most time; empty without operators."""
     if not is_operator(rank.table("ranges", ("domain",)).column("domain")).any():
         return {}
     origins = origins_of(rank)

@@ -25,8 +25,7 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 """What `gpu_work` reads."""
 
-GRAPHS = ("start", "end", "device", "stream", "correlation", "process")
-"""What `with_graphs` reads of `graphs` besides."""
+GRAPHS = ("start", "end", "device", "stream", "correlation", "process")  # what `with_graphs` reads of `graphs` besides
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class GpuWork:
 
 
 def gpu_work(rank: Rank) -> GpuWork:
-    """The work of a rank, kernels first; any rank, also one without calls; made once if recipes share the rank's tables."""
+    """The work of a rank, kernels first, also without calls; made once if recipes share the rank's tables."""
     return once(rank, "gpu work", lambda: _gpu_work(rank))
 
 
@@ -91,7 +90,7 @@ def _gpu_work(rank: Rank) -> GpuWork:
 
 
 def launches_of(rank: Rank, process: Int64, correlation: Int64) -> Launches:
-    """`match_launches` for the rank's kernels, then copies and fills, made once for all recipes that share the rank's tables."""
+    """`match_launches` for the rank's kernels, then copies and fills; made once if recipes share its tables."""
     return once(rank, "launches", lambda: match_launches(in_pieces(rank, "api", CALLS), process, correlation))
 
 

@@ -19,11 +19,7 @@ def column(table: Any, name: str) -> Any:
 
 
 def look_up(table: Any, name: str, rows: Any) -> Any:
-    """Values of a dictionary table's column at row numbers; null if the number is null or not in the table.
-
-    `table`: A dictionary of the rank (`processes`, `threads`, `devices`). `rows`: Row numbers, an Arrow array; the
-    table's first column holds its own.
-    """
+    """Values of a dictionary's column at row numbers, which its first column holds; null if there is none."""
     at = pc.index_in(pc.cast(rows, pa.int32()), pc.cast(column(table, table.column_names[0]), pa.int32()), skip_nulls=True)
     return pc.take(column(table, name), at)
 

@@ -1,7 +1,7 @@
 """Shared by recipes that assign samples of GPU metrics to the work that they describe.
 
-A sample is the mean over the time since the sample before it. If more than two periods are between two samples, some are
-missing: then the later one describes only one period, and the rest is unknown. The period is the median distance of
+A sample is the mean over the time since the sample before it. If more than two periods are between two samples, some
+are missing: then the later one describes only one period, and the rest is unknown. The period is the median distance of
 samples.
 """
 
@@ -39,7 +39,7 @@ class Weights:
         return int(self.covered.sum())
 
     def mean(self, values: Reals) -> float | None:
-        """The mean of the samples' values, each by the time of the work that it describes; None if none describes any."""
+        """The mean of the values, each by the time of the work it describes; None if none describes any."""
         return float((values * self.covered).sum() / self.covered_ns) if self.covered_ns else None
 
 
@@ -65,10 +65,7 @@ class Sampling:
 
 
 def samplings(rank: Rank) -> list[Sampling]:
-    """The samples of the rank's GPUs, also those in other reports of its host, by device.
-
-    Metrics with a single time are left out, because what they describe is not known.
-    """
+    """The samples of the rank's GPUs, in any report of its host, by device; not of metrics with a single time."""
     by_times: dict[tuple[int, bytes], Sampling] = {}
     for series in gpu_series_of_host(rank):
         last = np.concatenate((series.times[1:] != series.times[:-1], [True]))  # of two at one time the later row
@@ -98,7 +95,7 @@ class Executed(NamedTuple):
 
 
 def executed(rank: Rank) -> dict[int, Executed]:
-    """What each sampled device executed, about; without those whose issue rate, clock or number of multiprocessors is not known."""
+    """What each sampled device executed, about; without those of unknown issue rate, clock or multiprocessors."""
     issue: dict[int, tuple[float, int]] = {}
     clocks_hz: dict[int, float] = {}
     for sampling in samplings(rank):

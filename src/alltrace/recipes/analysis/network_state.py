@@ -22,20 +22,17 @@ COLLECT = (
 )
 """What to do if no report has them."""
 
-_GB = 1e-6
-"""GB/s of bytes per millisecond, which is what the profiler samples."""
+_GB = 1e-6  # GB/s of bytes per millisecond, which is what the profiler samples
 
 _LOWER, _MORE = 0.8, 2.0
 """Hosts that are alike differ by less than this: their rates by the one, their waits to send by the other."""
 
-_FEW_TICKS = 1_000.0
-"""Waits to send below this many ticks per millisecond are usual."""
+_FEW_TICKS = 1_000.0  # waits to send below this many ticks per millisecond are usual
 
 _AS_MUCH, _FEWEST_ADAPTERS = 0.1, 3
-"""Adapters are compared that carried the same, but for this share, if they are as many or more: a job uses them alike."""
+"""Adapters are compared that carried the same, but for this share, if they are as many: a job uses them alike."""
 
-_SENDING = 0.5
-"""An adapter sends in the samples with this share of its highest rate."""
+_SENDING = 0.5  # an adapter sends in the samples with this share of its highest rate
 
 
 @dataclass(frozen=True)
@@ -80,11 +77,7 @@ _SWITCH = "switch_wait_ticks_per_ms"
 
 
 def network_state(rank: Rank, spans: Merged, judged: Merged | None = None) -> NetworkState | None:
-    """What the adapters did that the rank's report has samples of.
-
-    `spans`: The time in question, ns. `judged`: The time in which single adapters are described; None for `spans`. Returns
-    none if no sample describes the time in question.
-    """
+    """What the adapters did in `spans`; `judged`: when single adapters are described. None without a sample."""
     if not (rank.has("nic_metrics") or rank.has("switch_metrics")):
         return None
     means = [(of, mean) for of in traffic(rank) if (mean := _mean(of, spans)) is not None]

@@ -1,12 +1,12 @@
 """Which NVTX ranges contain which calls, and which GPU work follows from that: exact, on data that need not be nested.
 
-A range contains a call when both are of one thread and range.start <= call.start and call.end <= range.end. GPU work belongs to the
-ranges that contain the API call which launched it. Ranges of different domains and start/end ranges overlap freely, so no stack is
-assumed anywhere:
+A range contains a call when both are of one thread and range.start <= call.start and call.end <= range.end. GPU work
+belongs to the ranges that contain the API call which launched it. Ranges of different domains and start/end ranges
+overlap freely, so no stack is assumed anywhere:
 
 * `Spans.innermost` returns, for each call, the containing range that starts last (of several that start together, the one that
-  comes first in the input). It finds the last range at or before the call that ends late enough, in a tree of maxima over
-  the sorted ranges. The option `nvtx-name` of the kernel reports needs this; `launch_spans` returns its ranges.
+  comes first in the input). It finds the last range at or before the call that ends late enough, in a tree of maxima
+  over the sorted ranges. The option `nvtx-name` of the kernel reports needs this; `launch_spans` returns its ranges.
 * `Spans.parents` returns, for each range, the shortest of the ranges that contain it. Where ranges nest that is the one that
   starts last; if some cross, all are searched.
 * `calls_within` lists, for each range, the calls inside as pieces of sorted lists: the calls of a thread hardly ever nest, so
@@ -36,8 +36,7 @@ from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 
 _INT64_MAX = np.iinfo(np.int64).max
-_RANGE = 50
-"""Searching the calls of one further range costs as much as reading this many calls."""
+_RANGE = 50  # searching the calls of one further range costs as much as reading this many calls
 
 _WORK = {"start": 0, "end": 0, "process": -1, "correlation": -1}
 SPAN_COLUMNS = ("start", "end", "thread", "end_thread", "name", "domain", "kind", "source_row")
@@ -53,10 +52,7 @@ PROJECTION_READS: dict[str, tuple[str, ...]] = {
 
 
 class Line:
-    """One number line with the times of all threads, thread after thread, so that intervals of two threads never touch.
-
-    `threads`: Thread of every time that will be placed, 0-based.
-    """
+    """One number line with the times of all threads, one thread after the other, so that intervals never touch."""
 
     def __init__(self, threads: int, *times: Int64) -> None:
         filled = [t for t in times if len(t)]
@@ -74,10 +70,7 @@ class Line:
 
 
 class Spans:
-    """Ranges on a `Line`.
-
-    `length`: Its duration, since places have no distances. Only `parents` uses it.
-    """
+    """Ranges on a `Line`; `length` is the duration, as places have no distances, for `parents` alone."""
 
     def __init__(self, start: Int64, end: Int64, length: Int64) -> None:
         self.start = start
@@ -103,8 +96,8 @@ class Spans:
     def parents(self) -> Int64:
         """The row of the shortest other range that contains each range, or -1.
 
-        Of equally short ones it is the one that starts first, then the one that comes first; of ranges with the same start and
-        end, an earlier row is outside a later one.
+        Of equally short ones it is the one that starts first, then the one that comes first; of ranges with the same
+        start and end, an earlier row is outside a later one.
         """
         count = len(self.start)
         order = np.argsort(self.start)
@@ -145,10 +138,7 @@ class Spans:
 
 
 def _nested(start: Int64, end: Int64) -> Int64 | None:
-    """For each range the last one before it that is open when it starts, or -1; None if some cross, or one has no length.
-
-    `start`: Starts, ascending.
-    """
+    """For each range (ascending starts) the last open one before, or -1; None if some cross, or one has no length."""
     if not (start < end).all():
         return None
     count = len(start)
@@ -256,7 +246,7 @@ class Pieces:
 
     @cached_property
     def levels(self) -> list[Int64]:
-        """The ranges with calls inside, by the logarithm of how many: of number k those with 2^k and more, fewer than 2^(k+1)."""
+        """The ranges with calls inside, by the logarithm of how many: number k has those with 2^k to 2^(k+1) - 1."""
         length = self.stop - self.first
         rows = np.flatnonzero(length)
         level = np.frexp(length[rows].astype(np.float64))[1] - 1  # lengths are far below 2^53
@@ -291,7 +281,7 @@ def calls_within(spans: Spans, start: Int64, end: Int64) -> Iterator[Pieces]:
 
 
 def reduce_pieces(values: Int64, pieces: Pieces, ufunc: np.ufunc, into: Int64) -> None:
-    """Combine `into` (one number per range) with the values of the calls of its piece, by `np.minimum` or `np.maximum`."""
+    """Combine `into`, a number per range, with the values of its piece of calls, by `np.minimum` or `np.maximum`."""
     block = pieces.of(values)
     wide = pieces.levels[pieces.doubled :]
     if wide:
@@ -312,8 +302,8 @@ def reduce_pieces(values: Int64, pieces: Pieces, ufunc: np.ufunc, into: Int64) -
 def launch_spans(rank: Rank) -> Any:
     """The rank's ranges that GPU work can belong to, with all ends known, in the order of their report.
 
-    These are push/pop ranges and the start/end ranges that ended on the thread they started on. A range that was still open ends at
-    the latest start or end of any range of the rank.
+    These are push/pop ranges and the start/end ranges that ended on the thread they started on. A range that was still
+    open ends at the latest start or end of any range of the rank.
 
     Returns a `pyarrow.Table` with `start`, `end`, `thread`, `name`, `domain`, `kind`, `source_row` and `open` (whether
     it was).
@@ -362,7 +352,7 @@ def project(rank: Rank) -> Projection:
 
 
 class _Work(NamedTuple):
-    """The ranges of a rank as `Spans`, and of each the attributes of `Projection`; `last` is the least number if it has none."""
+    """A rank's ranges as `Spans`, each with the attributes of `Projection`; `last` is the least number without any."""
 
     spans: Spans
     first: Int64
@@ -421,7 +411,7 @@ def _repeated(spans: Spans, calls: Launches, start: Int64, end: Int64) -> Int64:
 
 
 def on_one_line(ranges: Any, thread: Int64, start: Int64, end: Int64) -> tuple[Spans, Int64, Int64]:
-    """The ranges of a table with `start`, `end` and `thread`, and the places where some calls start and end, on one line."""
+    """The ranges of a table with `start`, `end` and `thread`, and the places of some calls, on one line."""
     owner, begin, close = (integers(ranges.column(c)) for c in ("thread", "start", "end"))
     line = Line(1 + max(int(owner.max(initial=0)), int(thread.max(initial=0))), begin, close, start, end)
     return (
@@ -432,7 +422,7 @@ def on_one_line(ranges: Any, thread: Int64, start: Int64, end: Int64) -> tuple[S
 
 
 def close_ends(table: Any, *others: Any) -> Any:
-    """The ends of the ranges of `table`; those still open end at the latest start or end of any, or the latest of `others`."""
+    """The ends of the ranges; open ones end at the latest start or end of any, or the latest of `others`."""
     ends = table.column("end")
     if not ends.null_count:
         return ends
@@ -441,10 +431,7 @@ def close_ends(table: Any, *others: Any) -> Any:
 
 
 def innermost_ranges(rank: Rank, thread: Int64, start: Int64, end: Int64) -> Any:
-    """The name of the innermost range around each call, as name ids: an int64 array, null if there is none or it has no name.
-
-    Innermost is the containing range that starts last.
-    """
+    """The name id of the range around each call that starts last; null if there is none or it has no name."""
     table = launch_spans(rank)
     spans, call_start, call_end = on_one_line(table, thread, start, end)
     rows = spans.innermost(call_start, call_end)

@@ -73,7 +73,7 @@ _STRIDED = Reason(
 
 
 def moved_bytes(name: str, call: Call) -> int | None:
-    """The least bytes of an operator that reads and writes each element once; None for others, or if a type is not known."""
+    """The least bytes of an operator that moves each element once; None for others, or if a type is not known."""
     stem = name.removeprefix("aten::")
     plain = stem.rstrip("_") if stem not in _WRITES_FIRST else stem
     if stem == name or not (stem in _WRITES_FIRST or plain in _SAME_SIZE or plain in _SMALLER):
@@ -92,10 +92,7 @@ def is_half(call: Call) -> bool:
 
 
 def reasons_of(name: str, call: Call, units: int, kernel: str) -> list[Reason]:
-    """What keeps an operator from its roof, the most important first; empty if its shapes say nothing.
-
-    `units`: The multiprocessors of its device. `kernel`: The name of the kernel that takes longest.
-    """
+    """What keeps an operator from its roof, most important first; `kernel`: the name of its longest kernel."""
     stem = name.partition("::")[2]
     try:
         if name in EXPERTS:
@@ -148,7 +145,7 @@ def _few_tiles(tiles: int, units: int, of_what: str, length: int) -> Reason:
 
 
 def _tiles(m: int, n: int, kernel: str) -> int:
-    """The tiles of a result, by the size that the kernel's name states, else the common one; the larger of both ways to lay it."""
+    """The tiles of a result, of the size in the kernel's name or the common one; the larger of both ways to lay it."""
     sizes = [(int(a), int(b)) for a, b in _TILE_IN_NAME.findall(kernel) if 16 <= int(a) <= 512 and 16 <= int(b) <= 512]
     height, width = sizes[0] if sizes else _TILE
     parts = next((int(a or b) for a, b in _PARTS_IN_NAME.findall(kernel)), 1)

@@ -16,8 +16,7 @@ from alltrace.recipes.analysis.flops import call_of, work_of
 from alltrace.recipes.analysis.graph_captures import replays_of
 from alltrace.recipes.analysis.launched_work import gpu_work
 from alltrace.recipes.analysis.nvtx_projection import close_ends
-from alltrace.recipes.analysis.range_stems import stems_of
-from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, outermost, paths, sums_inside
+from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, outermost, paths, stems_of, sums_inside
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
@@ -31,11 +30,9 @@ _OPERATOR, _MODULE = name_id("cpu_op"), name_id("python_function")
 _BACKWARD = "autograd::engine::evaluate_function: "
 _MODULE_PREFIX = "nn.Module: "
 RANGES = ("start", "end", "thread", "end_thread", "domain", "name", "payload", "sequence", "source_row")
-FRAMES = ("start", "end", "thread", "name")
-"""With `RANGES` what a `Program` reads of `frames` and `ranges`."""
+FRAMES = ("start", "end", "thread", "name")  # with `RANGES` what a `Program` reads of `frames` and `ranges`
 _WHOLE = ("calls", "cpu_total_ns", "cpu_self_ns", "gpu_total_ns", "gpu_self_ns", "gpu_operations")
-_OF_ALL = ("all_gpu_ns", "replayed_ns", "joined_ns")
-"""Columns of the last row alone."""
+_OF_ALL = ("all_gpu_ns", "replayed_ns", "joined_ns")  # columns of the last row alone
 _FLOATS = ("flops", "timed_flops", "sized_flops")
 
 
@@ -51,8 +48,6 @@ class Nodes:
 
 @dataclass(frozen=True)
 class _Operators:
-    """The operators of a rank."""
-
     at: Intervals  # where they are
     name: Int64  # of each the row of its name in `names`
     names: Sequence[str | None]  # the names
@@ -181,7 +176,7 @@ def _table(nodes: Nodes, operators: _Operators, calls: Intervals, length: Int64,
 
 
 def _work_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> dict[str, NDArray[Any]]:
-    """Operations and bytes of each node: the sums over the outermost operators inside with a formula, including the node itself."""
+    """Operations and bytes of each node: sums over the outermost operators with a formula inside, or itself."""
     own_flops, own_moved = operators.work
     rows_with_work = np.flatnonzero(~np.isnan(own_flops))
     at = operators.at.of(rows_with_work)
@@ -219,8 +214,8 @@ def _backward_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> Int64 |
 def _backward_pairs(operators: _Operators) -> tuple[Int64, Int64]:
     """Rows of backward steps and of their forward operators.
 
-    A backward belongs to the forward operator of its number that starts last before it, which is the innermost. Numbers count per
-    thread, so a number that two threads use is ambiguous.
+    A backward belongs to the forward operator of its number that starts last before it, which is the innermost. Numbers
+    count per thread, so a number that two threads use is ambiguous.
     """
     numbered = operators.sequence >= 0
     starts_with = np.array([bool(n) and str(n).startswith(_BACKWARD) for n in operators.names], np.bool_)
@@ -304,7 +299,7 @@ def _modules(rank: Rank, table: Any, operators: _Operators) -> Nodes:
 
 
 def _stacks(rank: Rank, operators: _Operators) -> Nodes:
-    """Operators by the Python functions they were called from; without such frames, by the functions that they state."""
+    """Operators by the Python functions they were called from; without frames, by the functions that they state."""
     frames = rank.table("frames", FRAMES)
     if not frames.num_rows:
         return _labelled(operators, "Call stack", _outermost_first)

@@ -1,7 +1,7 @@
 """The efficiencies of the POP model, for devices and for hosts: pure arithmetic over times.
 
-Definitions of the POP centre of excellence as extended to GPUs by BSC's BasicAnalysis and TALP (DLB `talp/perf_metrics.c`). Every
-efficiency is a number from 0 to 1, or None if it is undefined.
+Definitions of the POP centre of excellence as extended to GPUs by BSC's BasicAnalysis and TALP (DLB
+`talp/perf_metrics.c`). Every efficiency is a number from 0 to 1, or None if it is undefined.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class DeviceTree:
 
 @dataclass(frozen=True)
 class HostTree:
-    """The host side: `parallel` is `mpi_parallel` times `offload`, and `mpi_parallel` is `load_balance` times `communication`."""
+    """The host side: `parallel` is `mpi_parallel` * `offload`, `mpi_parallel` is `load_balance` * `communication`."""
 
     parallel: float | None  # time outside of MPI and of the GPU runtime, of the hosts' time
     mpi_parallel: float | None  # time outside of MPI, of the hosts' time
@@ -33,11 +33,7 @@ class HostTree:
 
 
 def device_tree(useful: Sequence[int], active: Sequence[int], span: int, *, processes: Sequence[int] | None = None) -> DeviceTree:
-    """The efficiencies of D devices.
-
-    `processes`: The process of each device, as TALP takes the maxima over processes; None for maxima over devices. With
-    several devices in a process the parts may then exceed 1.
-    """
+    """The efficiencies of devices; with `processes`, maxima are over these, as in TALP: parts may then exceed 1."""
     if not useful or span <= 0:
         return DeviceTree(None, None, None, None)
     tops = [_largest(values, processes) for values in (useful, active)]

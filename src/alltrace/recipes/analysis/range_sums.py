@@ -1,16 +1,47 @@
-"""Sums over items inside ranges, and paths from the outermost range to each; ranges as arrays of thread, start and end."""
+"""Sums over items in ranges, and paths from the outermost range to each; ranges are arrays of thread, start, end."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.nvtx_projection import Line, Spans, calls_within
+from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64
+from alltrace.trace.distinct import distinct
+from alltrace.trace.name_stems import stems
+
+# Names of ranges as recipes add them up: without the counters in them (`alltrace.trace.name_stems`).
+
+_FEW_NAMES = 1_000  # the most names of a table that are remembered
+
+
+def stems_of(rank: Rank, ids: Any) -> tuple[Int64, list[str | None]]:
+    """The stems of range names: for each id the row of its stem, and the stems, each once, None for no name."""
+    kinds, places = distinct(ids)
+    names = rank.texts(pa.array(kinds, pa.int64()))
+    codes, words = _known_stems(tuple(names.to_pylist())) if len(names) <= _FEW_NAMES else _stems(names)
+    return codes[places], list(words)
+
+
+@lru_cache(256)
+def _known_stems(names: tuple[str | None, ...]) -> tuple[Int64, tuple[str | None, ...]]:
+    """`_stems`, remembered: most ranks have the same names."""
+    return _stems(pa.array(names, pa.string()))
+
+
+def _stems(names: Any) -> tuple[Int64, tuple[str | None, ...]]:
+    encoded = pc.dictionary_encode(stems(names), null_encoding="encode")
+    codes: Int64 = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes, tuple(encoded.dictionary.to_pylist())
+
 
 Bools = NDArray[np.bool_]
 
@@ -45,7 +76,7 @@ def sums_inside(nodes: Intervals, items: Intervals, *values: NDArray[Any]) -> li
 
 
 def innermost_node(nodes: Intervals, items: Intervals) -> Int64:
-    """The row of the innermost node around each item: the containing one that starts last, of equal ones the inner; -1 for none."""
+    """The row of the innermost node around each item, which starts last, of equal ones the inner; -1 for none."""
     if not len(nodes):
         return np.full(len(items), -1, np.int64)
     # of nodes that start together the shortest is the inner one, and of equal ones the later row
@@ -68,12 +99,7 @@ def outermost(group: Int64, start: Int64, end: Int64) -> Bools:
 
 
 def paths(depth: Int64, parent: Int64, labels: Int64, texts: Sequence[str], separator: str) -> tuple[Int64, list[str]]:
-    """The path of labels from the outermost range to each range.
-
-    `depth`: Of each range, 0 for one without a parent. `parent`: Row of its parent, -1 for none. `labels`: Its label, a
-    row of `texts`. Returns the path of each range as an index, and the paths. A range below the 64th level has the path
-    of its parent.
-    """
+    """The path of labels to each range, as an index, and the paths; below the 64th level a range has its parent's."""
     path_of = np.full(len(depth), -1, np.int64)
     joined: list[str] = []
     order = np.argsort(depth, kind="stable")

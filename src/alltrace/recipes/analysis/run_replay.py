@@ -91,11 +91,7 @@ def peers_in(replay: Replay, run: RunFacts) -> Peers:
 
 
 def costliest_rank(replay: Replay, peers: Peers, run: RunFacts) -> tuple[int, int] | None:
-    """The rank that would save most with its work and host at its peers' pace, and the saving in ns; None if negligible.
-
-    What recipes that name ranks are compared with, made once for all of them. The few ranks with most blame on the critical path
-    are tried.
-    """
+    """The rank that would save most at its peers' pace, and how much, ns; None if little. A few ranks are tried."""
     from alltrace.recipes.execution.shared_tables import once
     from alltrace.replay.change import Change, changed_weights, replayed
     from alltrace.replay.path import blame_ns

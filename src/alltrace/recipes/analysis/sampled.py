@@ -40,7 +40,7 @@ class Series:
 
 
 def gpu_series(rank: Rank) -> list[Series]:
-    """The samples of each device and metric, by device and the metric's name; values that are not known are left out."""
+    """The samples of each device and metric, by device and the metric's name; unknown values are left out."""
 
     def make() -> list[Series]:
         table = rank.table("gpu_metrics", GPU_READS)

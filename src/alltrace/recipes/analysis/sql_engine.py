@@ -1,8 +1,8 @@
 """Runs the SQL statements of recipes: DuckDB over Arrow tables in memory, spilling to a temporary folder.
 
-The tables of a statement are the rank's canonical tables, or the parts of all ranks, under their own names. Columns of names hold
-ids; the relation `names` (`id`, `value`) has their texts, and the macro `text_of(id)` looks one up. Nothing else is within reach of
-a statement: no file, no extension, no variable of this program.
+The tables of a statement are the rank's canonical tables, or the parts of all ranks, under their own names. Columns of
+names hold ids; the relation `names` (`id`, `value`) has their texts, and the macro `text_of(id)` looks one up. Nothing
+else is within reach of a statement: no file, no extension, no variable of this program.
 """
 
 from __future__ import annotations
@@ -10,15 +10,67 @@ from __future__ import annotations
 import re
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from shutil import rmtree
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from alltrace.recipes.part import Part
 from alltrace.trace.errors import AlltraceError, printable
 from alltrace.trace.name_stems import stem_sql
+
+# The rows of the parts of all ranks as one relation of a statement, which is read from files on demand.
+
+_RANK = "rank"
+
+
+class PartRows:
+    """The rows of all parts, with `rank` as a column, one batch after the other; a statement may scan them several times.
+
+    `schema`: The types of the rows: for each column the one that holds the types of all parts; words are plain text.
+    `failure`: Why the rows cannot be read, once that was tried: a statement itself fails with an error of DuckDB.
+    `parts`: Parts whose `table`s have the same columns, besides `rank`, which is added if missing; at least one part.
+    """
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+        self.failure: AlltraceError | None = None
+        schemas = [_plain(with_rank(part.table.schema.empty_table(), part.rank).schema) for part in parts]
+        self.schema: pa.Schema = pa.unify_schemas(schemas, promote_options="permissive")
+
+    def __arrow_c_schema__(self) -> object:
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows from the first one on, as Arrow's C stream interface has them."""
+        reader = pa.RecordBatchReader.from_batches(self.schema, self.batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def batches(self) -> Iterator[Any]:
+        """The rows as `pyarrow.RecordBatch`es."""
+        try:
+            for part in self._parts:
+                for batch in part.batches():
+                    rows = with_rank(pa.Table.from_batches([batch]), part.rank)
+                    yield from rows.select(self.schema.names).cast(self.schema).to_batches()
+        except AlltraceError as error:
+            self.failure = error
+            raise
+
+
+def with_rank(table: Any, rank: int) -> Any:
+    """The table with the column `rank`, in front if it had none."""
+    if _RANK in table.column_names:
+        return table
+    return table.add_column(0, _RANK, pa.array(np.full(table.num_rows, rank, np.int32)))
+
+
+def _plain(schema: Any) -> Any:
+    return pa.schema([f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema])
+
 
 _LIMITS = ("SET memory_limit = '256MiB'", "SET memory_limit = '1GiB'", "RESET memory_limit")
 """What DuckDB may hold in memory, tried in this order: what a sort or a join needs beyond it goes to disk, but some aggregates
@@ -84,8 +136,7 @@ def run_statement(statement: str, tables: Mapping[str, Any], parameters: Mapping
 
     `statement`: The statement; `$name` is a parameter. `parameters`: Values by name; those that the statement does not
     mention are left out. Returns a `pyarrow.Table`. Integers beyond 64 bits are decimals; a column is int64 if all its
-    values fit.
-    Raises `AlltraceError`: memory and disk do not suffice, or a sum does not fit into 128 bits.
+    values fit. Raises `AlltraceError`: memory and disk do not suffice, or a sum does not fit into 128 bits.
     """
     import duckdb
 
@@ -131,10 +182,7 @@ def whole_numbers(table: Any) -> Any:
 
 
 def no_memory(folder: str, error: Exception) -> AlltraceError:
-    """What to say of a statement for which memory and disk do not suffice.
-
-    `folder`: The temporary folder that it may go to; empty if none could be made.
-    """
+    """What to say where memory and disk do not suffice; `folder`: for temporary files, empty if there is none."""
     lacking = f"memory and the temporary folder {folder} do" if folder else "memory, without a temporary folder, does"
     larger = "a larger disk" if folder else "a writable disk"
     return AlltraceError(

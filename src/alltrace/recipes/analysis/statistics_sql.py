@@ -1,8 +1,8 @@
 """Exact statistics over all ranks, in SQL: distributions as (key, value, count), and what is read off them.
 
-A rank's million durations hold far fewer distinct (key, duration) pairs, so a part has a row for each pair with its count.
-Adding these parts loses nothing: medians and quartiles over all ranks are exact. All sums are of whole numbers in 128 bits, so no
-digit depends on the order of rows or ranks.
+A rank's million durations hold far fewer distinct (key, duration) pairs, so a part has a row for each pair with its
+count. Adding these parts loses nothing: medians and quartiles over all ranks are exact. All sums are of whole numbers
+in 128 bits, so no digit depends on the order of rows or ranks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ between neighbours, as pandas and NumPy do. The median is the same in both."""
 _FURTHER = "JOIN (SELECT {group}, {aggregates} FROM placed GROUP BY {group}) USING ({group})\n"
 
 _WIDEST = 1 << 50
-"""Squared distances from the mean are summed exactly up to this distance (13 days in ns), and in floating point beyond it."""
+"""Squared distances from the mean are summed exactly up to this one (13 days in ns), beyond in floating point."""
 
 _STATISTICS = """
 WITH named AS (SELECT {keys}, {labels} FROM (SELECT DISTINCT {keys} FROM {source} AS parts)),
@@ -47,23 +47,14 @@ FROM summed JOIN (SELECT DISTINCT g, {names} FROM grouped) USING (g)
 
 
 def distribution_statement(keys: Sequence[str], events: str) -> str:
-    """The distribution of a rank's values by key: `rank`, and a row for each distinct key and value, with its `count`.
-
-    `events`: A SELECT of `rank`, `keys` and `value`, a row for each event; events without a value are left out.
-    """
+    """The distribution of values by key, from `events`, a SELECT of `rank`, `keys` and `value`; not of nulls."""
     return (
         f"SELECT rank, {', '.join(keys)}, value, count(*) AS count\nFROM ({events.strip()})\nWHERE value IS NOT NULL GROUP BY ALL"
     )
 
 
 def merged_statement(keys: Sequence[str], *, ranks: bool = False) -> str:
-    """The distributions of all ranks in one, as a SELECT over `parts`: counts of equal keys and values are added.
-
-    The statistics of these rows equal those of the parts, except by rank.
-
-    `ranks`: Whether further aggregates need the ranks that had a key: then there is also a row for each, with `count`
-    0.
-    """
+    """The distributions of all ranks in one, as a SELECT over `parts`; `ranks`: also a row of count 0 for each rank."""
     columns = ", ".join(keys)
     added = f"SELECT min(rank) AS rank, {columns}, value, sum(count)::BIGINT AS count\nFROM parts GROUP BY {columns}, value"
     owners = f"\nUNION ALL SELECT rank, {columns}, min(value), 0\nFROM parts GROUP BY rank, {columns}"

@@ -11,11 +11,11 @@ from alltrace.trace.errors import InputError
 from alltrace.trace.intervals import Merged, clip, difference, merge
 
 _MOST = 0.01
-"""A replay that counts up to this share of a rank's time as idle, though it may not have been, is answered with a note."""
+"""A replay that counts up to this share of a rank's time as idle that may not have been has a note."""
 
 
 def session_ns(manifest: Manifest, rank: RankRecord) -> int | None:
-    """From the start of the session of a rank's first report to the end of that of its last one; None if they do not say."""
+    """From the start of the session of a rank's first report to the end of its last one's; None if unknown."""
     reports = [manifest.reports[n] for n in rank.reports]
     if len(reports) == 1:
         return reports[0].session_ns
@@ -34,10 +34,7 @@ def unrecorded_of(run: RunFacts) -> dict[int, Merged]:
 
 
 def refuse_unrecorded(run: RunFacts, ranks: set[int]) -> None:
-    """Refuse a question that takes time without a record for a wait.
-
-    Raises `InputError`: work without a record may have filled more than 1 % of the time of one of the ranks.
-    """
+    """Refuse to take time without records for waits. Raises `InputError`: it may be over 1 % of a rank's time."""
     for rank in run.ranks:
         spans = unrecorded_of(run).get(rank.rank) if rank.rank in ranks else None
         if spans is None or rank.start_ns is None or rank.end_ns is None:

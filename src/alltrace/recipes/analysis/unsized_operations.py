@@ -22,11 +22,7 @@ def why_unsized(manifest: Manifest) -> tuple[str, str]:
 
 
 def notes_on_sizes(run: RunFacts, unknown: int) -> list[str]:
-    """What is to be said if this many operations have no size; nothing if none, or if a note on the reports says it.
-
-    `run`: the facts of the run, whose reports tell what their profiler could have recorded. `unknown`: how many
-    operations have no size.
-    """
+    """What to say if this many operations have no size; nothing if none, or if a note on the reports says it."""
     rank_warnings = (w for rank in run.manifest.ranks for warnings in rank.warnings.values() for w in warnings)
     if not unknown or any(w.tables == ("collectives",) for w in rank_warnings):
         return []

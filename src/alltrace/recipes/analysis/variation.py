@@ -1,14 +1,16 @@
 """How values of ranks and steps vary: with the rank, with another rank in each step, or at random.
 
-Values are ratios, (ranks, steps), each by what is usual in its step, so that a step which is longer for all counts as any other. A
-rank's level is the median over steps, so that single steps do not make it. A rank is persistently above the others where its level
-exceeds the lower quartile of all levels in most steps, and by more than chance and the usual differences between ranks explain: the
-standard error of a median, by the pooled deviation within ranks (MAD), and the spread of the levels below their median. For normal
-values the largest of n is at about sqrt(2 ln n) deviations, so the bound grows with the number of ranks.
+Values are ratios, (ranks, steps), each by what is usual in its step, so that a step which is longer for all counts as
+any other. A rank's level is the median over steps, so that single steps do not make it. A rank is persistently above
+the others where its level exceeds the lower quartile of all levels in most steps, and by more than chance and the usual
+differences between ranks explain: the standard error of a median, by the pooled deviation within ranks (MAD), and the
+spread of the levels below their median. For normal values the largest of n is at about sqrt(2 ln n) deviations, so the
+bound grows with the number of ranks.
 
-What is left is split in two by Otsu's method (the split with the largest variance between the parts). Parts that are far apart
-(Ashman, Bird and Zepf 1994: D = sqrt(2) |m1 - m2| / sqrt(s1^2 + s2^2); a normal distribution has 2.7 to 4.5, by the place of the
-split) are ordinary and slow steps. Slow steps that mostly belong to few ranks are those ranks'; of ever other ranks they rotate.
+What is left is split in two by Otsu's method (the split with the largest variance between the parts). Parts that are
+far apart (Ashman, Bird and Zepf 1994: D = sqrt(2) |m1 - m2| / sqrt(s1^2 + s2^2); a normal distribution has 2.7 to 4.5,
+by the place of the split) are ordinary and slow steps. Slow steps that mostly belong to few ranks are those ranks'; of
+ever other ranks they rotate.
 """
 
 from __future__ import annotations
@@ -20,26 +22,20 @@ from numpy.typing import NDArray
 
 Float = NDArray[np.float64]
 
-_NORMAL = 1.4826
-"""A normal distribution's deviation by its median absolute deviation."""
+_NORMAL = 1.4826  # a normal distribution's deviation by its median absolute deviation
 
-_MEDIAN_ERROR = 1.2533
-"""The ratio of the standard errors of the median and of the mean of normal values, sqrt(pi / 2)."""
+_MEDIAN_ERROR = 1.2533  # the ratio of the standard errors of the median and of the mean of normal values, sqrt(pi / 2)
 
-_MOSTLY = 0.7
-"""A persistent rank has more than half of its excess in this share of the steps."""
+_MOSTLY = 0.7  # a persistent rank has more than half of its excess in this share of the steps
 
 _MANY = 8
-"""With this many ranks, a few that differ from step to step do not affect the usual value or the deviation within ranks."""
+"""With this many ranks, a few that differ between steps do not affect the usual value or the deviation."""
 
-_FAR = 5.0
-"""Ashman's D from which two parts are apart."""
+_FAR = 5.0  # ashman's D from which two parts are apart
 
-_MOST_SLOW = 0.5
-"""Slow steps are at most this share of all."""
+_MOST_SLOW = 0.5  # slow steps are at most this share of all
 
-_OWNED = 0.75
-"""Slow steps belong to the ranks that have this share of them, if these are few."""
+_OWNED = 0.75  # slow steps belong to the ranks that have this share of them, if these are few
 
 _FEW = 0.25
 _LEAST_STEPS = 3
@@ -65,10 +61,7 @@ class Variation:
 
 
 def variation(ratios: Float, least: float, *, spread: bool = True) -> Variation:
-    """How ratios vary.
-
-    `ratios`: Values that are proportional to what is compared, (ranks, steps); NaN if not known.
-    """
+    """How `ratios` (ranks, steps) vary, which are proportional to what is compared; NaN if not known."""
     values = _by_step(ratios)
     measured = ~np.isnan(values)
     some = measured.any(axis=1)
@@ -115,7 +108,7 @@ def _bound(ranks: int) -> float:
 
 
 def _noise(deviations: Float, measured: NDArray[np.bool_]) -> float:
-    """The pooled deviation within ranks; a rank's median takes one degree of freedom, and so does the mean of few ranks."""
+    """The pooled deviation within ranks; a rank's median, or the mean of few, takes one degree of freedom."""
     counts = measured.sum(axis=1)
     if counts.max(initial=0) < 2:
         return float("nan")

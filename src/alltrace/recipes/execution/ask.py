@@ -33,7 +33,7 @@ _Item: TypeAlias = tuple[int, RankWindow | None, RankParts | None]
 """What a task is sent of a rank: its number, the rows that count, and the parts that are kept."""
 
 _ROWS_AT_ONCE = 1 << 18
-"""Rows of the ranks that are asked together: less memory than a large rank takes, and enough tasks for many processes."""
+"""Rows of ranks asked together: less memory than a large rank takes, and tasks enough for many processes."""
 
 
 class Asked(NamedTuple):
@@ -78,11 +78,7 @@ def checked(
     steps: str | None = None,
     skip_warmup: bool = False,
 ) -> Asked:
-    """The question, after all checks that need no run; the arguments are those of `ask`.
-
-    Raises `UsageError`: the recipe or option does not exist, a required option is missing, or `steps` or a filter
-    is invalid. Raises `InputError`: a file that an option names cannot be read.
-    """
+    """The question after all checks that need no run; arguments as of `ask`. Raises `UsageError` or `InputError`."""
     question = find(recipe) if isinstance(recipe, str) else recipe
     selection = select(steps, skip_warmup=skip_warmup)
     if selection and not question.windowed:
@@ -105,9 +101,8 @@ def answer_of(
 
     `run`: The run; it is aligned first if the question needs that. `stream`: Whether a large table may be a stream, as
     of `ask`. `aligning`: Called with the number of ranks aligned, if the question needs that and it was not done
-    before.
-    Raises `UsageError`: the rank or step does not exist. Raises `InputError`: a file of the run is damaged, or a
-    required table was not imported.
+    before. Raises `UsageError`: the rank or step does not exist. Raises `InputError`: a file of the run is damaged, or
+    a required table was not imported.
     """
     of_devices = judged(run, question.recipe, question.options)
     if of_devices.members is not None and of_devices is not run:
@@ -196,8 +191,8 @@ def answer_notes(
 ) -> tuple[str, ...]:
     """The notes of an answer, in addition to those of the whole run: damage, missing tables, and the recipe's own notes.
 
-    Without data, a recipe's own notes would suggest that all is well. So they count only if some rank was able to answer; an
-    answer without rows and notes then gets a default note.
+    Without data, a recipe's own notes would suggest that all is well. So they count only if some rank was able to
+    answer; an answer without rows and notes then gets a default note.
     """
     damage = notes_on_damage(run, chosen, recipe.reads(options), aligned=aligned, as_recorded=recipe.session_time)
     missing = [*damage, *notes_on_missing(recipe, run, chosen, options)]
@@ -220,11 +215,7 @@ def wants_alignment(recipe: Question, run: Run, options: Mapping[str, Any]) -> b
 
 
 def resolve_options(recipe: Question, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of `recipe` with defaults filled in.
-
-    Raises `UsageError`: an option is unknown, missing, of the wrong type or not among the choices. Raises
-    `InputError`: a file that an option names cannot be read.
-    """
+    """The options of `recipe`, with defaults. Raises `UsageError`: one is wrong. Raises `InputError`: a file is."""
     options = {o.name: o for o in recipe.options}
     for name in values:
         if name not in options:
@@ -238,10 +229,9 @@ def resolve_options(recipe: Question, values: Mapping[str, Any]) -> dict[str, An
 
 
 def _typed(recipe: Question, option: Option, value: Any) -> Any:
-    """The value of an option, or the content of the file that it names."""
     value = option.checked(value, f"{option.flag} of {recipe.name}")
     if option.reads == "nccl-tests":
-        from alltrace.run.nccl_tests_files import read_tests_table
+        from alltrace.run.log_files import read_tests_table
 
         return read_tests_table(str(value))
     return value
@@ -257,7 +247,6 @@ def _map(
     progress: Callable[[int], None] | None,
     files: PartFiles,
 ) -> list[Part]:
-    """The parts of all ranks, by rank; what is more than little is in `files`."""
     windows = window.ranks if window is not None else {}
     sent = SentRun(run)
     work = partial(_ask_ranks, sent, recipe, options)

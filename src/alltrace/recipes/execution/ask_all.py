@@ -1,7 +1,8 @@
 """Runs many recipes at once: rank by rank, each of a rank's tables read once for all of them.
 
-What ranks contribute is kept in memory as long as it is little, and else on disk, where the reduce looks at it part by part. So
-memory holds one rank's tables, or what a question makes of all ranks' parts: its answer, and for replays the graph of the run.
+What ranks contribute is kept in memory as long as it is little, and else on disk, where the reduce looks at it part by
+part. So memory holds one rank's tables, or what a question makes of all ranks' parts: its answer, and for replays the
+graph of the run.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class _Entry:
-    """A question that at least one rank can answer; `prepared` are its options as the recipe prepared them for the run."""
+    """A question that at least one rank can answer; `prepared` are its options, prepared for the run."""
 
     number: int
     recipe: Question
@@ -249,10 +250,7 @@ def shared_rank(
     *,
     of_hosts: bool = False,
 ) -> Rank:
-    """The tables of one rank, each read once for all of `questions`.
-
-    `of_hosts`: Whether the work of its host counts as that of a device, if nothing ran on one.
-    """
+    """The tables of one rank, each read once for all questions; `of_hosts`: host work counts if no device worked."""
     reads, stored = _reads_of(questions), run.rank(rank)
     stored = stored.with_host_work() if of_hosts else stored
     if stored_parts is None:
@@ -264,7 +262,6 @@ def shared_rank(
 
 
 def _reads_of(questions: Sequence[tuple[Question, Mapping[str, Any]]]) -> dict[str, list[str]]:
-    """The tables and columns that some questions read."""
     wanted: dict[str, set[str]] = {}
     for recipe, options in questions:
         for table, columns in recipe.reads(options).items():

@@ -1,8 +1,8 @@
-"""What an answer must say of the data it is made from: what was not imported is an error, what the reports lack is a note.
+"""What an answer must say of its data: what was not imported is an error, what the reports lack is a note.
 
-A run made by `alltrace import --only TABLES` lacks tables that its reports may have: a recipe that reads one is refused. A
-table that the reports lack is different: ranks without the recipe's tables are left out, and the answer has a note. The answer
-also has a note if tables are damaged, or lack values in a column that the rows need to be complete.
+A run made by `alltrace import --only TABLES` lacks tables that its reports may have: a recipe that reads one is
+refused. A table that the reports lack is different: ranks without the recipe's tables are left out, and the answer has
+a note. The answer also has a note if tables are damaged, or lack values in a column that the rows need to be complete.
 """
 
 from __future__ import annotations
@@ -177,7 +177,6 @@ def note_on_empty(recipe: Question) -> str:
 
 
 def _has(recipe: Question, run: Run, rank: RankRecord, group: Sequence[str]) -> bool:
-    """Whether a rank has any table of `group`."""
     if recipe.of_hosts and "kernels" in group and run.manifest.works_on_host(rank):
         return True
     return any(run.has(rank, t) or (recipe.host_samples and t == "gpu_metrics" and run.is_sampled(rank)) for t in group)

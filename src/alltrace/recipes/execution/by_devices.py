@@ -15,12 +15,11 @@ from alltrace.recipes.base import Answer, AnswerTable, Question, of
 from alltrace.run.members import Members
 from alltrace.run.store import Run
 
-SENTENCES = ("advice", "loss_note")
-"""Columns of answers with sentences about ranks."""
+SENTENCES = ("advice", "loss_note")  # columns of answers with sentences about ranks
 
 
 def judged(run: Run, recipe: Question, options: Mapping[str, Any]) -> Run:
-    """The run that a question is asked of: with a rank for each device if some process has several, and it compares them."""
+    """The run a question is asked of: with a rank for each device, if a process has several and it compares them."""
     if not of(recipe.of_devices, options) or all(len(record.devices) < 2 for record in run.ranks):
         return run
     from alltrace.align.devices import by_devices

@@ -1,7 +1,7 @@
 """Findings, kept with the run: in `RUN/findings`, or in the cache folder if the run cannot be written.
 
-They are the last stage of what is computed once per run, after clocks and levels of detail. They are used as an answer only if
-the facts of the run, its alignment and the code that finds them are the same.
+They are the last stage of what is computed once per run, after clocks and levels of detail. They are used as an answer
+only if the facts of the run, its alignment and the code that finds them are the same.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a rank contributes to questions, stored with the run in `RUN/findings`: computed again only if the rank itself changed.
+"""What a rank contributes to questions, stored in `RUN/findings`: computed again only if the rank changed.
 
-Parts are made in the time of the rank's files and put on the run's clock when they are used, since every added or removed rank
-can change all clocks by a nanosecond. A part is stored with its inputs: the rank as imported, its steps and matched
-operations, and the code. So an interrupted question continues, and if one rank changed, only that rank is read. A digest of the
-inputs is in the file's name too, so that a list of the files shows which parts are there.
+Parts are made in the time of the rank's files and put on the run's clock when they are used, since every added or
+removed rank can change all clocks by a nanosecond. A part is stored with its inputs: the rank as imported, its steps
+and matched operations, and the code. So an interrupted question continues, and if one rank changed, only that rank is
+read. A digest of the inputs is in the file's name too, so that a list of the files shows which parts are there.
 """
 
 from __future__ import annotations
@@ -46,11 +46,7 @@ class RankParts(NamedTuple):
     names: frozenset[str]  # the names of the parts that are there
 
     def get(self, rank: Rank, name: str, classes: Sequence[type], make: Callable[[Rank], _Part]) -> _Part:
-        """The part of some name in the time of the rank's files: the one that is kept, or a new one.
-
-        `rank`: The rank's tables in the time of its files. `classes`: The dataclasses that may be in it. `make`: Makes
-        it of the tables.
-        """
+        """The part in the time of the rank's files: the kept one, or made of the rank; it has only `classes`."""
         from alltrace.run.object_files import read_object, write_object
 
         place = Place(self.folder / name / f"rank={self.rank}-{self.made_from}{_ENDING}", self.made_from)
@@ -63,10 +59,7 @@ class RankParts(NamedTuple):
 
 
 class PlacedParts:
-    """The parts of a rank on the run's clock.
-
-    `parts`: Where they are kept. `wanted`: The tables and columns that they are made from.
-    """
+    """The parts of a rank on the run's clock; `wanted`: the tables and columns that they are made from."""
 
     def __init__(self, parts: RankParts, rank: Rank, wanted: Mapping[str, Sequence[str]]) -> None:
         self._clock = rank.clock
@@ -80,10 +73,7 @@ class PlacedParts:
 
 
 def rank_parts(run: Run, ranks: Sequence[RankRecord]) -> dict[int, RankParts]:
-    """For each rank where its parts are kept; empty if they are not, because the run is small or cannot be written.
-
-    `run`: The run, aligned. `ranks`: The ranks in question.
-    """
+    """For each rank where its parts are kept; empty if the (aligned) run is small or cannot be written."""
     manifest, overlay = run.manifest, run.overlay
     few = sum(sum(r.rows.values()) for r in run.ranks) < ROWS_WORTH_KEEPING
     if few or overlay is None or not manifest.complete or not os.access(run.path, os.W_OK):
@@ -106,7 +96,7 @@ def rank_parts(run: Run, ranks: Sequence[RankRecord]) -> dict[int, RankParts]:
 
 
 def _shared_digests(run: Run) -> list[dict[int, str]]:
-    """For each rank what it has of the alignment: which of its operations are matched, and its steps in the time of its files."""
+    """For each rank what it has of the alignment: matched operations, and steps in the time of its files."""
     from alltrace.run.parquet import read_parquet
     from alltrace.trace.distinct import rows_by
 
@@ -143,11 +133,7 @@ def _samples_beside(run: Run, record: RankRecord) -> list[Any]:
 
 
 def _existing(folder: Path, made_from: Mapping[int, str], others: Container[int]) -> dict[int, frozenset[str]]:
-    """For each rank the names of its parts that are there; parts of ranks that are gone, or of what they were, are removed.
-
-    `folder`: The folder of the parts. `made_from`: What the parts of each rank are made from. `others`: Other ranks of
-    the run, whose parts stay.
-    """
+    """For each rank the names of its parts that are there; outdated ones are removed, unless of `others`."""
     by_rank: dict[int, set[str]] = {rank: set() for rank in made_from}
     for path in folder.glob(f"*/rank=*{_ENDING}"):
         number, _, digest = path.name.removeprefix("rank=").removesuffix(_ENDING).partition("-")

@@ -1,9 +1,9 @@
 """What ranks contributed to questions: in memory as long as it is little, else in files.
 
-A table in a file is mapped into memory on each access, so that parts that a question has read and released take no memory while
-it runs; a statement over all ranks reads the file instead (`Part.batches`). Parts that are not tables, such as graphs,
-can be shared by several questions, so those of a rank go into one file, and come back together when the first of these questions is
-answered.
+A table in a file is mapped into memory on each access, so that parts that a question has read and released take no
+memory while it runs; a statement over all ranks reads the file instead (`Part.batches`). Parts that are not tables,
+such as graphs, can be shared by several questions, so those of a rank go into one file, and come back together when the
+first of these questions is answered.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from alltrace.recipes.part import Part
 from alltrace.trace.errors import InputError
 from alltrace.trace.scratch import scratch_folder, writing_scratch
 
-HELD_BYTES = 32 << 20
-"""How much of the tables of all ranks is kept in memory."""
+HELD_BYTES = 32 << 20  # how much of the tables of all ranks is kept in memory
 
-LARGE_BYTES = 1 << 16
-"""A smaller table is always kept in memory."""
+LARGE_BYTES = 1 << 16  # a smaller table is always kept in memory
 
 _LARGE_OBJECTS = 1 << 20
 _ALIGNED = 64
@@ -32,10 +30,7 @@ _WHAT = "what the ranks contributed"
 
 
 class StoredPart(Part):
-    """A part with its table in a file; each access to `table` opens it again, which is quick and copies nothing.
-
-    `path`: The file, which must stay until the last look.
-    """
+    """A part with its table in a file, which must stay: each access opens it again, quickly, and copies nothing."""
 
     def __init__(self, rank: int, path: Path) -> None:
         super().__init__(rank, None)
@@ -64,21 +59,16 @@ class StoredPart(Part):
 
 
 class PartFiles:
-    """Storage for parts that are too large for memory; the files are removed when the block ends.
-
-    `held_bytes`: The most bytes of tables to keep in memory.
-    """
+    """Storage for parts that are too large for memory (`held_bytes`); its files are removed when the block ends."""
 
     def __init__(self, held_bytes: int | None = None) -> None:
         self._left = HELD_BYTES if held_bytes is None else held_bytes
         self._folder: TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Self:
-        """The files."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Remove the files."""
         if self._folder is not None:
             self._folder.cleanup()
 
@@ -112,10 +102,7 @@ class PartFiles:
 
 
 class PartStore(PartFiles):
-    """Parts by question and rank; the files are gone when the block ends.
-
-    `held_bytes`: The most bytes of tables to keep in memory.
-    """
+    """Parts by question and rank, in memory up to `held_bytes`; the files are gone when the block ends."""
 
     def __init__(self, held_bytes: int | None = None) -> None:
         super().__init__(held_bytes)
@@ -124,7 +111,6 @@ class PartStore(PartFiles):
         self._objects: dict[int, Path | dict[int, Any]] = {}  # of each rank those on disk, by question once they were read
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Remove the files."""
         self._found.clear()
         self._objects.clear()
         super().__exit__(kind, error, trace)
@@ -145,7 +131,7 @@ class PartStore(PartFiles):
             self._found.setdefault(question, {})[rank] = stored_part
 
     def has_objects(self, question: int) -> bool:
-        """Whether parts of the question are not tables, which questions share, so that they stay in memory once one is taken."""
+        """Whether parts of the question are not tables: they are shared, and stay in memory once one is taken."""
         parts = self._found.get(question, {}).values()
         in_memory = (p for p in parts if not isinstance(p, StoredPart))
         return any(p is None or (isinstance(p, Part) and not _is_table(p.table)) for p in in_memory)
@@ -198,7 +184,7 @@ class PartStore(PartFiles):
 
 
 def _read_objects(path: Path) -> dict[int, Any]:
-    """The objects of a file that this process wrote; arrays stay in the mapped file, and go to memory when written to."""
+    """The objects of a file of this process; arrays stay in the mapped file, and go to memory when written to."""
     with path.open("rb") as file:
         sizes = pickle.load(file)  # noqa: S301  this process wrote it, to its own folder
         at = file.tell()

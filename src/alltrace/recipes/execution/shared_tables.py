@@ -13,22 +13,18 @@ _Part = TypeVar("_Part", bound=Placeable)
 
 
 class SharedRun:
-    """A run for the `merge` of several recipes.
-
-    `run`: The run; this object has its attributes too.
-    """
+    """A run for the `merge` of several recipes, with the attributes of the run."""
 
     def __init__(self, run: RunFacts) -> None:
         self._inner = run
         self.memo: dict[Hashable, Any] = {}  # what `once` made
 
     def __getattr__(self, name: str) -> Any:
-        """What the run has by that name."""
         return getattr(self._inner, name)
 
 
 def once(owner: Rank | RunFacts, key: Hashable, make: Callable[[], _Made]) -> _Made:
-    """The result of `make` for a rank or a run, computed once per key if several recipes share it, otherwise each time."""
+    """The result of `make`, computed once per key if several recipes share the rank or run, otherwise each time."""
     memo: dict[Hashable, Any] | None = getattr(owner, "memo", None)
     if memo is None:
         return make()
@@ -39,10 +35,6 @@ def once(owner: Rank | RunFacts, key: Hashable, make: Callable[[], _Made]) -> _M
 
 
 def kept_once(rank: Rank, name: str, classes: Sequence[type], make: Callable[[Rank], _Part]) -> _Part:
-    """Like `once`; the part from `make` is also stored with the run, if parts of the rank are (`execution.kept_parts`).
-
-    `rank`: The rank's tables. `name`: The name of the part. `classes`: The dataclasses that may be in it. `make`:
-    Computes it only from the tables it gets: those of the rank, on the run's clock or in the time of its files.
-    """
+    """Like `once`, and stored with the run if parts of the rank are; `make` gets the run's clock or that of files."""
     store = rank.kept
     return once(rank, name, lambda: make(rank) if store is None else store.get(rank, name, classes, make))

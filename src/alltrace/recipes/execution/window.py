@@ -1,8 +1,8 @@
 """Part of a run: the steps that a question is about, and a rank's tables cut down to them.
 
 A row counts for the step in which it starts: rows of the host for the step with a range around their start, rows of the device
-(kernels, copies, graphs, collectives and metrics) for the step with the latest start of device work before them. A row belongs to
-one step at most.
+(kernels, copies, graphs, collectives and metrics) for the step with the latest start of device work before them. A row
+belongs to one step at most.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from alltrace.trace.spans import Span, parse_steps
 DEVICE_TABLES = frozenset(
     {"kernels", "copies", "graphs", "collectives", "gpu_metrics", "nic_metrics", "switch_metrics", "generic_metrics"}
 )
-"""Tables with rows that count by the extent of a step's work on the device; all others count by its extent on the host."""
+"""Tables whose rows count by the extent of a step's work on the device; others by its extent on the host."""
 
 _SHARED_READS = {"members": ("row",), "steps": ("step",), "gpu_log": ("time",), "inspector": ("start",)}
 NONE = -(1 << 63)
@@ -46,12 +46,7 @@ class Selection(NamedTuple):
 
 
 def select(steps: str | None = None, *, skip_warmup: bool = False) -> Selection:
-    """The selection that `--steps` and `--skip-warmup` name.
-
-    `steps`: As `alltrace.trace.spans` reads it, such as `10:50` for steps 10 to 49; None for all. `skip_warmup`:
-    Whether warm-up steps are left out.
-    Raises `UsageError`: the text names no steps.
-    """
+    """The selection that `--steps` and `--skip-warmup` name (`trace.spans`). Raises `UsageError`: it names no steps."""
     span = parse_steps(steps) or Span()
     return Selection(span.first, span.end, skip_warmup)
 
@@ -71,7 +66,7 @@ class RankWindow(NamedTuple):
         return (order, "api_start") if table == "collectives" else (order,)
 
     def keeps(self, table: str, rows: pa.Table) -> NDArray[Any]:
-        """Which rows start in a chosen step; if a row has no start on the device, the call's start on the host counts."""
+        """Which rows start in a chosen step, by the call on the host if they have no start on the device."""
         import numpy as np
 
         columns = [rows.column(name) for name in self.reads(table)]
@@ -109,12 +104,7 @@ class Window(NamedTuple):
 
 
 def window_of(selection: Selection, steps: Any, chosen_ranks: Sequence[int]) -> Window:
-    """The chosen steps of the selected ranks.
-
-    `selection`: What was chosen. `steps`: The steps of all ranks on the aligned clock (`alltrace.align.schema.STEPS`).
-    `chosen_ranks`: The selected ranks.
-    Raises `UsageError`: no selected rank has such a step; the message lists the existing steps.
-    """
+    """The chosen steps of the ranks; `steps`: of all, aligned. Raises `UsageError`: no rank has one."""
     import numpy as np
 
     from alltrace.trace.distinct import rows_by

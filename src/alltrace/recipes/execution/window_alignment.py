@@ -19,7 +19,7 @@ from alltrace.trace.distinct import rows_by
 
 
 class WindowedAlignment(Aligned):
-    """An alignment cut down to the chosen steps; an instance counts for the step in which its lowest rank's part starts."""
+    """An alignment of the chosen steps; an instance counts where its lowest rank's part starts."""
 
     def __init__(self, whole: Aligned, window: Window) -> None:
         self.__dict__.update({k: v for k, v in whole.__dict__.items() if k not in ("members", "steps")})
@@ -28,10 +28,7 @@ class WindowedAlignment(Aligned):
 
     @cached_property
     def members(self) -> pa.Table:
-        """The members of the instances of the chosen steps (see `Aligned.members`).
-
-        As in what ranks contribute, `row` counts among the rows of the chosen steps; it is -1 if the rank's own part is in none.
-        """
+        """Members of the chosen steps' instances; `row` counts rows of these, -1 if the rank's part is in no step."""
         members = self._whole.members
         if not members.num_rows:
             return members

@@ -1,18 +1,17 @@
-"""Questions about logs: a literal registry of the views of `logs nccl`, each a module with `answer(logs, options)`."""
+"""Questions about logs: a literal registry of the views of `logs nccl`."""
 
 from __future__ import annotations
 
 NCCL_VIEWS: dict[str, str] = {
-    "calls": "alltrace.recipes.logs.nccl_calls",
-    "ops": "alltrace.recipes.logs.nccl_ops",
-    "histogram": "alltrace.recipes.logs.nccl_histogram",
-    "sizes": "alltrace.recipes.logs.nccl_sizes",
-    "communicators": "alltrace.recipes.logs.nccl_communicators",
-    "topology": "alltrace.recipes.logs.nccl_topology",
-    "tuning": "alltrace.recipes.logs.nccl_tuning",
-    "mismatches": "alltrace.recipes.logs.nccl_mismatches",
+    "calls": "alltrace.recipes.logs.nccl_calls:VIEW",
+    "ops": "alltrace.recipes.logs.nccl_sizes:OPS",
+    "histogram": "alltrace.recipes.logs.nccl_sizes:HISTOGRAM",
+    "sizes": "alltrace.recipes.logs.nccl_sizes:SIZES",
+    "communicators": "alltrace.recipes.logs.nccl_sizes:COMMUNICATORS",
+    "topology": "alltrace.recipes.logs.nccl_topology:TOPOLOGY",
+    "tuning": "alltrace.recipes.logs.nccl_topology:TUNING",
+    "mismatches": "alltrace.recipes.logs.nccl_mismatches:VIEW",
 }
-"""View name to the module that answers it."""
+"""View name to its `View(columns, answer(logs, options))`."""
 
-NEEDS_CALLS = frozenset({"calls", "mismatches"})
-"""Views that need each call, not only how often each size came."""
+NEEDS_CALLS = frozenset({"calls", "mismatches"})  # views that need each call, not only how often each size came

@@ -1,7 +1,7 @@
 """Flight records: which rank is missing in which collective, where a hang is, and how long operations took.
 
-The ranks of a group issue the same collectives in the same order, so the k-th one must be on all of them. The recorder keeps the
-last entries only, so a group is analyzed from the first sequence number that all its ranks still have.
+The ranks of a group issue the same collectives in the same order, so the k-th one must be on all of them. The recorder
+keeps the last entries only, so a group is analyzed from the first sequence number that all its ranks still have.
 """
 
 from __future__ import annotations
@@ -77,10 +77,7 @@ CHARTS = {"times": Chart("scatter", "bytes", ("median_us",), "op", title="Median
 
 
 def answer(recordings: Sequence[Any], view: str, captured: Mapping[int, CapturedSteps] | None = None) -> Answer:
-    """The answer to a view of files that `alltrace.readers.flight_recorder.read.read_recording` read.
-
-    `view`: One of `VIEWS`. `captured`: Of `steps`: what a run of the job says of each rank; None without a run.
-    """
+    """The answer to a view (`VIEWS`) of dumps; `captured`: for `steps`, what a run of the job says of each rank."""
     further: list[str] = []
     if view == "steps":
         rows, further = _steps(recordings, captured)
@@ -218,10 +215,7 @@ def _hangs(recordings: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _of_group(by_rank: dict[int, dict[int, Any]], members: set[int], present: set[int], cut: set[int]) -> list[dict[str, Any]]:
-    """What is wrong in a group, in order of sequence; consequences of a missing rank are not reported again.
-
-    What the ranks of `cut` issued after the end of their damaged dumps is not known.
-    """
+    """What is wrong in a group, in order, without consequences; what ranks of `cut` did later is not known."""
     its = sorted(members & present)
     begin = max((min(by_rank[r]) for r in its if by_rank.get(r)), default=0)
     numbers = sorted({n for r in its for n in by_rank.get(r, {}) if n >= begin})
@@ -270,10 +264,7 @@ def _uneven(op: str) -> bool:
 
 
 def difference(entry: Any, usual: Any, members: int) -> str | None:
-    """How a rank's part of a collective differs from that of most ranks, or is not possible; the classes of PyTorch's analyser.
-
-    `members`: the ranks of the group; 0 if they are not known.
-    """
+    """How a rank's part differs from most ranks', or is impossible, as classed by PyTorch's analyser."""
     if entry.op != usual.op:
         return "mismatch"
     if not _uneven(entry.op):

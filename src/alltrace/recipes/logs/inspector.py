@@ -1,8 +1,9 @@
 """NCCL Inspector's records of all ranks: which operations lack a record, how long collectives take free of waiting, who comes last.
 
-Ranks are matched by communicator, function and number. The ranks of a synchronizing collective end together, as none can end before
-the last has arrived, so the one that took the shortest time arrived last, and the extra time of another is its wait. This needs no
-clock and no profiler. It holds if the times are those of the kernel on the GPU, to a microsecond, which is what the files state.
+Ranks are matched by communicator, function and number. The ranks of a synchronizing collective end together, as none
+can end before the last has arrived, so the one that took the shortest time arrived last, and the extra time of another
+is its wait. This needs no clock and no profiler. It holds if the times are those of the kernel on the GPU, to a
+microsecond, which is what the files state.
 """
 
 from __future__ import annotations
@@ -116,11 +117,7 @@ class _Group(NamedTuple):
 
 
 def answer(files: Sequence[Any], view: str, tests: Any = None) -> Answer:
-    """The answer of a view.
-
-    `files`: The files of all processes (`alltrace.readers.nccl_inspector.records.InspectorFile`). `view`: One of
-    `VIEWS`. `tests`: What nccl-tests measured, as `alltrace.run.nccl_tests_files.read_tests_table` returns it, or None.
-    """
+    """The answer of a view (`VIEWS`) of all processes' files; `tests`: what nccl-tests measured, or None."""
     groups, notes = _grouped(files)
     notes = [*_file_notes(files), *notes]
     if view == "missing":

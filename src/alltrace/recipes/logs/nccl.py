@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from alltrace.recipes.logs.nccl_steps import FROM_CALL, StepFinder
 from alltrace.run.nccl_logs import NcclLogs
@@ -74,10 +73,7 @@ class SizeRow:
 
 
 def size_rows(logs: NcclLogs, options: NcclOptions) -> list[SizeRow]:
-    """The calls counted by member, operation, count and datatype.
-
-    Raises `UsageError`: steps are selected and no log has their lines, or no log has any of the selected ranks.
-    """
+    """The calls by member, operation, count and datatype. Raises `UsageError`: no log has the steps, or the ranks."""
     check_ranks(logs, options)
     totals: dict[tuple[int, int, int, int], int] = {}
     for member, op, count, datatype, calls in _grouped(logs, options):
@@ -128,10 +124,3 @@ def payload_bytes(op: str, size: int | None, nranks: int | None) -> int | None:
     if size is None or (op in PER_RANK_SHARE and nranks is None):
         return None
     return size * nranks if op in PER_RANK_SHARE and nranks is not None else size
-
-
-def whole_numbers(values: list[int | None]) -> Any:
-    """Exact integers as an Arrow array: int64, or decimals if they do not fit."""
-    if all(v is None or -(1 << 63) <= v < 1 << 63 for v in values):
-        return pa.array(values, pa.int64())
-    return pa.array(values, pa.decimal128(38, 0))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.base import Answer, Chart
+from alltrace.recipes.base import Answer, Chart, View
 from alltrace.recipes.logs.nccl import NcclOptions, check_ranks, datatype_bytes, datatype_name, rank_of, reduction_name
 from alltrace.recipes.logs.nccl_steps import FROM_CALL, StepFinder
 from alltrace.run.nccl_logs import NcclLogs
@@ -52,7 +52,7 @@ _ABOUT_NS = 120_000_000_000
 
 
 def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
-    """One row per call in the order of the logs; the table is in a file next to the calls, so its size is not limited by memory."""
+    """A row per call in the order of the logs; the table is in a file, so memory does not limit it."""
     if logs.calls_to is None:
         raise ValueError("the view of calls needs the calls one by one")
     check_ranks(logs, options)
@@ -124,7 +124,6 @@ class _Rows:
         return len(self._set_back)
 
     def make(self, log: int, batch: Any, schema: Any) -> Any:
-        """The rows of the answer for a batch of calls."""
         its = {
             name: batch.column(name).to_numpy(zero_copy_only=False)
             for name in ("line", "token", "instance", "operation", "count", "datatype", "redop", "root", "flags")
@@ -217,3 +216,6 @@ class _Rows:
 
 def _numbers(values: Any, valid: Any) -> Any:
     return pa.array(np.asarray(values, np.int64), mask=None if valid is None else ~np.asarray(valid, bool))
+
+
+VIEW = View(COLUMNS, answer)

@@ -1,9 +1,10 @@
 """Collectives on which the ranks of a communicator disagree: a hang, found before it is one.
 
-The k-th collective of each rank on a communicator must be the same operation with the same count, datatype, reduction and root
-(NCCL's user guide, "Collective Operations"). Reductions that the program defines are not distinguished: NCCL derives their numbers
-from the communicator's address (`ncclUserRedOpMangle` in src/include/comm.h), so each rank has a different number for the same
-reduction. If a rank's INIT is not in the log, its calls are matched with the others' by opCount.
+The k-th collective of each rank on a communicator must be the same operation with the same count, datatype, reduction
+and root (NCCL's user guide, "Collective Operations"). Reductions that the program defines are not distinguished: NCCL
+derives their numbers from the communicator's address (`ncclUserRedOpMangle` in src/include/comm.h), so each rank has a
+different number for the same reduction. If a rank's INIT is not in the log, its calls are matched with the others' by
+opCount.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.base import Answer
+from alltrace.recipes.base import Answer, View
 from alltrace.recipes.logs.nccl import NcclOptions, datatype_name, reduction_name, refuse_a_choice
 from alltrace.recipes.logs.nccl_steps import FROM_CALL
 from alltrace.run.nccl_logs import NcclLogs
@@ -47,7 +48,7 @@ _ROOTED = np.array([op in ("Broadcast", "Reduce", "Gather", "Scatter") for op in
 
 
 def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
-    """The disagreements of each communicator, in order; after an operation that differs only the first of them is reported."""
+    """The disagreements of each communicator, in order; after operations that differ only the first."""
     refuse_a_choice("mismatches", options)
     calls = _collectives(logs)
     groups: dict[str, list[int]] = defaultdict(list)
@@ -189,3 +190,6 @@ def _words(signature: tuple[int, ...]) -> str:
     if OPERATIONS[op] in ("AllReduce", "ReduceScatter", "Reduce"):
         text += f" {reduction_name(redop) if redop < len(REDUCTIONS) else 'user'}"
     return text + (f" root {root}" if _ROOTED[op] else "")
+
+
+VIEW = View(COLUMNS, answer)

@@ -1,8 +1,8 @@
 """Tables of nccl-tests: bandwidth by size, a summary of each run, runs side by side, and hosts that are slower than the others.
 
-Bus bandwidth is algorithm bandwidth (size over time) times a factor that makes it comparable with the speed of a link, whatever the
-number of ranks n: AllReduce 2(n-1)/n; AllGather, ReduceScatter, AlltoAll, Gather, Scatter (n-1)/n; Broadcast, Reduce, SendRecv 1.
-Source: nccl-tests, doc/PERFORMANCE.md.
+Bus bandwidth is algorithm bandwidth (size over time) times a factor that makes it comparable with the speed of a link,
+whatever the number of ranks n: AllReduce 2(n-1)/n; AllGather, ReduceScatter, AlltoAll, Gather, Scatter (n-1)/n;
+Broadcast, Reduce, SendRecv 1. Source: nccl-tests, doc/PERFORMANCE.md.
 """
 
 from __future__ import annotations
@@ -141,11 +141,7 @@ class _Series:
 
 
 def answer(files: Sequence[Any], view: str, peak_gb_per_s: float | None = None) -> Answer:
-    """The answer to a view of files that `alltrace.readers.nccl_tests.read.read_tests` read.
-
-    `view`: One of `VIEWS`. `peak_gb_per_s`: The peak of the link, in 1e9 bytes a second, to hold bus bandwidths
-    against.
-    """
+    """The answer to a view (`VIEWS`) of files of nccl-tests; `peak_gb_per_s`: of the link, against bus bandwidths."""
     series = _series(files)
     rows = {"sizes": _sizes, "summary": _summary, "compare": _compare, "hosts": _hosts}[view](series, peak_gb_per_s)
     lists = {"outlier_sizes": pa.list_(pa.int64())}

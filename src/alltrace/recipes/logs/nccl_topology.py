@@ -1,4 +1,4 @@
-"""Rings, trees and transports: which pairs of ranks are joined by what, per channel."""
+"""Rings, trees and transports: which pairs of ranks are joined by what, per channel; and which algorithm was chosen."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from collections import Counter, defaultdict
 from typing import Any
 
-from alltrace.recipes.base import Answer
+from alltrace.recipes.base import Answer, View
 from alltrace.recipes.logs.nccl import NcclOptions, refuse_a_choice
 from alltrace.run.nccl_logs import NcclLogs
 from alltrace.trace import columns as col
 
-COLUMNS = (
+_TOPOLOGY = (
     col.text("communicator", "The communicator; null if the log does not show it"),
     col.whole("from_rank", "The sender, as a rank of the communicator"),
     col.whole("to_rank", "The receiver"),
@@ -25,7 +25,7 @@ COLUMNS = (
 )
 
 
-def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
+def _topology(logs: NcclLogs, options: NcclOptions) -> Answer:
     """One row per pair and transport, suspects first; rings, trees and facts of the graph are further lists."""
     refuse_a_choice("topology", options)
     hosts: dict[tuple[str, int], str] = {}
@@ -36,7 +36,7 @@ def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
     rings: dict[tuple[str | None, int], tuple[str, bool]] = {}
     trees: dict[tuple[str | None, int, int], tuple[int, str]] = {}
     for log, part in enumerate(logs.parts):
-        names = communicator_names(logs, log)
+        names = _communicator_names(logs, log)
         for process, number, channel, source, target, via, _direction in part.records.edges:
             channels[names(process, number), source, target, _plain(via)].add(channel)
         for (process, number, channel), ring in part.records.rings.items():
@@ -63,10 +63,10 @@ def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
             }
         )
     rows.sort(key=lambda r: (r["suspect"] is None, r["communicator"] or "", r["from_rank"], r["to_rank"], r["via"]))
-    return Answer.of(rows, COLUMNS, _notes(logs, rows), _beside(logs, rings, trees))
+    return Answer.of(rows, _TOPOLOGY, _notes(logs, rows), _beside(logs, rings, trees))
 
 
-def communicator_names(logs: NcclLogs, log: int) -> Any:
+def _communicator_names(logs: NcclLogs, log: int) -> Any:
     """The communicator's name by (process, communicator number) of a log: the name of the pointer's first instance."""
     part = logs.parts[log]
     by_pointer: dict[tuple[int, int], str] = {}
@@ -133,3 +133,34 @@ def _beside(logs: NcclLogs, rings: dict[Any, tuple[str, bool]], trees: dict[Any,
         ],
         "facts": [{"kind": kind, "text": text, "records": n} for (kind, text), n in facts.most_common(100)],
     }
+
+
+_TUNING = (
+    col.text("communicator", "The communicator; null if the log does not show it"),
+    col.text("op", "The operation; empty in NCCL 2.20 to 2.22, which do not print it"),
+    col.size("bytes", "The size of the call"),
+    col.text("algorithm", "TREE, RING, NVLS, ..., or the kernel's name if NCCL prints that"),
+    col.text("protocol", "LL, LL128 or SIMPLE; empty if a kernel is named"),
+    col.whole("channels", "Channels used, from NCCL 2.24 on"),
+    col.whole("choices", "How often it was chosen; only rank 0 of a communicator prints it"),
+)
+
+
+def _tuning(logs: NcclLogs, options: NcclOptions) -> Answer:
+    """One row per communicator, operation, size and choice, by size."""
+    refuse_a_choice("tuning", options)
+    chosen: Counter[tuple[str | None, str, int, str, str, int | None]] = Counter()
+    for log, part in enumerate(logs.parts):
+        name = _communicator_names(logs, log)
+        for (process, number, op, size, algorithm, protocol, channels), times in part.records.tuning.items():
+            chosen[name(process, number), op, size, algorithm, protocol, channels] += times
+    order = sorted(chosen, key=lambda k: (k[0] or "", k[1], k[2], k[3], k[4], k[5] or 0))
+    rows = [dict(zip((c.name for c in _TUNING), (*k, chosen[k]), strict=True)) for k in order]
+    notes = list(logs.notes)
+    if not order:
+        notes.append("no record describes choices; log with NCCL_DEBUG_SUBSYS=INIT,TUNING and NCCL 2.20 or later")
+    return Answer.of(rows, _TUNING, tuple(notes))
+
+
+TOPOLOGY = View(_TOPOLOGY, _topology)
+TUNING = View(_TUNING, _tuning)

@@ -67,10 +67,7 @@ CHART = Chart("lines", "step", ("step_time_s",), "run", title="Time of each step
 
 
 def answer(logs: Sequence[Any], view: str, span: Span | None = None) -> Answer:
-    """The answer to a view of logs that `alltrace.readers.training_log.read.read_training` read.
-
-    `view`: One of `VIEWS`. `span`: The steps; None for all.
-    """
+    """The answer to a view (`VIEWS`) of training logs; `span`: the steps, None for all."""
     names = _names(logs)
     chosen = [[s for s in log.steps if span is None or span.holds(s[0])] for log in logs]
     breaks, slow = [], []
@@ -160,8 +157,8 @@ def trend(steps: Any, values: Any) -> float:
 def change_points(values: Any) -> list[int]:
     """Positions of permanent changes of level, by binary segmentation of means on values clipped to the usual range.
 
-    A change is accepted if it lowers the sum of squares by more than 6 variances times the logarithm of the length, and the
-    level by 3 % or more. The variance is that of differences of neighbors, so that the changes do not affect it.
+    A change is accepted if it lowers the sum of squares by more than 6 variances times the logarithm of the length, and
+    the level by 3 % or more. The variance is that of differences of neighbors, so that the changes do not affect it.
     """
     n = len(values)
     if n < 2 * _LEAST_SEGMENT:

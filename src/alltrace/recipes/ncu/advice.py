@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
-from alltrace.recipes.base import Answer, Chart
+from alltrace.recipes.base import Answer, Chart, View
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.ceilings import SECTOR
 from alltrace.recipes.ncu.metrics import limiter, main_of, top_stall
-from alltrace.recipes.ncu.stalls import MEANING
 from alltrace.recipes.ncu.tables import IDENTITY, Profiled, identity
+from alltrace.recipes.ncu.views import MEANING
 from alltrace.trace import columns as col
 from alltrace.trace.launches import Launch
 
@@ -112,7 +112,6 @@ def _occupancy_achieved(launch: Launch) -> Finding | None:
 
 
 def _blocks_and_places(launch: Launch) -> tuple[float, float, float] | None:
-    """Blocks, multiprocessors and waves."""
     blocks = launch.number_of("launch__grid_size")
     if blocks is None and launch.grid is not None:
         blocks = float(launch.grid[0] * launch.grid[1] * launch.grid[2])
@@ -220,3 +219,6 @@ def _low_issue(launch: Launch) -> Finding | None:
 _RULES: tuple[Callable[[Launch], Finding | None], ...] = (
     _bound, _occupancy_limit, _occupancy_achieved, _small_grid, _tail_effect, _uncoalesced, _low_issue,
 )  # fmt: skip
+
+
+VIEW = View(COLUMNS, answer, CHART)

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from alltrace.recipes.analysis.device_peaks import peaks_of
 from alltrace.trace.launches import Launch
 
-SECTOR = 32
-"""Bytes of a sector of a cache line (Kernel Profiling Guide, "Memory")."""
-L1_BYTES = 128
-"""Bytes that an L1 cache delivers per cycle (same source)."""
+SECTOR = 32  # bytes of a sector of a cache line (Kernel Profiling Guide, "Memory")
+L1_BYTES = 128  # bytes that an L1 cache delivers per cycle (same source)
 HALF = "FP16/BF16 tensor"
 TENSOR_PRECISIONS = ("FP64 tensor", "TF32 tensor", HALF, "FP8 tensor", "FP4 tensor", "INT8 tensor")
 PRECISIONS = ("FP64", "FP32", *TENSOR_PRECISIONS)
@@ -25,7 +23,7 @@ _LANES = {
     **dict.fromkeys(((5, 0), (5, 2), (5, 3), (6, 1), (6, 2), (8, 6), (8, 7), (8, 9), (9, 0), (10, 0), (12, 0)), 128),
     **dict.fromkeys(((6, 0), (7, 0), (7, 2), (7, 5), (8, 0)), 64),
 }
-"""FP32 additions a multiprocessor does per cycle, by compute capability (CUDA C++ Programming Guide, "Arithmetic Instructions")."""
+"""FP32 additions a multiprocessor and cycle, by capability (CUDA C++ Programming Guide, "Arithmetic Instructions")."""
 _TENSOR: dict[tuple[int, int], dict[str, int]] = {
     (7, 0): {HALF: 1024},
     (7, 2): {HALF: 1024},

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from alltrace.recipes.base import Answer, AnswerTable, Chart
+from alltrace.recipes.base import Answer, AnswerTable, Chart, View
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.metrics import MAIN, main_of
 from alltrace.recipes.ncu.tables import CONFIGURATION, IDENTITY, Profiled, identity, sizes, wanted
@@ -39,13 +39,7 @@ def answer(
     match: str = "configuration",
     patterns: Sequence[str] | None = None,
 ) -> Answer:
-    """One row per pair of launches and main metric; what has no partner is in the table `unmatched`.
-
-    The first launch of a kernel with a grid and block in one report is the partner of the first such launch in the other report,
-    and so on.
-
-    `match`: One of `MATCHES`.
-    """
+    """A row per pair of launches and metric, n-th with n-th; `unmatched` has the rest. `match`: of `MATCHES`."""
     rows: list[tuple[Any, ...]] = []
     alone: list[Profiled] = []
     for second in others:
@@ -104,3 +98,6 @@ def _values(
     for metric in sorted(a.launch.metrics.keys() | b.launch.metrics.keys()):
         if wanted(metric, patterns):
             yield metric, unit_of(metric), a.launch.number_of(metric), b.launch.number_of(metric)
+
+
+VIEW = View(COLUMNS, answer, CHART)

@@ -1,4 +1,4 @@
-"""The main metrics of a launch, under the names that Nsight Compute gave them over the years. What a report lacks is None."""
+"""The main metrics of a launch, under the names they had over the years. What a report lacks is None."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ _STALL = "smsp__average_warps_issue_stalled_", "_per_issue_active.ratio"
 _OLD_STALL = "smsp__average_warp_latency_issue_stalled_", ".ratio"
 _SAMPLED, _NOT_ISSUED = "smsp__pcsamp_warps_issue_stalled_", "_not_issued"
 _MOST = 2**62
-WORKING = "selected"
-"""The state of a warp that issues: no stall."""
+WORKING = "selected"  # the state of a warp that issues: no stall
 
 
 def main_of(launch: Launch, name: str) -> float | int | None:
@@ -93,7 +92,7 @@ def _state(name: str) -> str:
 
 
 def state_of_sample(metric: str) -> tuple[str, bool] | None:
-    """The state that a metric counts samples of, and whether in all cycles, not only those without an issue; None for others."""
+    """The state that a metric counts samples of, and whether in all cycles, not only those without issue."""
     if not metric.startswith(_SAMPLED):
         return None
     state = metric[len(_SAMPLED) :]
@@ -102,7 +101,7 @@ def state_of_sample(metric: str) -> tuple[str, bool] | None:
 
 
 def top_stall(launch: Launch) -> tuple[str, float] | None:
-    """The state that holds the most warps back, and its share of all warps' time in percent; None if it is not known."""
+    """The state that holds most warps back, and its share of all warps' time in percent; None if not known."""
     states = stalls(launch)
     column = 0 if any(c is not None for c, _ in states.values()) else 1
     values = {state: float(v) for state, both in states.items() if (v := both[column]) is not None}

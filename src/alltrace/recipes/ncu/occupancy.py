@@ -1,8 +1,8 @@
 """How many warps would fit with other block sizes, registers or shared memory: one row per launch and block size.
 
 The rules of NVIDIA's occupancy calculator: blocks of a multiprocessor are limited by their number, their warps, their
-registers, of which each scheduler has a share and allocates 256 per warp at a time, and their shared memory, from what the launch
-configured. Nsight Compute stores these curves in reports, and the tests compare them.
+registers, of which each scheduler has a share and allocates 256 per warp at a time, and their shared memory, from what
+the launch configured. Nsight Compute stores these curves in reports, and the tests compare them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from alltrace.recipes.base import Answer, Chart
+from alltrace.recipes.base import Answer, Chart, View
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.tables import IDENTITY, Profiled, identity, lacking
 from alltrace.trace import columns as col
@@ -86,10 +86,7 @@ def fits(limits: Limits, block_size: int, registers: int, shared: int) -> tuple[
 
 
 def answer(profiled: Sequence[Profiled], notes: Sequence[str], chosen: Mapping[str, int] | None = None) -> Answer:
-    """One row per launch and block size, from one warp to 1,024 threads.
-
-    `chosen`: `registers` per thread or `shared_memory` per block that take the place of the launches' own.
-    """
+    """A row per launch and block size, 1 warp to 1,024 threads; `chosen`: registers or shared memory instead."""
     chosen = chosen or {}
     rows: list[tuple[Any, ...]] = []
     computed = []
@@ -119,3 +116,6 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str], chosen: Mapping[s
 def _product(sizes: tuple[int, int, int]) -> int:
     x, y, z = sizes
     return x * y * z
+
+
+VIEW = View(COLUMNS, answer, CHART)

@@ -1,7 +1,7 @@
 """Points of a roofline: work per second over work per byte, for each precision and level of memory, under the device's ceilings.
 
-Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009; a level of memory each: Yang, Kurth and Williams, "Hierarchical
-Roofline analysis for GPUs", CCPE 32(20), 2020.
+Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009; a level of memory each: Yang, Kurth and Williams,
+"Hierarchical Roofline analysis for GPUs", CCPE 32(20), 2020.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from alltrace.recipes.base import Answer, Chart
+from alltrace.recipes.base import Answer, Chart, View
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.ceilings import LEVELS, PRECISIONS, Ceiling, ceilings
 from alltrace.recipes.ncu.tables import IDENTITY, Profiled, identity
@@ -109,3 +109,6 @@ def _shown(every: list[Ceiling]) -> list[dict[str, Any]]:
         }
         for c in every
     ]
+
+
+VIEW = View(COLUMNS, answer, CHART)

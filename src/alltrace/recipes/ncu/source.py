@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from alltrace.recipes.base import Answer, AnswerTable, Chart
+from alltrace.recipes.base import Answer, AnswerTable, Chart, View
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.metrics import WORKING, state_of_sample
-from alltrace.recipes.ncu.stalls import MEANING
 from alltrace.recipes.ncu.tables import IDENTITY, Profiled, identity, lacking
+from alltrace.recipes.ncu.views import MEANING
 from alltrace.trace import columns as col
 from alltrace.trace.kernel_code import Instruction, Listing
 
@@ -90,7 +90,7 @@ _Key = tuple[str, str | None, int | None, str | None]
 
 
 def _groups(listing: Listing, lines: str) -> dict[_Key, list[Instruction]]:
-    """Instructions by the row that they belong to, in the order of rows; those without a line are in a row without a line."""
+    """Instructions by their row, in the order of rows; those without a line are in a row without a line."""
     groups: dict[_Key, list[Instruction]] = {}
     for each in listing.instructions:
         place = each.ptx if lines == "ptx" else each.source
@@ -163,3 +163,6 @@ def _states(members: Sequence[Instruction]) -> list[tuple[str, int, int, str | N
                 by_state[state[0]][0 if state[1] else 1] += int(value)
     order = sorted(by_state.items(), key=lambda item: (-item[1][0], item[0]))
     return [(state, all_, idle, MEANING.get(state)) for state, (all_, idle) in order if all_ or idle]
+
+
+VIEW = View(COLUMNS, answer, CHART)

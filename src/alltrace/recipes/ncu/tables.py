@@ -1,4 +1,4 @@
-"""What the views share: launches with the report that they are from, the columns that name them, and tables from rows."""
+"""What views share: launches with their report, the columns that name them, and tables from rows."""
 
 from __future__ import annotations
 

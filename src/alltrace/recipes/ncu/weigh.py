@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from alltrace.recipes.base import Answer, AnswerTable, Chart
+from alltrace.recipes.base import Answer, AnswerTable, Chart, View
 from alltrace.recipes.ncu import tables
 from alltrace.recipes.ncu.advice import findings
 from alltrace.recipes.ncu.metrics import main_of
@@ -46,11 +46,7 @@ CHART = Chart(
 
 
 def answer(profiled: Sequence[Profiled], configurations: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> Answer:
-    """One row per profiled kernel and configuration that the run launched, the largest time first.
-
-    `configurations`: The rows of the recipe `launch-configurations`. Returns the answer; what has no partner is in its
-    tables `unmatched` (of the reports) and `not_profiled` (of the run).
-    """
+    """A row per profiled kernel and configuration, largest time first; `unmatched`, `not_profiled` have the rest."""
     groups: defaultdict[Any, list[Profiled]] = defaultdict(list)
     for each in profiled:
         groups[each.launch.configuration].append(each)
@@ -152,3 +148,6 @@ def _place(row: Mapping[str, Any]) -> tuple[Any, Any]:
     """Grid and block of a row of the run; None if not known."""
     grid, block = (tuple(row[f"{what}_{axis}"] for axis in "xyz") for what in ("grid", "block"))
     return None if None in grid else grid, None if None in block else block
+
+
+VIEW = View(COLUMNS, answer, CHART)

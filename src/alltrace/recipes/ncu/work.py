@@ -29,9 +29,9 @@ def operations(launch: Launch) -> dict[str, tuple[float, str]]:
     """Floating-point operations per second by precision, and how they were counted; precisions that are not counted are left out.
 
     FP64 and FP32: additions, multiplications and twice the fused multiply-adds of all threads (Kernel Profiling Guide, "Roofline
-    Charts"). Tensor: what the report counts; of Volta, 512 per instruction; else the share of cycles in which the pipe worked on
-    FP16, BF16 or FP64 times what it can do per cycle, which is exact as far as every instruction keeps the pipe busy for as long as
-    it must.
+    Charts"). Tensor: what the report counts; of Volta, 512 per instruction; else the share of cycles in which the pipe
+    worked on FP16, BF16 or FP64 times what it can do per cycle, which is exact as far as every instruction keeps the
+    pipe busy for as long as it must.
     """
     by_precision: dict[str, tuple[float, str]] = {}
     for precision, letter in (("FP64", "d"), ("FP32", "f")):

@@ -1,10 +1,10 @@
 """What each rank's devices do over time: exact times of compute, communication, copies and idle in bins of the run.
 
-The classes are those of `breakdown`, and their sums over the bins are those of `breakdown --span run`, to the nanosecond.
-Kernels that `breakdown` lists as unclassified count as communication here, because ranks wait for one another in them. Bins
-are equal on all ranks: as long as the smallest power of two, in ns, of which `--bins` reach from the run's first device work
-to its last; the first begins with that work and the last ends with it. The times of a rank's devices are added. Idle time is
-null in bins with possibly lost records.
+The classes are those of `breakdown`, and their sums over the bins are those of `breakdown --span run`, to the
+nanosecond. Kernels that `breakdown` lists as unclassified count as communication here, because ranks wait for one
+another in them. Bins are equal on all ranks: as long as the smallest power of two, in ns, of which `--bins` reach from
+the run's first device work to its last; the first begins with that work and the last ends with it. The times of a
+rank's devices are added. Idle time is null in bins with possibly lost records.
 
 A rank waits from its arrival at a matched operation to the last rank's, as in `stragglers`: waits shorter than what the
 clocks may be off are not counted, and a rank without a matched operation has none, which is null.
@@ -66,7 +66,7 @@ def _map(rank: Rank, options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """A row per rank and bin: bins of powers of two are whole parts of larger ones, so the ranks' times add up exactly."""
+    """A row per rank and bin: bins of powers of two are parts of larger ones, so times add up exactly."""
     by_rank = [(p.rank, row) for p in parts for row in p.table.to_pylist()]
     notes = class_notes([row for _, row in by_rank])
     first = min((row["start_ns"] for _, row in by_rank), default=0)

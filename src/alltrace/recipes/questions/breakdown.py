@@ -1,10 +1,10 @@
 """Where each device's time went: compute, exposed communication, exposed copies, idle.
 
 At any moment a device is in exactly one class, the first that applies: a compute kernel runs; else a communication kernel
-runs; else a copy runs; else idle. So the classes sum to the span, to the nanosecond. Kernels that no rule names are compute,
-unless some of them look like communication, because all ranks of a host end them together: then these are a separate class
-after communication. The span is from the first start to the last end of the device's work, or of all devices' work with
-`--span run`. Time with possibly lost records is in no class, and not in the span.
+runs; else a copy runs; else idle. So the classes sum to the span, to the nanosecond. Kernels that no rule names are
+compute, unless some of them look like communication, because all ranks of a host end them together: then these are a
+separate class after communication. The span is from the first start to the last end of the device's work, or of all
+devices' work with `--span run`. Time with possibly lost records is in no class, and not in the span.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.device_intervals import GPU, TABLES, class_notes, device_activity, device_rows
 from alltrace.recipes.analysis.unrecorded import session_ns, unrecorded_of
-from alltrace.recipes.base import Answer, Chart, Clock, Option, Options, Part, Question, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.intervals import NOTHING, classify_ns, clip, union
@@ -24,8 +24,7 @@ from alltrace.trace.number_text import number_ranges
 
 _CLASSES = ("compute_ns", "exposed_communication_ns", "unclassified_ns", "exposed_copy_ns", "idle_ns")
 
-_LONG_SESSION = 2
-"""A session that is longer than this many times the work that it recorded is said."""
+_LONG_SESSION = 2  # a session that is longer than this many times the work that it recorded is said
 
 _OF_ROLE = (
     col.text("role", "role"),
@@ -65,14 +64,6 @@ CHART = Chart("stacked_bars", "rank", _CLASSES, detail="gpu", title="Where each 
 
 def _columns(options: Options) -> col.Columns:
     return (*_OF_ROLE, *COLUMNS[3:]) if options["by"] == "role" else COLUMNS
-
-
-def _chart(options: Options) -> Chart | None:
-    return _CHART_OF_ROLES if options["by"] == "role" else CHART
-
-
-def _clock(options: Options) -> Clock:
-    return "one" if options["span"] == "run" else "own"
 
 
 def _map(rank: Rank, _options: Options) -> Any:
@@ -176,8 +167,8 @@ QUESTION = Question(
         ),
         Option("by", str, "device", "one row per device, or one per role of ranks, with sums", ("device", "role")),
     ),
-    chart=_chart,
-    clock=_clock,
+    chart=lambda options: _CHART_OF_ROLES if options["by"] == "role" else CHART,
+    clock=lambda options: "one" if options["span"] == "run" else "own",
     of_hosts=True,
     important=("rank", "compute_percent", "exposed_communication_percent", "idle_percent", "gpu", "host", "span_ns"),
 )

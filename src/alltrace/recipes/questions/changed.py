@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from alltrace.recipes.analysis.launched_work import KERNEL, gpu_work
 from alltrace.recipes.analysis.launched_work import TABLES as WORK
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, launch_spans, on_one_line
-from alltrace.recipes.analysis.range_stems import stems_of
-from alltrace.recipes.analysis.range_sums import paths
+from alltrace.recipes.analysis.range_sums import paths, stems_of
 from alltrace.recipes.base import Answer, Option, Options, Part, Question, RunFacts
 from alltrace.run.rank import Rank
 from alltrace.run.store import Run
@@ -48,11 +47,7 @@ TREE = (
 def change_in_words(
     step: Mapping[str, Any] | None, classes: Sequence[Mapping[str, Any]], alpha: float, names: tuple[str, str] = ("A", "B")
 ) -> str:
-    """The first sentences of a comparison: how much faster a step of the second run is, and which classes of time that is.
-
-    `step`: the row of the steps in the answer of `diff`, or None. `classes`: as of `per_step`. `alpha`: a difference is not
-    by chance if its p value is below this. `names`: what the runs are called.
-    """
+    """How much faster a step of the second run is (p below `alpha`), and which classes of time that is, in words."""
     one, other = names
     if step is None or not step["median_a_ns"] or not step["median_b_ns"]:
         return f"Whether {other} is faster is not known: no step is in both runs."
@@ -99,7 +94,7 @@ def per_step(step: Mapping[str, Any], runs: Sequence[Run], **about: Any) -> list
 
 
 def _times_of(run: Run, step_ns: float, **about: Any) -> dict[str, float]:
-    """The time by class in a step of a device, ns, of steps that take `step_ns` on average; empty if it cannot be known."""
+    """The time by class in a step of a device, ns, of steps of `step_ns` on average; empty if it is unknown."""
     from alltrace.recipes.execution.ask import ask
 
     try:
@@ -187,11 +182,7 @@ _LAUNCHED = Question(
 
 
 class Replaced:
-    """What replaced what: the kernels that one run alone has, by the ranges around their launch that both runs have.
-
-    `rows`: those of `diff`. `step_counts`: how many steps each run has; None if they are not compared by step. `about`: ranks,
-    steps and processes, as of `ask`.
-    """
+    """The kernels that one run alone has, by the ranges around their launch that both have; `about`: as of `ask`."""
 
     def __init__(
         self, rows: Sequence[Mapping[str, Any]], runs: Sequence[Run], step_counts: tuple[int, int] | None, **about: Any
@@ -227,10 +218,7 @@ class Replaced:
                 yield side, tuple(row["path"].split(_WITHIN)) if row["path"] else (), row
 
     def pairs(self, least: float = 0.0) -> list[dict[str, Any]]:
-        """A row for each innermost range with such kernels of both runs, the greatest change first; times are of one range.
-
-        `least`: the share of the first one's time from which on a pair is among them.
-        """
+        """A row for each innermost range with such kernels of both runs, greatest change first, from a share on."""
         inner: dict[str | None, dict[str, list[Mapping[str, Any]]]] = {}
         for side, path, kernel in self._kernels:
             inner.setdefault(path[-1] if path else None, {"a": [], "b": []})[side].append(kernel)

@@ -238,7 +238,7 @@ def _sentence(row: Mapping[str, Any]) -> str:
 def _values(
     limit: Limit, run: Run, baseline: Run | None, answers: dict[tuple[str, str, str], Any], jobs: int | None
 ) -> tuple[list[float], float | None]:
-    """The values of a limit's column in the run, and the statistic of the baseline's values if the limit compares with it."""
+    """The values of a limit's column in the run, and the statistic of the baseline's, if compared with it."""
     values = _values_of("run", limit, run, answers, jobs)
     if not limit.scale or baseline is None:
         return values, None

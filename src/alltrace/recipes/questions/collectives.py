@@ -1,13 +1,13 @@
 """How long collectives take once all ranks have arrived, how late ranks arrive, and the bandwidth free of waiting.
 
-The ranks of an instance arrive one by one; nothing can move before the last is there. So the transfer lasts from the last
-arrival to the last end, on clocks aligned over all hosts. Bandwidths are nccl-tests' (its PERFORMANCE.md), in decimal
-GB/s: the algorithm bandwidth is S/t with S the total buffer (n times a rank's message for all-gather and
+The ranks of an instance arrive one by one; nothing can move before the last is there. So the transfer lasts from the
+last arrival to the last end, on clocks aligned over all hosts. Bandwidths are nccl-tests' (its PERFORMANCE.md), in
+decimal GB/s: the algorithm bandwidth is S/t with S the total buffer (n times a rank's message for all-gather and
 reduce-scatter over n ranks; what a rank sends to all others together for all-to-all); the bus bandwidth is that times
 2(n-1)/n for all-reduce, (n-1)/n for these three, 1 for others.
 
-With `--nccl-tests` the bandwidth is compared with the result of nccl-tests on the same hosts. With `--source inspector` the
-operations come from NCCL Inspector's files of the whole job: the rank that took the shortest time arrived last.
+With `--nccl-tests` the bandwidth is compared with the result of nccl-tests on the same hosts. With `--source inspector`
+the operations come from NCCL Inspector's files of the whole job: the rank that took the shortest time arrived last.
 """
 
 from __future__ import annotations
@@ -90,8 +90,7 @@ _DECIMALS = {
 }  # fmt: skip
 _OF_SEVERAL = ("last_arrival_ns", "last_rank", "skew_ns", "wait_ns", "certain")
 """Columns of an instance that are not known of one rank alone."""
-ZERO_SKEW_SHARE = 0.1
-"""Ranks come together if the skew is at most this share of the transfer."""
+ZERO_SKEW_SHARE = 0.1  # ranks come together if the skew is at most this share of the transfer
 
 
 READS: Reads = {"collectives": ("start", "end")}
@@ -112,10 +111,6 @@ def _columns(options: Options) -> col.Columns:
 def _reads(options: Options) -> dict[str, tuple[str, ...]]:
     """Nothing of the trace if NCCL Inspector is the source."""
     return {} if options.get("source") == "inspector" else dict(READS)
-
-
-def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
-    return () if options.get("source") == "inspector" else NEEDED
 
 
 def _prepared(options: Options, _run: RunFacts) -> Mapping[str, Any]:
@@ -204,7 +199,6 @@ class _Instances:
         self.certain = (each(errors, np.minimum) >= 0) & (self.skew >= each(errors, np.maximum))
 
     def listed(self) -> Any:
-        """One row per instance, by time."""
         order = np.lexsort((self.ordinal, self.communicator, self.first_ns))
         share = [bus_share(op, max(n, 1)) for op, n in zip(self.op, self.group_size, strict=True)]
         total = [total_bytes(op, b, n) for op, b, n in zip(self.op, self.bytes, self.group_size, strict=True)]
@@ -241,7 +235,6 @@ class _Instances:
         return table.cast(pa.schema(fields)).take(pa.array(order))
 
     def notes(self) -> list[str]:
-        """What a reader must know."""
         notes = []
         lacking, count = int((~self.whole).sum()), len(self.whole)
         if self.alone is not None and lacking:
@@ -268,10 +261,7 @@ class _Instances:
 
 
 def _summed(instances: _Instances | Recorded, groups: Any, link: float | None, tests: Any, devices: Members | None = None) -> Any:
-    """One row per communicator, operation and size; `groups` has the name and the ranks of each communicator.
-
-    `devices`: What the ranks are, if they are devices.
-    """
+    """One row per communicator, operation and size; `groups` has their names and ranks, `devices` what ranks are."""
     ops, codes = np.unique(instances.op, return_inverse=True) if len(instances.op) else (instances.op, np.empty(0, np.int64))
     keys, place = np.unique(np.stack([instances.communicator, codes, instances.bytes], axis=1), axis=0, return_inverse=True)
     order = np.argsort(place.reshape(-1), kind="stable")
@@ -361,7 +351,7 @@ QUESTION = Question(
     _merge,
     tables=READS,
     reading=_reads,
-    requires=_requires,
+    requires=lambda options: () if options.get("source") == "inspector" else NEEDED,
     options=(
         Option("instances", bool, False, "list each instance instead"),
         Option("link_gb_per_s", float, None, "bus bandwidth of the link, in decimal GB/s, to show bandwidths as a share of it"),

@@ -1,8 +1,8 @@
 """The chain of work over all ranks that decided how long the run took.
 
 From the last end backwards: through a rank's own work to what it waited for, and at a collective to the rank that arrived last
-(Böhme et al., IPDPS 2012). Shortening anything else makes the run no shorter. The times sum to the time from the run's first
-moment to the last end.
+(Böhme et al., IPDPS 2012). Shortening anything else makes the run no shorter. The times sum to the time from the run's
+first moment to the last end.
 """
 
 from __future__ import annotations

@@ -97,8 +97,7 @@ def compare(
     `by_tree`: The answer is what replaced what, as a tree of ranges (`TREE`). `names`: What the verdict calls the runs.
     Returns a row per thing of either run, the largest change of the total first. Durations of one run depend on each
     other, so `p_value` is small for any real difference in a long run: it sorts out chance, the threshold says what
-    matters.
-    Raises `UsageError`: a thing, rank or step is unknown. Raises `InputError`: a file of a run is damaged.
+    matters. Raises `UsageError`: a thing, rank or step is unknown. Raises `InputError`: a file of a run is damaged.
     """
     from alltrace.recipes.execution.ask import ask
 
@@ -141,7 +140,7 @@ def compare(
 
 
 def _spelled_as(a: Any, b: Any) -> tuple[Any, int]:
-    """`b` with kernels called as in `a` if only the spelling differs, and how many; several of one spelling keep their names."""
+    """`b` with kernels called as in `a` if only the spelling differs, and how many; ambiguous ones keep their names."""
     names = [set(pc.unique(side.filter(pc.equal(side["what"], "kernel"))["name"]).drop_null().to_pylist()) for side in (a, b)]
     spelled: list[dict[str, list[str]]] = []
     for own, other in (names, reversed(names)):
@@ -166,10 +165,7 @@ def compared(
     threshold_percent: float = THRESHOLD_PERCENT,
     steps: tuple[int, int] | None = None,
 ) -> Any:
-    """The rows of `compare`, from two distributions (columns of `KEYS`, `value`, `count`).
-
-    `steps`: how many steps each run has, if these differ: counts and totals are then compared per step.
-    """
+    """The rows of `compare`, from two distributions; per step, if `steps` of the runs differ."""
     statement = statistics_statement({key: key for key in KEYS}, KEYS, "type_7")
     sides = [{_key(r): r for r in run_statement(statement, {PARTS: parts_table([Part(-1, d)])}).to_pylist()} for d in (a, b)]
     tests = _rank_tests(a, b)
@@ -219,7 +215,6 @@ def _verdicts(row: Mapping[str, Any], alpha: float, threshold_percent: float, st
         return {"verdict": "only_b" if not row["count_a"] else "only_a", "count_verdict": None, "call_verdict": None}
 
     def side(name: str, unit: str = "") -> int:
-        """1 if run B has more by the threshold, -1 if it has less, else 0."""
         before, after = row[f"{name}_a{unit}"], row[f"{name}_b{unit}"]
         if name != "median":
             before, after = before / steps[0], after / steps[1]
@@ -241,8 +236,9 @@ def _verdicts(row: Mapping[str, Any], alpha: float, threshold_percent: float, st
 def _rank_tests(a: Any, b: Any) -> dict[tuple[Any, ...], tuple[float, float]]:
     """The share of pairs in which B is longer, and the p value, of each thing that both have.
 
-    The test of Mann and Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger than the Other", The
-    Annals of Mathematical Statistics 18 (1947), by its normal approximation with the correction for ties and for continuity.
+    The test of Mann and Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger than the
+    Other", The Annals of Mathematical Statistics 18 (1947), by its normal approximation with the correction for ties
+    and for continuity.
     """
     whole = pa.concat_tables([a, b])
     if not whole.num_rows:
@@ -270,11 +266,7 @@ def _rank_tests(a: Any, b: Any) -> dict[tuple[Any, ...], tuple[float, float]]:
 
 
 def rank_test(a: Any, b: Any) -> tuple[float, float] | None:
-    """Mann and Whitney's test of two samples, given the count of each value in them.
-
-    `a`: The count of each value, ascending, in sample A. Returns the probability that a value of B is greater than one
-    of A, ties counted half; and the two-sided p value. None if a sample is empty.
-    """
+    """Mann and Whitney's test of counts by ascending value: P(B > A), ties half, and the two-sided p; None if empty."""
     n, m = int(a.sum()), int(b.sum())
     if not n or not m:
         return None
@@ -293,7 +285,7 @@ def rank_test(a: Any, b: Any) -> tuple[float, float] | None:
 
 
 def _adjusted(p_values: Mapping[tuple[Any, ...], float]) -> dict[tuple[Any, ...], float]:
-    """P values corrected for how many there are: Benjamini and Hochberg, "Controlling the False Discovery Rate" (1995)."""
+    """P values corrected for their number: Benjamini and Hochberg, "Controlling the False Discovery Rate" (1995)."""
     ranked = sorted(p_values, key=lambda k: p_values[k], reverse=True)
     least = 1.0
     corrected = {}

@@ -1,10 +1,10 @@
 """How long each kernel, copy, range, call, collective and step takes: the exact distribution over all ranks.
 
 Things are identified by what they are, not by where they ran, so that two runs can be compared: kernels, ranges and
-calls by name, copies by direction, collectives by operation, message size and size of the group, steps by kind. Names of ranges
-omit counters, such as the number of a step (`step 12`) or what PyTorch writes after an operator (`seq`, `op_id`,
-`sizes`, `input_op_ids`); names of calls omit the version that nsys adds (`_v7000`) and the PyTorch profiler does not.
-Quartiles are of all durations together (linear interpolation, Hyndman and Fan type 7).
+calls by name, copies by direction, collectives by operation, message size and size of the group, steps by kind. Names
+of ranges omit counters, such as the number of a step (`step 12`) or what PyTorch writes after an operator (`seq`,
+`op_id`, `sizes`, `input_op_ids`); names of calls omit the version that nsys adds (`_v7000`) and the PyTorch profiler
+does not. Quartiles are of all durations together (linear interpolation, Hyndman and Fan type 7).
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from alltrace.trace.errors import UsageError
 from alltrace.trace.name_stems import NUMBERED, stem_sql
 
 WHAT = ("kernel", "copy", "range", "call", "collective", "step")
-KEYS = ("what", "name", "bytes", "group_size")
-"""What a thing is: two runs' things of equal keys are the same thing."""
+KEYS = ("what", "name", "bytes", "group_size")  # what a thing is: two runs' things of equal keys are the same thing
 
 _STORED = ("what", "id", "word", "bytes", "group_size")
 """The columns of the ranks' parts that identify things: names as ids, or as words."""
@@ -80,14 +79,6 @@ def _reads(options: Options) -> dict[str, tuple[str, ...]]:
     return {t: c for t, c in dict(READS).items() if any(t in _TABLES[w] for w in chosen(options))}
 
 
-def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
-    return (tuple(_reads(options)),)
-
-
-def _computed(options: Options) -> str | None:
-    return "the training steps" if "step" in chosen(options) else None
-
-
 def _rank_tables(rank: Rank, options: Options) -> dict[str, Any]:
     """The tables of the selected kinds, except those that only steps need."""
     tables = {_SOURCES[what].table for what in chosen(options) if what in _SOURCES}
@@ -120,7 +111,7 @@ SQL = Statements(
     reduce=_reduce_statement,
     merge=merged_statement(_STORED),
     rank_tables=_rank_tables,
-    computed=_computed,
+    computed=lambda options: "the training steps" if "step" in chosen(options) else None,
 )
 
 
@@ -205,7 +196,7 @@ QUESTION = Question(
     _merge,
     tables=READS,
     reading=_reads,
-    requires=_requires,
+    requires=lambda options: (tuple(_reads(options)),),
     options=(
         Option("what", str, None, "only these, such as kernel,step; one or more of " + ", ".join(WHAT)),
         Option("merge_numbers", bool, False, "combine ranges whose names differ only in numbers, such as those of layers"),

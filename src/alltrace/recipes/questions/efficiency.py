@@ -1,19 +1,20 @@
 """The POP efficiencies of devices and hosts: how much of the time is useful, and what the rest is lost to.
 
 Of the devices, `parallel_efficiency` (useful time of the devices' time) is the product of `load_balance`,
-`communication_efficiency` and `orchestration_efficiency`. Of the hosts it is `mpi_parallel_efficiency` (itself `load_balance`
-times `communication_efficiency`) times `offload_efficiency`; useful time is time outside of MPI and of calls of the GPU
-runtime. Times are unions: streams of a device, threads of a rank and ranks that share a device count once. What is useful and
-what is communication on a device differs between tools: `--convention` chooses, and a note says which it was.
+`communication_efficiency` and `orchestration_efficiency`. Of the hosts it is `mpi_parallel_efficiency` (itself
+`load_balance` times `communication_efficiency`) times `offload_efficiency`; useful time is time outside of MPI and of
+calls of the GPU runtime. Times are unions: streams of a device, threads of a rank and ranks that share a device count
+once. What is useful and what is communication on a device differs between tools: `--convention` chooses, and a note
+says which it was.
 
-`--by rank` adds the rows of each rank (the tasks of POP, below the application) in the same region: a device that ranks share
-is with the first of them. `instructions` and `instructions_per_cycle` are approximate, from the sampled issue rate and clock, as
-`gpu-rates` explains; they are of the whole run or of the chosen `--steps`.
+`--by rank` adds the rows of each rank (the tasks of POP, below the application) in the same region: a device that ranks
+share is with the first of them. `instructions` and `instructions_per_cycle` are approximate, from the sampled issue
+rate and clock, as `gpu-rates` explains; they are of the whole run or of the chosen `--steps`.
 
-A region's time is from its first start to its last end on any rank. The region of a step on a device is the extent of its work
-there; that of a range is its extent on the host over all instances of a rank; nested instances count once.
-A range that was still open ends with the last of the rank's ranges. If records may be lost, the
-efficiencies of the devices are null.
+A region's time is from its first start to its last end on any rank. The region of a step on a device is the extent of
+its work there; that of a range is its extent on the host over all instances of a rank; nested instances count once. A
+range that was still open ends with the last of the rank's ranges. If records may be lost, the efficiencies of the
+devices are null.
 """
 
 from __future__ import annotations
@@ -210,8 +211,6 @@ def _range_sets(rank: Rank, name: str) -> Iterator[_Set]:
 
 @dataclass
 class _Region:
-    """A region of the run: the time of each device and rank in it."""
-
     step: int | None  # its step, or None
     name: str | None  # the name of its ranges, or None
     span: tuple[int, int]  # its time on the devices, and on the hosts. useful, active: Of each device
@@ -346,10 +345,7 @@ class _Work:
     def region(
         self, step: int | None, name: str | None, device: Mapping[int, NDArray[Any]], host: Mapping[int, NDArray[Any]]
     ) -> _Region:
-        """The times within a region, from each rank's intervals on the device and on the host.
-
-        `device`: For each rank, int64 array (n, 2).
-        """
+        """The times within a region, from each rank's intervals (n, 2) on the device and on the host."""
         region = _Region(step, name, (_time(device), _time(host)), [], [], [], [], [], [])
         region.unrecorded_ns = {r: _within(s, device[r]) for r, s in self._unrecorded.items() if r in device}
         for identity, (useful, moving) in self._devices.items():
@@ -367,10 +363,7 @@ class _Work:
         return region
 
     def steps(self, steps: Any) -> Iterator[_Region]:
-        """The region of each step; how much of a rank's steps its sets cover is worked out for all of them at once.
-
-        `steps`: Steps (`STEPS`) of ranks with parts, aligned.
-        """
+        """The region of each step; how much of a rank's steps its sets cover is worked out for all of them at once."""
         rank = steps.column("rank").to_numpy()
         host = np.stack([steps.column(c).to_numpy() for c in ("start", "end")], axis=1)
         device = np.stack([steps.column(c).fill_null(0).to_numpy() for c in ("device_start", "device_end")], axis=1)

@@ -1,11 +1,12 @@
 """How hard each GPU worked: tensor cores, issue of instructions, memory, NVLink and PCIe, from the sampled GPU metrics.
 
-Means are weighted by the time that a sample describes, and times without samples count for nothing. `sm active` is the share of
-multiprocessors and time with work: 50 % may be half of them always, or all of them half the time. `sm issue` is the share
-of the cycles that issue an instruction: 4 a cycle at most. `instructions` is about what the warps of the device executed: 4 a
-cycle and multiprocessor, times that share, the sampled clock and the time; the last row has the sum over the application. Nsight
-Compute counts exactly, kernel by kernel (`smsp__inst_executed.sum`). `warps in flight` is the occupancy that was reached. Memory
-rates are the share by the device's peak bandwidth. What the GPU does in kernels alone says `metric-attribution`.
+Means are weighted by the time that a sample describes, and times without samples count for nothing. `sm active` is the
+share of multiprocessors and time with work: 50 % may be half of them always, or all of them half the time. `sm issue`
+is the share of the cycles that issue an instruction: 4 a cycle at most. `instructions` is about what the warps of the
+device executed: 4 a cycle and multiprocessor, times that share, the sampled clock and the time; the last row has the
+sum over the application. Nsight Compute counts exactly, kernel by kernel (`smsp__inst_executed.sum`). `warps in flight`
+is the occupancy that was reached. Memory rates are the share by the device's peak bandwidth. What the GPU does in
+kernels alone says `metric-attribution`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Why devices were idle: the time between two pieces of work, by what the second one waited for.
 
-A gap is between two pieces of work of one device (kernels, copies, graphs) on any streams, or of one stream with
-`--by stream`. While the next piece was not launched yet, the host is the cause: in a call that waits for the GPU, or
-elsewhere. From the launch on, the launch is. What was launched before the gap began waited on the device: for as long as two
-kernels of a stream have between them anyway (`--kernel-delay-ns`), or else for other work. The parts sum to the idle time, to
-the nanosecond. Time with possibly lost records is left out, also from the span.
+A gap is between two pieces of work of one device (kernels, copies, graphs) on any streams, or of one stream with `--by
+stream`. While the next piece was not launched yet, the host is the cause: in a call that waits for the GPU, or
+elsewhere. From the launch on, the launch is. What was launched before the gap began waited on the device: for as long
+as two kernels of a stream have between them anyway (`--kernel-delay-ns`), or else for other work. The parts sum to the
+idle time, to the nanosecond. Time with possibly lost records is left out, also from the span.
 """
 
 from __future__ import annotations

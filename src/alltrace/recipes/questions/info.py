@@ -2,17 +2,17 @@
 
 The list `clocks` has one row per host: `offset_ns` (how far its clock is ahead of the first host's), `drift_ppm`,
 `error_ns` (how far the offset may be off in the time of the evidence: half of its 95 % interval; null without any),
-`residual_ns` (typical scatter of the ends of collectives; likewise), `evidence` (collectives used) and `component` (hosts with
-the same number were connected by evidence; others by their UTC stamps alone); and `communicators`, one row: `grid` (the
-dimensions that they form, such as `TP 2 x PP 2 x DP 4`, neighbouring ranks first; null if they form none), `found_by` (`ids`
-if the reports name them, `logs` if NCCL's logs do, `structure` if they are inferred from who ends together),
-`communicators` (how many there are), `score` (how sure it is which ranks communicate, from 0 to 1), and `reason` (why nothing
-should be computed from that; null if it is sure enough).
+`residual_ns` (typical scatter of the ends of collectives; likewise), `evidence` (collectives used) and `component`
+(hosts with the same number were connected by evidence; others by their UTC stamps alone); and `communicators`, one row:
+`grid` (the dimensions that they form, such as `TP 2 x PP 2 x DP 4`, neighbouring ranks first; null if they form none),
+`found_by` (`ids` if the reports name them, `logs` if NCCL's logs do, `structure` if they are inferred from who ends
+together), `communicators` (how many there are), `score` (how sure it is which ranks communicate, from 0 to 1), and
+`reason` (why nothing should be computed from that; null if it is sure enough).
 
 Where records are missing there is `missing_records` too, one row for each rank and kind: `rank`, `what` (`kernels` of launches,
 `launches` of kernels, or what `graphs` ran), `number` out of `of`, `place` (at the `start` or `end` of the capture, in
-a few `places`, `spread` all over it, or `everywhere`), `start_ns` and `end_ns` (when the first and the last of them were
-launched, aligned), and `unrecorded_ns` (how long work without a record may have run, which is not judged).
+a few `places`, `spread` all over it, or `everywhere`), `start_ns` and `end_ns` (when the first and the last of them
+were launched, aligned), and `unrecorded_ns` (how long work without a record may have run, which is not judged).
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _logs(manifest: Manifest) -> list[str]:
 
 
 def _warnings(manifest: Any) -> list[str]:
-    """What the reports' readers warned of, each sentence once, with how many reports it is true of; and what was left out."""
+    """What readers warned of, each sentence once, with how many reports it is true of; and what was left out."""
     by_text: dict[str, list[str]] = defaultdict(list)
     for number, report in enumerate(manifest.reports):
         for warning in warnings_of_report(manifest, number):

@@ -1,8 +1,9 @@
 """Counters that CUPTI's range profiler measured for each kernel of a PyTorch trace, by kernel or by operator.
 
-Kineto records them in a separate mode (`ACTIVITY_TYPES=cuda_profiler_range`): kernels run one by one, so the trace has their
-order and no times. `operator` is the innermost around the call that launched the kernel, which is found by order: the first
-measured kernel belongs to the first launch, if one device was measured and there are as many kernels as launches.
+Kineto records them in a separate mode (`ACTIVITY_TYPES=cuda_profiler_range`): kernels run one by one, so the trace has
+their order and no times. `operator` is the innermost around the call that launched the kernel, which is found by order:
+the first measured kernel belongs to the first launch, if one device was measured and there are as many kernels as
+launches.
 """
 
 from __future__ import annotations
@@ -85,7 +86,6 @@ def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
 
 
 def _operators(rank: Rank, table: pa.Table) -> Any:
-    """The operator of each row."""
     nodes = Program.of(rank).nodes("operator")
     thread, time = integers(table.column("thread"), -1), integers(table.column("time"))
     inner = innermost_node(nodes.at, Intervals(thread, time, time)) if len(nodes.at) else np.full(len(time), -1, np.int64)

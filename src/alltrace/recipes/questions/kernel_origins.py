@@ -1,9 +1,9 @@
 """Which operator, module and line of the program launched each kernel, over all ranks: the kernels with most time first.
 
-They are those around the call that launched the kernel, the innermost of each kind; for the backward, module and line are those
-of its forward operator. Kernels of a replayed CUDA graph have those of their launches in the capture, if the trace has it.
-The line is the innermost outside of PyTorch and of libraries for it (Triton, Apex, DeepSpeed, ...), or the innermost where
-there is no other. A trace has lines when it was taken with `with_stack`, modules with `with_stack`.
+They are those around the call that launched the kernel, the innermost of each kind; for the backward, module and line
+are those of its forward operator. Kernels of a replayed CUDA graph have those of their launches in the capture, if the
+trace has it. The line is the innermost outside of PyTorch and of libraries for it (Triton, Apex, DeepSpeed, ...), or
+the innermost where there is no other. A trace has lines when it was taken with `with_stack`, modules with `with_stack`.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.launched_work import KERNEL, TABLES, gpu_work
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Line, launch_spans
-from alltrace.recipes.analysis.range_stems import stems_of
-from alltrace.recipes.analysis.range_sums import Intervals, outermost
+from alltrace.recipes.analysis.range_sums import Intervals, outermost, stems_of
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
@@ -104,7 +103,7 @@ def _as_text(parts: Sequence[Part], rows: Any, lengths: Sequence[int], run: RunF
 
 
 class _Found:
-    """For each call the kernels that it launched, as a piece of one list, and a code that equal sequences have in common."""
+    """For each call the kernels it launched, as a piece of one list, and a code that equal sequences share."""
 
     def __init__(self, first: Any, stop: Any, code: Any, gpu_ns: Any, names: Any) -> None:
         self.first, self.stop, self.code, self.gpu_ns, self.names = first, stop, code, gpu_ns, names

@@ -1,7 +1,7 @@
 """GPU kernels by name: how often, how long in all, and the exact distribution of their durations, over all ranks.
 
-Median and quartiles are of all durations together (linear interpolation, Hyndman and Fan type 7), not medians of the ranks'
-medians; `--by-rank` shows each rank separately.
+Median and quartiles are of all durations together (linear interpolation, Hyndman and Fan type 7), not medians of the
+ranks' medians; `--by-rank` shows each rank separately.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
 """How GPU work was launched: the time of the call, the delay until the work starts, and the time of the work itself.
 
-The delay is from the end of the call to the start of the work; work that starts while its call still runs has none. Short
-work takes less time than the call that launched it, so the host cannot keep the device busy with it alone.
+The delay is from the end of the call to the start of the work; work that starts while its call still runs has none.
+Short work takes less time than the call that launched it, so the host cannot keep the device busy with it alone.
 
-`--by device` counts the kernels that were launched and not finished on each device, and those of them that ran. A kernel is in
-flight from the start of the call that launched it to its own end, and executes from its own start. In `starved_ns` the device
-has nothing to do and nothing queued: it waits for the host. In `held_ns` kernels wait while none executes: for the launch
-itself, for a copy, or for an event of another stream or rank. A kernel whose call was not recorded is in flight while it executes.
+`--by device` counts the kernels that were launched and not finished on each device, and those of them that ran. A
+kernel is in flight from the start of the call that launched it to its own end, and executes from its own start. In
+`starved_ns` the device has nothing to do and nothing queued: it waits for the host. In `held_ns` kernels wait while
+none executes: for the launch itself, for a copy, or for an event of another stream or rank. A kernel whose call was not
+recorded is in flight while it executes.
 
-`--by stream` shows how much launched work waits in each stream, and with `--bins` over time: kernels, copies, fills and graphs
-traced as a whole. A piece of work is outstanding from the start of the call that launched it to its own start on the device. A
-long queue means that the host runs ahead; an empty one that the device waits for the host; a full one (`--full`) blocks the host.
+`--by stream` shows how much launched work waits in each stream, and with `--bins` over time: kernels, copies, fills and
+graphs traced as a whole. A piece of work is outstanding from the start of the call that launched it to its own start on
+the device. A long queue means that the host runs ahead; an empty one that the device waits for the host; a full one
+(`--full`) blocks the host.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import pyarrow as pa
 from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.launched_work import GRAPHS, KERNEL, TABLES, gpu_work, with_graphs
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
-from alltrace.recipes.base import Answer, Chart, Clock, Option, Options, Part, Question, Reads, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
 from alltrace.recipes.sql_recipe import Statements, answer_table
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
@@ -138,18 +140,6 @@ def _columns(options: Options) -> col.Columns:
     return COLUMNS[options["by"]]
 
 
-def _chart(options: Options) -> Chart:
-    return _CHARTS[options["by"]]
-
-
-def _clock(options: Options) -> Clock:
-    return "one" if options["by"] == "stream" else "own"
-
-
-def _reading(options: Options) -> Reads:
-    return {**TABLES, "graphs": GRAPHS} if options["by"] == "stream" else TABLES
-
-
 def _map_statement(options: Options) -> str:
     if _stand_alone(options):
         return _OF_EACH_RANK
@@ -159,8 +149,8 @@ def _map_statement(options: Options) -> str:
 def _rank_tables(rank: Rank, options: Options) -> dict[str, Any]:
     """The work with a known call, as the table `launched`: matching is a loop, as several calls may have one correlation id.
 
-    Its columns are `rank`, `name` (the id of the kernel's or call's name), `word` (the name of a copy or fill, else null),
-    and the start and end of the work and of the call.
+    Its columns are `rank`, `name` (the id of the kernel's or call's name), `word` (the name of a copy or fill, else
+    null), and the start and end of the work and of the call.
     """
     work = gpu_work(rank)
     rows = np.flatnonzero(work.call >= 0)
@@ -175,10 +165,6 @@ def _rank_tables(rank: Rank, options: Options) -> dict[str, Any]:
     columns |= {"start": pa.array(work.start[rows]), "end": pa.array(work.end[rows])}
     columns |= {f"call_{time}": pa.array(work.of_calls(time, rows)) for time in ("start", "end")}
     return {"launched": pa.table(columns)}
-
-
-def _merge_statement(options: Options) -> str | None:
-    return None if _stand_alone(options) else merged_statement((*_KEYS[options["by"]], "measure"))
 
 
 def _stand_alone(options: Options) -> bool:
@@ -197,7 +183,7 @@ SQL = Statements(
     TABLES,
     map=_map_statement,
     reduce=_reduce_statement,
-    merge=_merge_statement,
+    merge=lambda options: None if _stand_alone(options) else merged_statement((*_KEYS[options["by"]], "measure")),
     stand_alone=_stand_alone,
     rank_tables=_rank_tables,
     computed="which call launched which work",
@@ -210,10 +196,6 @@ def _map(rank: Rank, options: Options) -> Any:
     if options["by"] == "stream":
         return pa.Table.from_pylist(list(_streams(rank, options)))
     return SQL.map_rank(rank, options)
-
-
-def _map_ranks(ranks: Sequence[Rank], options: Options) -> pa.Table | None:
-    return SQL.map_ranks(ranks, options) if options["by"] in ("rank", *_KEYS) else None
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
@@ -318,7 +300,7 @@ QUESTION = Question(
     _map,
     _merge,
     tables=TABLES,
-    reading=_reading,
+    reading=lambda options: {**TABLES, "graphs": GRAPHS} if options["by"] == "stream" else TABLES,
     requires=("kernels", "api"),
     options=(
         Option("by", str, "rank", "what a row is; by device and stream with other columns", tuple(COLUMNS)),
@@ -328,9 +310,9 @@ QUESTION = Question(
         Option("bins", int, 1, "by stream, number of equal time bins per stream, one row each", least=1, most=100_000),
         Option("full", int, 1024, "by stream, number of outstanding pieces at which a queue is full", least=1),
     ),
-    chart=_chart,
-    clock=_clock,
+    chart=lambda options: _CHARTS[options["by"]],
+    clock=lambda options: "one" if options["by"] == "stream" else "own",
     sql=SQL,
-    map_ranks=_map_ranks,
+    map_ranks=lambda ranks, options: SQL.map_ranks(ranks, options) if options["by"] in ("rank", *_KEYS) else None,
     important=("rank", "launches", "delay_median_ns", "call_median_ns", "late", "slow", "short"),
 )

@@ -1,7 +1,7 @@
 """Memory of PyTorch's allocator on each device: the peak, the memory reserved at that time, and what was never freed.
 
-Reserved is what the allocator has taken from the device; what of it no block uses is lost to fragmentation or kept for reuse.
-A trace has blocks when it was taken with `profile_memory=True`.
+Reserved is what the allocator has taken from the device; what of it no block uses is lost to fragmentation or kept for
+reuse. A trace has blocks when it was taken with `profile_memory=True`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How fast copies and fills moved data, by direction, over each device's copies or over time.
 
-The rate while copying is the bytes by the time in which at least one copy of the direction ran; the peak is the largest sum of
-the rates of copies that ran at once, each at its own mean rate.
+The rate while copying is the bytes by the time in which at least one copy of the direction ran; the peak is the largest
+sum of the rates of copies that ran at once, each at its own mean rate.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
 
 
 def _rates(start: Any, end: Any, size: Any, bins: int) -> Iterator[dict[str, Any]]:
-    """What copies of one direction moved in each part of their time; copies that took no time count where they start."""
+    """What copies of one direction moved in each part of their time; those that took no time count at their start."""
     low, high = int(start.min()), int(end.max())
     if high <= low:
         whole = float(size.sum())

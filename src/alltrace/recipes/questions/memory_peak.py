@@ -1,9 +1,9 @@
 """Memory in use at each device's peak, by what allocated it: operator, module, named range, Python stack or step.
 
-The peak is the moment at which most is allocated on a device; ranks and devices are added. A block belongs to the innermost
-operator (module, range) around its allocation on the thread; blocks outside of all of them have no name. What was allocated
-before the capture is a separate row. `net_bytes` is what `torch.profiler` calls self memory: blocks allocated in it, minus
-those freed in it.
+The peak is the moment at which most is allocated on a device; ranks and devices are added. A block belongs to the
+innermost operator (module, range) around its allocation on the thread; blocks outside of all of them have no name. What
+was allocated before the capture is a separate row. `net_bytes` is what `torch.profiler` calls self memory: blocks
+allocated in it, minus those freed in it.
 """
 
 from __future__ import annotations
@@ -134,7 +134,6 @@ _PART = pa.schema(
 
 
 def _sum(rows: Sequence[Mapping[str, Any]], column: str) -> int | None:
-    """The sum of what is known; None if nothing is."""
     values = [row[column] for row in rows if row[column] is not None]
     return sum(values) if values else None
 

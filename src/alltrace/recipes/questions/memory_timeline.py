@@ -1,12 +1,12 @@
 """Memory of PyTorch's allocator on each device over time: the most allocated and reserved in bins of the run.
 
-Bins are equal on all ranks, from the run's first event to its last. Each has the largest value of any moment in it, so the
-peak is in one of them; bins before the first block of a device or after its last are left out.
+Bins are equal on all ranks, from the run's first event to its last. Each has the largest value of any moment in it, so
+the peak is in one of them; bins before the first block of a device or after its last are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,10 +29,6 @@ COLUMNS: col.Columns = (
     col.size("allocated_bytes", "largest allocated size in the bin"),
     col.size("reserved_bytes", "largest size that the allocator had reserved in the bin; null if unknown"),
 )
-
-
-def _prepared(options: Options, run: RunFacts) -> Mapping[str, Any]:
-    return {**options, "span_ns": run.span_ns}
 
 
 def _map(rank: Rank, options: Options) -> Any:
@@ -82,6 +78,6 @@ QUESTION = Question(
     options=(Option("bins", int, 240, "the number of bins into which to divide the run", least=1, most=100_000),),
     chart=Chart("lines", "start_ns", ("allocated_bytes", "reserved_bytes"), "pool", title="Memory over time"),
     clock="one",
-    prepare=_prepared,
+    prepare=lambda options, run: {**options, "span_ns": run.span_ns},
     important=("rank", "start_ns", "allocated_bytes", "reserved_bytes"),
 )

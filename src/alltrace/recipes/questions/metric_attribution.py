@@ -1,10 +1,10 @@
 """Sampled GPU metrics by kernel or range: the mean of each metric while its work ran on the GPU.
 
-A sample is the mean over the time since the one before it; it counts by the time of the work in that time. Where samples are
-missing nothing is known: `coverage_percent` says how much of the work they describe. A kernel shorter than the period shares
-its samples with its neighbours; `pure_value` is from samples that describe that work alone. A range's work is what was launched
-inside it. Samples of a rank's GPU count whichever report of its host has them: most often one report samples all GPUs of a
-host. `gpu_metric_util_sum` counts samples with a time stamp inside, as nsys does.
+A sample is the mean over the time since the one before it; it counts by the time of the work in that time. Where
+samples are missing nothing is known: `coverage_percent` says how much of the work they describe. A kernel shorter than
+the period shares its samples with its neighbours; `pure_value` is from samples that describe that work alone. A range's
+work is what was launched inside it. Samples of a rank's GPU count whichever report of its host has them: most often one
+report samples all GPUs of a host. `gpu_metric_util_sum` counts samples with a time stamp inside, as nsys does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from alltrace.recipes.analysis.device_intervals import GPU, device_rows
 from alltrace.recipes.analysis.lookups import texts_of
 from alltrace.recipes.analysis.metric_samples import samplings
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Spans, launch_spans, on_one_line, projection
-from alltrace.recipes.analysis.range_stems import stems_of
+from alltrace.recipes.analysis.range_sums import stems_of
 from alltrace.recipes.analysis.sampled import GPU_READS
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, Reads, RunFacts
 from alltrace.run.collecting import in_pieces
@@ -55,10 +55,6 @@ READS: Reads = {
 }
 
 NEEDED = (("gpu_metrics",), ("kernels",))
-
-
-def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
-    return (*NEEDED, *((("ranges",), ("api",)) if options["by"] == "range" else ()))
 
 
 def _map(rank: Rank, options: Options) -> Any:
@@ -118,7 +114,7 @@ def _by_name(rank: Rank, name: Any, device: Any, start: Any, end: Any) -> list[t
 
 
 def _ranges(rank: Rank, top: int) -> list[tuple[str, int, Merged]]:
-    """When the work launched inside the ranges of each name ran on each device; of the `top` names with the longest extents."""
+    """When work launched in ranges of each name ran on each device; of the `top` names with the longest extents."""
     table = launch_spans(rank)
     work = pa.concat_tables([rank.table(t, _WORK) for t in ("kernels", "copies")])
     start, end, process, device, correlation = (integers(work.column(c), -1) for c in _WORK)
@@ -153,7 +149,7 @@ QUESTION = Question(
     _map,
     _merge,
     tables=READS,
-    requires=_requires,
+    requires=lambda options: (*NEEDED, *((("ranges",), ("api",)) if options["by"] == "range" else ())),
     options=(
         Option("by", str, "kernel", "what the metrics are attributed to", ("kernel", "range")),
         Option("top", int, 20, "maximum number of kernels or ranges per rank, by decreasing time; 0 for all", least=0),

@@ -1,9 +1,9 @@
 """How much of the GPUs' peak the model's own arithmetic took in each step: model FLOPs utilisation (MFU).
 
-The work of a step is that of its tokens, by the model's description; the time is that from the step's start to the next one's
-on the host, or to its end where none follows, as the exact median over ranks. Activations that are computed again
-are not the model's work; with `--recompute` they are in `hfu_percent`, the utilization of the hardware. The peak is that of
-dense arithmetic in the precision used.
+The work of a step is that of its tokens, by the model's description; the time is that from the step's start to the next
+one's on the host, or to its end where none follows, as the exact median over ranks. Activations that are computed again
+are not the model's work; with `--recompute` they are in `hfu_percent`, the utilization of the hardware. The peak is
+that of dense arithmetic in the precision used.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Model:
         return self.passes * (2 * self.parameters + attention)
 
 
-# Source of the formulas: A. Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways" (2022), appendix B. For a dense
-# decoder with N parameters besides embeddings, L layers, width h (heads times their size) and sequences of s tokens, training
-# takes 6 N + 12 L h s operations a token, of which attention is the second part; the forward pass alone takes 2 N + 4 L h s.
-# With all activations computed again, as by checkpointing of whole layers, the hardware does 8 N + 16 L h s; that is not
-# counted in MFU.
+# Source of the formulas: A. Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways" (2022), appendix B. For a
+# dense decoder with N parameters besides embeddings, L layers, width h (heads times their size) and sequences of s
+# tokens, training takes 6 N + 12 L h s operations a token, of which attention is the second part; the forward pass
+# alone takes 2 N + 4 L h s. With all activations computed again, as by checkpointing of whole layers, the hardware does
+# 8 N + 16 L h s; that is not counted in MFU.
 COLUMNS: col.Columns = (
     col.whole("step", "number of the step"),
     col.text("kind", "step, warm-up or checkpoint"),
@@ -113,7 +113,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
 
 
 def _times(steps: Any) -> list[dict[str, Any]]:
-    """The time of each step, the exact median over ranks: from its start to the next step's, or to its end if it is the last."""
+    """The time of each step, the exact median over ranks: from its start to the next step's, or to the end."""
     starts = {(r["rank"], r["step"]): r["start"] for r in steps.to_pylist()}
     by_step: dict[int, tuple[list[int], set[str]]] = {}
     for row in steps.to_pylist():

@@ -1,8 +1,9 @@
 """How collective times spread by message size: a row per operation, communicator size, type and size, straight from the run.
 
-A time is that of one rank's operation on the device, including the wait for late ranks; `--measure transfer` takes one time for
-each instance, from the last arrival to the end. Sizes come from the profiler or from NCCL's logs (`import --nccl-log`).
-`--nccl-tests` holds the times against what nccl-tests measured on as many ranks, at the same size or between its neighbours.
+A time is that of one rank's operation on the device, including the wait for late ranks; `--measure transfer` takes one
+time for each instance, from the last arrival to the end. Sizes come from the profiler or from NCCL's logs (`import
+--nccl-log`). `--nccl-tests` holds the times against what nccl-tests measured on as many ranks, at the same size or
+between its neighbours.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.distribution import collect, summarize
 from alltrace.recipes.analysis.expected_times import expected_ns
-from alltrace.recipes.analysis.part_rows import with_rank
+from alltrace.recipes.analysis.sql_engine import with_rank
 from alltrace.recipes.analysis.unsized_operations import notes_on_sizes
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts, alignment_of
 from alltrace.run.rank import Rank
@@ -101,7 +102,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
 
 
 def _operations(rank: Rank) -> Any:
-    """The rank's operations, names as text; in a run without an alignment they are detected again. MPI operations are left out."""
+    """The rank's operations, names as text, but MPI's; without an alignment they are detected again."""
     if rank.has("collectives"):
         table = rank.table("collectives", _COLUMNS)
         for name in ("op", "datatype"):
@@ -131,10 +132,7 @@ def _step_of(rank: Rank, table: Any) -> Any:
 
 
 def _transfers(run: RunFacts, ranks: Sequence[int], options: Mapping[str, Any]) -> tuple[Any, list[str]]:
-    """The distribution of transfers of instances of which all members are there; `by` rank counts for the last to arrive.
-
-    MPI's are left out.
-    """
+    """The transfers of whole instances, but MPI's, distributed; `by` rank counts for the last to arrive."""
     members = alignment_of(run).members
     members = members.filter(pc.is_in(members.column("rank"), pa.array(ranks, members.column("rank").type)))
     members = members.filter(pc.not_equal(members.column("evidence").cast(pa.string()), "mpi").fill_null(True))
@@ -181,7 +179,7 @@ def _row(summary: Mapping[str, Any], tests: Any) -> dict[str, Any]:
     median = summary["median"]
     row = {
         **{n: summary[n] for n in _KEYS},
-        "what": _short(op, ranks, size),
+        "what": f"{op or '?'}{'' if ranks is None else f' x{ranks}'} {'?' if size is None else _size(size)}",
         "payload_bytes": payload,
         "count": summary["count"],
         **dict(zip(_FIVE, (summary[n] for n in ("min", "q1", "median", "q3", "max")), strict=True)),
@@ -200,7 +198,7 @@ def _row(summary: Mapping[str, Any], tests: Any) -> dict[str, Any]:
 
 
 def _beside_tests(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Chart | None:
-    """Lines of the spread and of nccl-tests over sizes, for the operation with the most time that has results of nccl-tests."""
+    """Lines of the spread and of nccl-tests over sizes, for the operation with most time that nccl-tests measured."""
     if options["by"] != "all":
         return None
     tested = [r for r in rows if r.get("tests_time_ns") is not None]
@@ -211,10 +209,6 @@ def _beside_tests(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any])
         return None
     title = f"Times of {op} by message size, with nccl-tests"
     return Chart("lines", "payload_bytes", (*_FIVE, "tests_time_ns"), title=title, log_x=True, log_y=True, where=("op", op))
-
-
-def _short(op: str, ranks: int | None, size: int | None) -> str:
-    return f"{op or '?'}{'' if ranks is None else f' x{ranks}'} {'?' if size is None else _size(size)}"
 
 
 def _size(size: int) -> str:

@@ -1,7 +1,7 @@
 """How many warps of each kernel fit on a multiprocessor: its theoretical occupancy, from its launches, and what limits it.
 
-Blocks of a launch are shared out over all multiprocessors; one wave is as many as run at once. Less than one wave leaves
-multiprocessors empty, and the last of few waves is partly empty. The occupancy that was reached is the metric
+Blocks of a launch are shared out over all multiprocessors; one wave is as many as run at once. Less than one wave
+leaves multiprocessors empty, and the last of few waves is partly empty. The occupancy that was reached is the metric
 `warps in flight` of `gpu-rates`. Thread block clusters, which can lower it further, are not taken into account.
 """
 
@@ -66,10 +66,7 @@ def blocks_at_once(major: int | None, minor: int | None) -> int | None:
 
 
 def occupancy(threads: int, registers: int, shared_bytes: int, has: Limits) -> Fit:
-    """How many blocks of a launch run on a multiprocessor at once, and what share of its warps that is.
-
-    `threads`: Threads of a block, 1 at least.
-    """
+    """How many blocks of a launch run on a multiprocessor at once, and the share of its warps that is."""
     warps = -(-threads // _WARP)
     reserved, unit = (1024, 128) if has.major >= 8 else (0, 256)
     shared = -(-(max(shared_bytes, 0) + reserved) // unit) * unit
@@ -83,10 +80,10 @@ def occupancy(threads: int, registers: int, shared_bytes: int, has: Limits) -> F
     return Fit(fits[limit], fits[limit] * warps / has.warps, limit)
 
 
-# Source of the formula: NVIDIA's published method of the CUDA occupancy calculator (CUDA C++ Best Practices Guide, "Calculating
-# Occupancy"), with the units in which a multiprocessor allots its means: registers in units of 256 for a warp, warps of a block in
-# fours, shared memory in units of 128 bytes and 1 KiB for the system in each block from compute capability 8.0 on, of 256 bytes
-# before.
+# Source of the formula: NVIDIA's published method of the CUDA occupancy calculator (CUDA C++ Best Practices Guide,
+# "Calculating Occupancy"), with the units in which a multiprocessor allots its means: registers in units of 256 for a
+# warp, warps of a block in fours, shared memory in units of 128 bytes and 1 KiB for the system in each block from
+# compute capability 8.0 on, of 256 bytes before.
 COLUMNS: col.Columns = (
     col.text("name", "kernel, by its short name"),
     col.whole("threads", "threads of a block"),
@@ -124,7 +121,6 @@ def _reads(_options: Options) -> dict[str, tuple[str, ...]]:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    """The rows of the statement, with what fits on the device."""
     groups = SQL.over_parts(parts, run, options).to_pylist() if parts else []
     clustered = sum(row["clustered"] for row in groups)
     rows = [_row(row) for row in groups]

@@ -1,10 +1,10 @@
 """Operators of PyTorch, modules or named ranges: time on the host and the GPU, self and total, and work done, over all ranks.
 
 GPU work belongs to the operator around the call that launched it: its own time goes to the innermost one, total time to
-all those around it. Kernels of a replayed CUDA graph belong to the operators around their launches in the capture, where the
-trace has it. Total times count an operator within another of the same row once. Operations and bytes follow from the
-shapes of matrix products, convolutions and attention, if shapes were recorded; entries around these operators have the sum of
-the outermost ones inside.
+all those around it. Kernels of a replayed CUDA graph belong to the operators around their launches in the capture,
+where the trace has it. Total times count an operator within another of the same row once. Operations and bytes follow
+from the shapes of matrix products, convolutions and attention, if shapes were recorded; entries around these operators
+have the sum of the outermost ones inside.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How much of each device's communication runs while a compute kernel runs, and of its copies while any kernel runs.
 
 `communication_ns` is the time during which at least one communication kernel runs; `overlapped_ns` the part of it under
-compute, `exposed_ns` the rest. A copy is exposed when no kernel at all runs. Kernels that `breakdown` lists as unclassified
-are neither compute nor communication.
+compute, `exposed_ns` the rest. A copy is exposed when no kernel at all runs. Kernels that `breakdown` lists as
+unclassified are neither compute nor communication.
 """
 
 from __future__ import annotations

@@ -22,14 +22,13 @@ from alltrace.trace.errors import InputError, UsageError, printable
 from alltrace.trace.scratch import scratch_folder
 
 MOST_SENT_BYTES = 256 << 20
-"""Of a larger answer a worker of a cluster gives none: it is in the memory of several processes at once while it is sent."""
+"""A worker of a cluster gives no larger answer: it is in the memory of several processes while it is sent."""
 
 _GAP = r"(\s|--[^\n]*\n|/\*.*?\*/)*"
 _EXPLAIN = re.compile(rf"{_GAP}explain({_GAP}(analyze|\([^)]*\)))*", re.IGNORECASE | re.DOTALL)
 
 _BARE_END = re.compile(r"""(?<!["\w])end(?!["\w])""", re.IGNORECASE)
-_PRAGMA = re.compile(rf"{_GAP}pragma\b", re.IGNORECASE | re.DOTALL)
-"""What older versions of DuckDB take for a SELECT."""
+_PRAGMA = re.compile(rf"{_GAP}pragma\b", re.IGNORECASE | re.DOTALL)  # what older versions of DuckDB take for a SELECT
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,12 @@ class Limits:
 def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
     """The answer to `text`, one SELECT (or DESCRIBE, SHOW, SUMMARIZE, EXPLAIN) in DuckDB's SQL over the canonical tables.
 
-    Every table has `rank` and `host` before its own columns; names are text, times ns from the run's start. Besides there are
-    `ranks` (`rank`, `local_rank`, `host`, `rank_source`, `start_ns`, `end_ns`, `role`) and `names`. The schema `ids` has the same
-    tables with ids instead of names; `text_of(id)` is the text of a name. The statements of recipes read these. A query that names
-    `collectives`, `members` or `steps`, which are derived over all ranks, has the run aligned first.
-    Raises `UsageError`: the text is not one reading statement, or DuckDB refuses it; the message is DuckDB's own.
-    Or it took too long. Raises `InputError`: a file of the run is missing or damaged.
+    Every table has `rank` and `host` before its own columns; names are text, times ns from the run's start. Besides
+    there are `ranks` (`rank`, `local_rank`, `host`, `rank_source`, `start_ns`, `end_ns`, `role`) and `names`. The
+    schema `ids` has the same tables with ids instead of names; `text_of(id)` is the text of a name. The statements of
+    recipes read these. A query that names `collectives`, `members` or `steps`, which are derived over all ranks, has
+    the run aligned first. Raises `UsageError`: the text is not one reading statement, or DuckDB refuses it; the message
+    is DuckDB's own. Or it took too long. Raises `InputError`: a file of the run is missing or damaged.
     """
     import duckdb
 
@@ -107,11 +106,7 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
 
 
 def query_on_engine(run: Run, text: str) -> Answer:
-    """The answer to `text` as `query` gives it, by a worker where a cluster is in use: it reads the files, and the answer is sent.
-
-    Raises `UsageError`: as `query`, or the answer is larger than `MOST_SENT_BYTES`. Raises `InputError`: a file of
-    the run is missing or damaged.
-    """
+    """As `query`, by a worker of a cluster. Raises `UsageError`: also, the answer exceeds `MOST_SENT_BYTES`."""
     from alltrace.engine.tasks import remote, run_tasks
     from alltrace.run.sent_run import SentRun
 

@@ -28,8 +28,7 @@ from alltrace.trace.errors import AlltraceError, InputError, UsageError
 MEMORY_VARIABLE = "ALLTRACE_SQL_MEMORY_GB"
 """The environment variable of the most memory that the process may address, in GiB."""
 
-MEMORY_GB = 3
-"""Its default; with 1 GiB DuckDB does not start."""
+MEMORY_GB = 3  # its default; with 1 GiB DuckDB does not start
 
 MOST_ANSWER_BYTES = 256 << 20
 _GRACE_SECONDS = 1.0
@@ -42,10 +41,10 @@ _ERRORS = {kind.__name__: kind for kind in (AlltraceError, UsageError)}
 def limited_query(run: Run, text: str, limits: Limits, check: Callable[[], None] = lambda: None) -> Answer:
     """The answer to `text` as `query` gives it, by another process.
 
-    It may address `MEMORY_GB` (or what `ALLTRACE_SQL_MEMORY_GB` says) and use two processors for the time limit. It is killed 1 s
-    after the time limit. `run` is aligned here first, where the answer depends on it. `check` is called several times a second
-    while the process works; an error that it raises ends the process. Raises `UsageError` as `query` does, and if
-    the process was ended, as it needed too much memory.
+    It may address `MEMORY_GB` (or what `ALLTRACE_SQL_MEMORY_GB` says) and use two processors for the time limit. It is
+    killed 1 s after the time limit. `run` is aligned here first, where the answer depends on it. `check` is called
+    several times a second while the process works; an error that it raises ends the process. Raises `UsageError` as
+    `query` does, and if the process was ended, as it needed too much memory.
     """
     import pyarrow as pa
 
@@ -85,7 +84,7 @@ def limited_query(run: Run, text: str, limits: Limits, check: Callable[[], None]
 
 
 def memory_bytes() -> int:
-    """The most memory that the process may address. Raises `UsageError`: the environment variable is not a number from 2 on."""
+    """The most memory of the process, from the environment. Raises `UsageError`: it is not a number from 2 on."""
     setting = os.environ.get(MEMORY_VARIABLE, "") or str(MEMORY_GB)
     if not setting.isascii() or not setting.isdigit() or not 2 <= int(setting) <= 1 << 20:
         raise UsageError(f"{MEMORY_VARIABLE} is {setting!r}; expected a whole number of GiB, 2 or more")

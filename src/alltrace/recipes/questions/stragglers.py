@@ -1,18 +1,19 @@
 """Which rank the others wait for at collectives, how much, and why it is late.
 
-A rank waits from its arrival at an operation to the last arrival; the rank that arrives last causes the waits of all others, so
-that `waited_ns` and `caused_ns` have the same sum. Waits shorter than what the clocks may be off are not counted. A rank
-that arrives last may itself have waited for a slow one, as its mates in a ring or a pipeline do. So each wait is followed back
-to what took longer than the peers' before: `root_share` is what a rank would have to change for, and rows come by it.
-`path_blame_ns` is what of the critical path goes beyond the peers' median.
+A rank waits from its arrival at an operation to the last arrival; the rank that arrives last causes the waits of all
+others, so that `waited_ns` and `caused_ns` have the same sum. Waits shorter than what the clocks may be off are not
+counted. A rank that arrives last may itself have waited for a slow one, as its mates in a ring or a pipeline do. So
+each wait is followed back to what took longer than the peers' before: `root_share` is what a rank would have to change
+for, and rows come by it. `path_blame_ns` is what of the critical path goes beyond the peers' median.
 
-With `--by-time` a row says when its rank is slower than the others by itself: always, from a step on, or sometimes. What a rank
-takes by itself in a step (`own_ns`) is the time from the end of its previous step on the device to the end of this one, without
-the waits during which nothing computes. `slow_steps` are the steps in which it is slower, the first of them `since_step`,
-`slowdown` how many times as long it takes in them as the fastest quarter of the ranks, and `excess_ns` what that sums to.
+With `--by-time` a row says when its rank is slower than the others by itself: always, from a step on, or sometimes.
+What a rank takes by itself in a step (`own_ns`) is the time from the end of its previous step on the device to the end
+of this one, without the waits during which nothing computes. `slow_steps` are the steps in which it is slower, the
+first of them `since_step`, `slowdown` how many times as long it takes in them as the fastest quarter of the ranks, and
+`excess_ns` what that sums to.
 
-With `--source inspector` the operations come from NCCL Inspector's files of the whole job. The rank that took the shortest
-time arrived last. The files do not show why.
+With `--source inspector` the operations come from NCCL Inspector's files of the whole job. The rank that took the
+shortest time arrived last. The files do not show why.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from alltrace.recipes.analysis.inspector_records import (
     select_columns,
     straggler_rows,
 )
-from alltrace.recipes.analysis.lateness import Cause, Lateness
+from alltrace.recipes.analysis.lateness import ALWAYS, SINCE, SOMETIMES, Cause, Lateness, slower_steps
 from alltrace.recipes.analysis.run_replay import (
     TABLES,
     alignment_tables,
@@ -45,7 +46,6 @@ from alltrace.recipes.analysis.run_replay import (
     replay_of,
     with_graph,
 )
-from alltrace.recipes.analysis.slower_steps import ALWAYS, SINCE, SOMETIMES, slower_steps
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts, alignment_of
 from alltrace.replay.join import Replay
 from alltrace.replay.peers import Peers
@@ -115,16 +115,13 @@ def _columns(options: Options) -> col.Columns:
 def _chart(options: Options) -> Chart:
     if options.get("by_time"):
         return Chart("bars", "rank", ("excess_ns",), detail="device", title="What each rank takes longer in slow steps")
-    return Chart("bars", "rank", ("caused_ns", "waited_ns"), detail="device", title="Waits at collectives: caused and suffered")
+    detail = None if options.get("source") == "inspector" else "device"  # NCCL Inspector's files name no device
+    return Chart("bars", "rank", ("caused_ns", "waited_ns"), detail=detail, title="Waits at collectives: caused and suffered")
 
 
 def _reads(options: Options) -> dict[str, tuple[str, ...]]:
     """What graphs are made from; nothing of the trace where NCCL Inspector is the source."""
     return {} if options.get("source") == "inspector" else with_graph(dict(TABLES))
-
-
-def _requires(options: Options) -> tuple[tuple[str, ...], ...]:
-    return () if options.get("source") == "inspector" else NEEDED
 
 
 def _map(rank: Rank, options: Options) -> Any:
@@ -188,7 +185,6 @@ class _Question:
         self._rows = rows_by(rank)
 
     def answer(self) -> tuple[list[dict[str, Any]], list[str]]:
-        """The rows and notes."""
         import numpy as np
 
         from alltrace.recipes.analysis.lateness import causes
@@ -254,7 +250,6 @@ class _Question:
         return rows, [*replay_notes(replay, self._members), *self._notes(), *other]
 
     def by_time(self) -> tuple[list[dict[str, Any]], list[str]]:
-        """For each rank when it is slower, and notes."""
         import numpy as np
 
         numbers, own_ns = self._own_ns()
@@ -332,7 +327,7 @@ class _Question:
         return exposed_ns
 
     def _roots(self, counted: Int64, replay: Replay, peers: Peers) -> tuple[dict[int, int], dict[int, float]]:
-        """For each rank, the rank responsible for most of what it caused, and its own share of responsibility for all waits."""
+        """For each rank who is responsible for most of what it caused, and its own share of all waits."""
         import numpy as np
 
         from alltrace.replay.root_causes import NOBODY, root_causes
@@ -366,8 +361,7 @@ class _Question:
         return roots, {r: float(amount[own].sum()) / total for r, own in rows_by(blamed).items() if r != NOBODY}
 
     def _patterns(self, caused: dict[int, int], counted: Int64, replay: Replay, peers: Peers) -> dict[int, str]:
-        """How each rank's lateness behaves."""
-        from alltrace.recipes.analysis.lateness_patterns import causing_together, over_steps, own_excess, slow_together, stages
+        from alltrace.recipes.analysis.lateness import causing_together, over_steps, own_excess, slow_together, stages
 
         hosts: dict[str, list[int]] = {}
         for record in self._run.ranks:
@@ -442,7 +436,7 @@ QUESTION = Question(
     _merge,
     tables=TABLES,
     reading=_reads,
-    requires=_requires,
+    requires=lambda options: () if options.get("source") == "inspector" else NEEDED,
     options=(SOURCE, Option("by_time", bool, False, "for each rank, whether it is slower always, from a step on, or sometimes")),
     chart=_chart,
     clock="aligned",

@@ -1,10 +1,10 @@
 """How long the run would take if a rank, an operation, a communicator or a kernel took as long as its peers.
 
-The run is replayed as a graph of what waits for what (see `critical-path`) with changed durations: a rank's kernels and copies
-at the median of other ranks' means, its host's time of each step at their median; a transfer at the median of all of its
-operation, size and number of members; or everything chosen times `--scale`. Without a choice each rank, operation and
-communicator is tried, and the one that would save most comes first. A replay that is more than 5 % away from the unchanged run
-is refused.
+The run is replayed as a graph of what waits for what (see `critical-path`) with changed durations: a rank's kernels and
+copies at the median of other ranks' means, its host's time of each step at their median; a transfer at the median of
+all of its operation, size and number of members; or everything chosen times `--scale`. Without a choice each rank,
+operation and communicator is tried, and the one that would save most comes first. A replay that is more than 5 % away
+from the unchanged run is refused.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ COLUMNS: col.Columns = (
 
 
 def _answer(replay: Replay, members: Any, run: RunFacts, options: Options) -> Answer:
-    """One row for each change and, if wanted, step."""
     from alltrace.replay.change import changed_weights, replayed
 
     _check(options)
@@ -107,7 +106,6 @@ def _duration(scale: float | None) -> str:
 
 
 def _chosen(peers: Peers, members: Any, run: RunFacts, options: Mapping[str, Any]) -> tuple[str, Change]:
-    """The change that the options describe."""
     from alltrace.replay.change import Change
 
     scale, labels = options["scale"], []
@@ -201,7 +199,7 @@ def _all(
 
 
 def _slowdowns(replay: Replay, peers: Peers, run: RunFacts) -> list[dict[str, Any]]:
-    """The slowdown against a run in which everything takes as long as its peers: of the whole, by class, and by rank."""
+    """The slowdown against a run in which all takes as long as its peers: of the whole, by class, and by rank."""
     import numpy as np
 
     from alltrace.replay.change import Change, changed_weights

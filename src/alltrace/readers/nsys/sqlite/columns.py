@@ -109,8 +109,6 @@ class Columns:
 
 
 class _Text:
-    """One text column: offsets, and bytes that grow."""
-
     def __init__(self, capacity: int) -> None:
         self.used = 0
         self._offsets = np.zeros(capacity + 1, np.int32)

@@ -62,12 +62,7 @@ def unfinished(path: Path) -> InputError:
 
 @contextmanager
 def connection(access: Access, what: str | None = None) -> Iterator[sqlite3.Connection]:
-    """A connection for reading; SQLite's errors inside become InputErrors that name the file.
-
-    Text comes as bytes.
-
-    `access`: how to open it. `what`: what is being read, for messages; None for the file as a whole.
-    """
+    """A connection for reading, text as bytes; errors inside become InputErrors that name the file and `what`."""
     try:
         opened = _connect(access)
         try:
@@ -90,7 +85,7 @@ def _connect(access: Access) -> sqlite3.Connection:
 
 
 def _try_connect(access: Access, *, immutable: bool) -> sqlite3.Connection:
-    # An absolute path may begin with two slashes, which in a URI is a host
+    # an absolute path may begin with two slashes, which in a URI is a host
     name = "/" + quote_from_bytes(os.fsencode(Path.cwd() / access.file)).lstrip("/")
     uri = f"file:{name}?mode=ro" + ("&immutable=1" if immutable else "")
     opened = sqlite3.connect(uri, uri=True, timeout=_LOCK_WAIT_S, check_same_thread=False, isolation_level=None)
@@ -149,7 +144,7 @@ def _size(path: Path) -> int | None:
 
 
 def _copy_with_log(path: Path, real: Path) -> tuple[Path, Path]:
-    """A copy of the database and its write-ahead log in a new folder, the log already merged; the folder and the copy."""
+    """A new folder, and in it a copy of the database with its write-ahead log merged."""
     import tempfile
 
     log = Path(f"{real}-wal")

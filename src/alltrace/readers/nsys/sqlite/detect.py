@@ -37,10 +37,7 @@ class Header(NamedTuple):
 
 
 def open_file(path: str | PathLike[str]) -> int:
-    """A file descriptor of the regular file at `path`, for reading.
-
-    Raises `InputError`: there is none, it is something else, or it may not be read.
-    """
+    """A descriptor for reading the regular file at `path`. Raises `InputError`: it is none, or may not be read."""
     try:
         if stat.S_ISDIR(Path(path).stat().st_mode):
             raise InputError(path, found="is a folder", expected=EXPECTED, advice="name the .sqlite file in it")
@@ -56,11 +53,7 @@ def open_file(path: str | PathLike[str]) -> int:
 
 
 def read_header(path: str | PathLike[str], descriptor: int) -> Header:
-    """The header of the database, checked.
-
-    `path`: for messages. `descriptor`: the open file. Raises `InputError`: the file is empty, something else, cut
-    short, or of a format that does not exist.
-    """
+    """The checked header. Raises `InputError`: the file is empty, something else, cut short, or of no known format."""
     try:
         head, size = os.pread(descriptor, HEADER_BYTES, 0), os.fstat(descriptor).st_size
     except OSError as error:

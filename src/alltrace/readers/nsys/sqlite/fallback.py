@@ -44,7 +44,7 @@ def fallback_batches(
     with the type to deliver. `batch_rows`: the most rows of a batch. `after`: only rows with a larger number; None for
     all. Raises `InputError`: SQLite finds the file broken, or a value does not fit its column's type.
     """
-    # A cyclic tree yields rows forever; an acyclic one can only yield this many
+    # a cyclic tree yields rows forever; an acyclic one can only yield this many
     limit = header.page_count * header.page_size // _SMALLEST_ROW if table.root else None
     rows: list[tuple[Any, ...]] = []
     size = delivered = 0
@@ -110,7 +110,7 @@ def _array(wanted: pa.DataType, values: list[Any]) -> pa.Array:
 
 
 def _as_times(values: tuple[Any, ...]) -> list[Any]:
-    """The times; of a few rows that hold something else, one that cannot be true, so that the import sets these rows aside."""
+    """The times; of rows with something else one that cannot be true, so that the import sets them aside."""
     times = [value if value is None or (isinstance(value, (int, float)) and value == value // 1) else _NO_TIME for value in values]
     return times if times.count(_NO_TIME) <= max(_FEW, len(values) // _FEW_SHARE) else list(values)
 

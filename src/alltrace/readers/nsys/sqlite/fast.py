@@ -51,10 +51,7 @@ class Scan:
                 self._fields[column.field, 0] = output
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, until the end or the first that only SQLite can read.
-
-        Raises `InputError`: the table is corrupt.
-        """
+        """The rows, until the end or the first that only SQLite can read. Raises `InputError`: the table is corrupt."""
         tree, header = self._tree, self._tree.header
         leaves, bounds = tree.leaves()
         alone = len(leaves) == 1 and tree.root_kind() != core.INTERIOR
@@ -139,7 +136,7 @@ class Scan:
             if stopped and info[0] != core.SURPRISE:
                 raise self._tree.corrupt(f"row {rowid[low + done]} {PROBLEMS[int(info[0])]}")
             if done and not columns.room_for(text_size[:, :done].sum(axis=1)):
-                # A batch with nothing in it has room: a chunk and its long rows are fewer bytes than Arrow can count
+                # a batch with nothing in it has room: a chunk and its long rows are fewer bytes than Arrow can count
                 yield from self._flush()
                 continue
             columns.take_text(buffer, text_at, text_size, done)

@@ -1,7 +1,7 @@
 """Tables of one page as Python rows.
 
-What an export says of the machine and of itself is in tables of a few rows. To set up the columns of a batch for one takes three
-times as long as to read it.
+What an export says of the machine and of itself is in tables of a few rows. To set up the columns of a batch for one
+takes three times as long as to read it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,7 @@ _UNUSED = np.empty(0, np.int8), np.empty(0, np.int16), np.empty(0, np.int32)  # 
 
 
 def rows_of_page(tree: TreePages, table: Table, columns: Sequence[str]) -> list[tuple[Any, ...]] | None:
-    """The rows of a table of which the root is the only page; None where something is broken or unusual, which takes a `Scan`.
-
-    `tree`: its pages. `table`: its columns. `columns`: the columns wanted; bytes are given as text.
-    """
+    """The rows of a table of one page; None where something is broken or unusual, which takes a `Scan`."""
     header, page, info = tree.header, tree.root_page(), np.zeros(4, np.int64)
     start, size, rowid, overflow = np.empty((4, (header.usable - 8) // 6), np.int64)
     count = core.cells(page, 1, header.page_size, header.usable, True, _ANY_ROW, start, size, rowid, overflow, info)

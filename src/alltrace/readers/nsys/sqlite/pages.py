@@ -82,10 +82,7 @@ class TreePages:
         return int(self.root_page()[0])
 
     def leaves(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """The numbers of the leaf pages, in key order, and the largest row number that each may have; the leaves are not read.
-
-        Raises `InputError`: the tree is broken.
-        """
+        """The leaf pages in key order, unread, and the largest row of each. Raises `InputError`: the tree is broken."""
         self._marks = None
         level, most = np.array([self._root], np.uint32), np.array([np.iinfo(np.int64).max])
         if self.root_kind() != core.INTERIOR:
@@ -122,7 +119,7 @@ class TreePages:
     def chunks(
         self, pages: NDArray[np.uint32], at_once: int | None = None
     ) -> Iterator[tuple[NDArray[np.uint32], NDArray[np.uint8]]]:
-        """The given pages, `at_once` or `chunk_pages` at a time: their numbers, and a reused buffer with them in a row."""
+        """The given pages, `at_once` or `chunk_pages` at a time: their numbers, and a reused buffer with them."""
         size = self.header.page_size
         at_once = min(at_once or self.chunk_pages, len(pages))
         if len(self._buffer) < at_once * size:
@@ -137,10 +134,7 @@ class TreePages:
             yield some, self._buffer
 
     def overflowing(self, local: NDArray[np.uint8], size: int, page: int) -> bytearray:
-        """A whole record of which only `local` is in its leaf.
-
-        `local`: the beginning. `size`: bytes of the whole. `page`: the first overflow page.
-        """
+        """A whole record of `size` bytes, of which only `local` is in its leaf; `page`: the first overflow page."""
         usable = self.header.usable
         need = -((len(local) - size) // (usable - 4))
         if need > self.header.page_count:

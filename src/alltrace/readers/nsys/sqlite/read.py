@@ -34,10 +34,7 @@ _NOT_ALL_CHECKED = (
 
 
 class SqliteSource:
-    """A `RawSource` over an SQLite export; safe to use from several threads at once.
-
-    `path`: the file. `engine`: see `open_sqlite`. Raises `InputError`: see `open_sqlite`.
-    """
+    """A `RawSource` over an SQLite export, safe for several threads at once; see `open_sqlite`."""
 
     def __init__(self, path: str | PathLike[str], engine: str = "auto") -> None:
         if engine not in _ENGINES:
@@ -70,10 +67,7 @@ class SqliteSource:
         return self._tables
 
     def count_about(self, table: str) -> int:
-        """About the number of rows of `table`, from a sample of its pages; 0 only if it has none.
-
-        Raises `InputError`: the file is corrupt or cut short.
-        """
+        """About the number of rows, by a sample of pages; 0 only if none. Raises `InputError`: corrupt or cut short."""
         if table not in self._counted_about:
             self._counted_about[table] = self._count_about(self._table(table))
         return self._counted_about[table]

@@ -40,10 +40,7 @@ class Table(NamedTuple):
 
 
 def read_schema(access: Access) -> dict[str, Table]:
-    """All tables and views of the database, by name, except SQLite's own and those with names that are not UTF-8.
-
-    Raises `InputError`: the schema cannot be read.
-    """
+    """All tables and views but SQLite's own and names that are not UTF-8. Raises `InputError`: it cannot be read."""
     tables: dict[str, Table] = {}
     with connection(access) as opened:
         rows = opened.execute("SELECT type, name, rootpage, sql FROM sqlite_master WHERE type IN ('table', 'view')").fetchall()

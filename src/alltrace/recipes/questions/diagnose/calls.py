@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.recipes.analysis.range_stems import stems_of
+from alltrace.recipes.analysis.range_sums import stems_of
 from alltrace.recipes.questions.diagnose.kernel_rows import read_kernels
 from alltrace.run.collecting import Growing, in_pieces
 from alltrace.run.host_work import MAIN_STREAM, SILENCE_NS
