@@ -11,6 +11,7 @@ import tempfile
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +141,7 @@ def main() -> None:
     page = parser.parse_args().write
     with tempfile.TemporaryDirectory(prefix="alltrace-recorders-") as folder:
         known = {r.name: recorded(r, Path(folder) / str(n)) for n, r in enumerate(RECORDERS)}
-    for name, lines in tables(known).items():
+    for name, lines in {"date": [f"Made on {date.today().isoformat()}."], **tables(known)}.items():
         if page is None:
             print("\n".join([f"{name}:", "", *lines, ""]))
         else:

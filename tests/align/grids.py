@@ -29,7 +29,7 @@ class Grid:
         steps: Training steps.
         layers: Layers of a stage, each with two tensor parallel all-reduces a pass.
         micro: Micro-batches of a step.
-        streams: "one" for all communicators, or "each".
+        streams: "one" for all communicators, "each" for each kind of them, or "links", with messages to either neighbour apart.
         world: A small all-reduce of all ranks ends a step.
         layer_ns: Compute of a layer and pass; `noise` is its relative spread.
         offset_s: Bound of the hosts' offsets; likewise `drift_ppm`.
@@ -156,7 +156,7 @@ def execute(job: Grid) -> Executed:
 
 def _stream(kind, members, job):
     if kind in ("Send", "Recv"):
-        return 1
+        return 1 if job.streams == "each" else 4 + members[0] // (job.tensor * job.data)
     if len(members) == job.ranks:
         return 3
     return 0 if members[-1] - members[0] == job.tensor - 1 and job.tensor > 1 else 2

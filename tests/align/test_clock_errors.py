@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from alltrace.align.clock_errors import Bound, Limits, bounds_between, errors_over_time, limits
-from alltrace.align.clock_fit import Clocks, ends_of
+from alltrace.align.clock_errors import Bound, Limits, bounds_between, errors_over_time, lateness, limits
+from alltrace.align.clock_fit import Cells, Clocks, ends_of
+from alltrace.align.clock_sharing import Units
 from alltrace.align.clocks import solve
 from benchmarks.accuracy_clocks import Job, simulate
 
@@ -24,6 +25,56 @@ def test_the_error_grows_with_the_scatter():
     ratio = errors_by_scatter(20_000.0) / errors_by_scatter(2_000.0)
     assert (ratio > 5).all()
     assert (ratio < 20).all()
+
+
+def lateness_of(always_ns, scatter_ns):
+    """The standard deviations found of what members are always late, of ranks in rows and in columns of a square.
+
+    Rows are hosts.
+    """
+    side = 8
+    rank = np.arange(side * side)
+    row, column = rank // side, rank % side
+    block = np.concatenate((row, side + column))
+    order = np.argsort(block, kind="stable")
+    kind, ranks = np.repeat([0, 1], side * side)[order], np.concatenate((rank, rank))[order]
+    rng = np.random.default_rng(5)
+    scatter, always = np.array(scatter_ns)[kind] ** 2, np.array(always_ns)[kind]
+    late, noise = rng.normal(0.0, always), scatter / 400
+    none = np.zeros(len(late))
+    cells = Cells(block[order], ranks, np.arange(len(late)), kind, late, none, none, scatter, noise, none + np.inf)
+    found = lateness(cells, np.arange(len(late)), Units(row, row, np.zeros(side * side)), 1, np.zeros(side * side))
+    return [float(np.sqrt(found.always[kind == k].mean())) for k in (0, 1)]
+
+
+def test_members_late_far_beyond_their_scatter_say_nothing_of_others():
+    rows, columns = lateness_of((300.0, 30.0), (3.0, 100.0))
+    assert 10.0 < columns < 60.0
+    assert rows > 150.0
+
+
+def test_what_several_lengths_of_operations_show_of_a_member_is_one_observation():
+    assert 0.8 < errors_by_lengths(8) / errors_by_lengths(1) < 1.2
+
+
+@pytest.mark.parametrize("stamp_ms", [0.0, 2.0])
+def test_a_hosts_offset_is_surer_than_those_of_its_ranks_if_these_have_their_own(stamp_ms):
+    simulated = simulate(replace(JOB, stamp_ms=stamp_ms, seed=8))
+    solution = solve(simulated.evidence, simulated.ranks)
+    for host, clock in list(enumerate(solution.clocks))[1:]:
+        of_ranks = [solution.errors_ns[p.rank] for p in simulated.ranks if p.rank // JOB.per_host == host]
+        assert clock.error_ns < 0.95 * min(of_ranks) if stamp_ms else {clock.error_ns} == set(of_ranks)
+
+
+def errors_by_lengths(lengths):
+    """What is found of members that are late by 50 in operations of some lengths, which scatter by 100."""
+    rng = np.random.default_rng(6)
+    member = np.tile(np.arange(16), lengths)
+    block = np.repeat(np.arange(lengths), 16)
+    late, none = rng.normal(0.0, 50.0, 16)[member], np.zeros(len(member))
+    cells = Cells(block, member, member, block, late, none, none, none + 1e4, none + 1.0, none + np.inf)
+    found = lateness(cells, np.arange(len(member)), Units(np.arange(16) // 8, np.arange(16) // 8, np.zeros(16)), 1, np.zeros(16))
+    return float(np.sqrt(found.always.mean()))
 
 
 def test_the_first_hosts_clock_has_no_error():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.align.collectives import quality
@@ -20,18 +22,31 @@ def clocks_of(executed, placing):
     return related_clocks(timelines, placing)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("named", [True, False], ids=["named", "nameless"])
-def test_ranks_of_all_hosts_are_on_one_clock_within_their_scatter(named):
-    executed = execute(Grid(tensor=2, data=4, hosts=4, offset_s=60.0, late_ns=20e3, causal=True, seed=2))
-    executed = executed if named else executed.anonymous()
+def farthest_apart_ns(executed):
+    """How far the clocks of all ranks, which are of one component, are apart at worst."""
     clocks = clocks_of(executed, placing_of(executed.placed))
     assert len({c.component for c in clocks.values()}) == 1
     times = np.array([0.0, executed.span_ns])
     common = np.array([
         clocks[r].common(times * (1 + executed.drift[r]) + executed.offset_ns[r] - executed.made.shifts_ns[r]) for r in clocks
     ])  # fmt: skip
-    assert np.ptp(common, axis=0).max() < 100e3
+    return np.ptp(common, axis=0).max()
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("named", [True, False], ids=["named", "nameless"])
+def test_ranks_of_all_hosts_are_on_one_clock_within_their_scatter(named):
+    executed = execute(Grid(tensor=2, data=4, hosts=4, offset_s=60.0, late_ns=20e3, causal=True, seed=2))
+    assert farthest_apart_ns(executed if named else executed.anonymous()) < 100e3
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("late_ns", [5e3, 20e3])
+def test_stages_of_a_pipeline_are_not_a_microbatch_apart(late_ns, seed):
+    # microbatches are 2 ms apart, nearly alike, and stamps are off by hundreds
+    grid = Grid(tensor=1, data=2, stages=4, micro=8, layers=1, steps=8, streams="links", world=False, late_ns=late_ns, causal=True)
+    assert farthest_apart_ns(execute(replace(grid, seed=seed)).anonymous()) < 100e3
 
 
 def test_what_nothing_relates_stays_apart():

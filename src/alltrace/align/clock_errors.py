@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.align.clock_fit import Cells, Clocks, Ends, Sums, levels, robust_levels
+from alltrace.align.clock_fit import Cells, Clocks, Ends, Sums, levels, over, robust_levels
 from alltrace.align.clock_sharing import Units
 from alltrace.align.constants import COVERAGE, OUTLIER_SIGMAS, WRONG_SHARE
 from alltrace.align.disjoint_sets import DisjointSets
@@ -22,6 +22,7 @@ from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct, distinct_rows, rows_by
 
 _DRAWS, _DRAWS_AT_ONCE, _DRAWS_OF_STUDENT = 128, 16, 1 << 16
+_ROUNDS = 8
 _ASSUMED = 4
 """How many cells the assumption that a cell is always late by as much as its ends scatter is worth."""
 
@@ -48,32 +49,54 @@ def lateness(cells: Cells, rows: NDArray[np.intp], units: Units, components: int
     freedom = max(len(roles) - len(np.unique(sets.labels())) - len(np.unique(unit)) + components, 0)
     of_block, of_unit, like = Sums(block), Sums(unit), cells.like[rows]
     of_like, share = Sums(like), np.ones(len(rows))
-    for _ in range(2 if len(rows) else 0):
+    # a member has a cell for each length of operations, and may be late alike in all: these are one observation
+    cell_freedom = max(len(rows) - len(np.unique(block)) - len(np.unique(unit)) + components, freedom, 1)
+    worth = freedom / cell_freedom
+    for _ in range(_ROUNDS if len(rows) else 0):
         weight = 1.0 / (share * scatter + noise)
         left = units.offsets(cells, rows, weight, ahead_ns)[1]
         # as far as the fit, which is robust, was moved
         square = np.square(np.minimum(np.abs(left), OUTLIER_SIGMAS)) / (weight * scatter)
-        typical = (square.sum() + _ASSUMED) / (freedom + _ASSUMED)
         # blocks that are alike have their own share, as far as their cells do not decide the offsets themselves
-        own = of_like((1.0 - weight / of_unit(weight)[unit]) * (1.0 - weight / of_block(weight)[block]))
-        share = ((of_like(square) + _ASSUMED * typical) / (own + _ASSUMED))[like]
+        seen, own = (
+            worth * of_like(v) for v in (square, (1.0 - weight / of_unit(weight)[unit]) * (1.0 - weight / of_block(weight)[block]))
+        )
+        typical = _middle(over(seen, own), own)
+        typical = (freedom * typical + _ASSUMED * max(typical, 1.0)) / (freedom + _ASSUMED)
+        share = ((seen + _ASSUMED * typical) / (own + _ASSUMED))[like]
         share = np.maximum(share - noise / scatter, 0.0)
     return Lateness(share * scatter, noise, _student(freedom + _ASSUMED))
 
 
+def _middle(values: Floats, weights: Floats) -> float:
+    """The weighted median of values, which no single one moves."""
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(reached, reached[-1] / 2)])
+
+
 def offset_errors(
-    cells: Cells, rows: NDArray[np.intp], units: Units, late: Lateness, against: Callable[[Floats], Floats]
-) -> Floats:
-    """Half of the interval of each rank's offset, ns; `against` makes offsets (r, k) relative."""
+    cells: Cells, rows: NDArray[np.intp], units: Units, late: Lateness, against: Callable[[Floats], Floats], together: Int64
+) -> tuple[Floats, Floats]:
+    """Half of the interval of each rank's offset, ns, and of the median of the ranks that are `together` with it.
+
+    `against` makes offsets (r, k) relative.
+    """
     unit, role = units.of_rank[cells.rank[rows]], distinct(cells.role[rows])[1]
     free = np.ones(units.count, np.bool_)
+    groups = rows_by(together).values()
 
     def fitted(rng: np.random.Generator, columns: int) -> Floats:
         always = rng.standard_normal((int(role.max()) + 1, columns))[role]
         values = np.sqrt(late.always)[:, None] * always + np.sqrt(late.noise)[:, None] * rng.standard_normal((len(rows), columns))
-        return against(levels(cells.block[rows], unit, late.weight, values, free)[units.of_rank])
+        own = against(levels(cells.block[rows], unit, late.weight, values, free)[units.of_rank])
+        middle = np.empty_like(own)
+        for its in groups:
+            middle[its] = np.median(own[its], axis=0)
+        return np.concatenate((own, middle))
 
-    return late.sigmas * _deviation(fitted)
+    own, middle = np.split(late.sigmas * _deviation(fitted), 2)
+    return own, middle
 
 
 def rate_errors(cells: Cells, rows: NDArray[np.intp], clock: Int64, free: Flags) -> Floats:

@@ -44,7 +44,7 @@ from alltrace.align.constants import MAD_TO_SIGMA, MOST_RATE, OTHER_RECORDING_NS
 from alltrace.align.members import EXCHANGE, Evidence
 from alltrace.run.manifest import Clock
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct, rows_by
+from alltrace.trace.distinct import distinct, distinct_rows, rows_by
 from alltrace.trace.number_text import number_ranges
 
 _PASSES = 32
@@ -73,14 +73,15 @@ class _Fit:
     units: Units
     component: Int64  # the lowest rank that each rank is connected with
     offset_error: Floats  # half of the interval, at the mean time of the rank's evidence
+    host_error: Floats  # the same of the median of the rank's host
     rate_error: Floats  # half of the interval
     seen_ns: Floats  # first, mean and last stamped time of each rank's evidence
     limits: Limits
 
-    def error(self) -> Floats:
+    def error(self, offset_error: Floats) -> Floats:
         """Half of the interval that holds each clock in all the time of its evidence."""
         first, middle, last = self.seen_ns
-        return errors_over_time(self.offset_error, self.rate_error * (middle - first), self.rate_error * (last - middle))
+        return errors_over_time(offset_error, self.rate_error * (middle - first), self.rate_error * (last - middle))
 
 
 @dataclass
@@ -269,14 +270,15 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
         there = reference.reshape(-1, *[1] * (offsets.ndim - 1))
         return offsets - over(of_label(there * offsets), of_label(1.0 * there))[label]
 
-    offset_error = offset_errors(cells, rows, units, late, against) if len(rows) else np.zeros(ranks)
+    together = distinct_rows(sharing.host, component)[1]
+    offset_error = np.stack(offset_errors(cells, rows, units, late, against, together)) if len(rows) else np.zeros((2, ranks))
     # a fit that the law moves was off by as much at least
     offset_error = np.maximum(offset_error, late.sigmas * np.abs(against(clocks.ahead_ns - fitted)))
     origins = np.zeros(units.count, np.bool_)
     origins[units.of_rank[reference]] = True
-    offset_error = np.minimum(offset_error, law.reach(origins)[units.of_rank])
+    own, middle = np.minimum(offset_error, law.reach(origins)[units.of_rank])
     seen = _seen(ends, units)
-    return _Fit(ends, clocks, units, component, offset_error, np.hypot(rate_error, missed)[units.clock], seen, law)
+    return _Fit(ends, clocks, units, component, own, middle, np.hypot(rate_error, missed)[units.clock], seen, law)
 
 
 def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: Flags) -> tuple[Clocks, Cells]:
@@ -387,7 +389,7 @@ def _assembled(state: _State) -> Solution:
     # a host belongs to the component with most evidence of its ranks'
     main = [_heaviest(component[of_host[h]], number[of_host[h]]) for h in range(len(state.hosts))]
     numbers = {int(n): i for i, n in enumerate(dict.fromkeys([*main, *component.tolist()]))}
-    error = state.error(fit.error())
+    error, host_error = (state.error(fit.error(of)) for of in (fit.offset_error, fit.host_error))
     of_ends = rows_by(fit.ends.rank)
     clocks, stamp_errors = [], np.zeros(len(ranks))
     for h, host in enumerate(state.hosts):
@@ -398,7 +400,9 @@ def _assembled(state: _State) -> Solution:
         used = np.concatenate([np.empty(0, np.int64), *(of_ends[i] for i in inside.tolist() if i in of_ends)])
         evidence = len(np.unique(fit.ends.instance[used])) or int(state.messages[inside].max())
         drift = float(rates[inside[0]] * 1e6) or 0.0  # and not -0
-        worst = error[inside].max() if numbers[main[h]] == numbers[main[0]] else np.inf  # against the first host nothing is known
+        worst = (
+            host_error[inside].max() if numbers[main[h]] == numbers[main[0]] else np.inf
+        )  # against the first host nothing is known
         clocks.append(Clock(host, offset, drift, _scatter(size[used]), evidence, numbers[main[h]], _rounded(worst)))
     stamp = {p.rank: round(float(stamp_errors[i])) for i, p in enumerate(ranks)}
     offsets = {clock.host: clock.offset_ns for clock in clocks}

@@ -147,6 +147,17 @@ def _of_one_run(first: Floats, second: Floats, line: ClockLine) -> bool:
     return min(map(len, parts)) < _FEWEST or from_one_to_next >= _LEAST_RATIO * over_all
 
 
+def relate_streams(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
+    """The same for ranks that may share the messages of a stream, of which both then have as many; keys are their streams."""
+    lines = []
+    for one in np.unique(first.key).tolist():
+        for other in np.unique(second.key).tolist():
+            its, theirs = first.take(first.key == one), second.take(second.key == other)
+            if len(its.time) == len(theirs.time):
+                lines.append(relate(its, theirs._replace(key=its.key), rate=rate))
+    return min((line for line in lines if line is not None), key=lambda line: line.scale_ns, default=None)
+
+
 def relate_partly(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
     """The same for ranks that may share the operations of some keys, or some of the operations of a key.
 

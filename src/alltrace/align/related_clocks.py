@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,7 +17,7 @@ from alltrace.align.clock_sharing import PlacedRank
 from alltrace.align.clocks import Solution
 from alltrace.align.constants import OTHER_RECORDING_NS, OUTLIER_SIGMAS
 from alltrace.align.disjoint_sets import DisjointSets
-from alltrace.align.pair_clocks import ClockLine, Ends, relate, relate_partly
+from alltrace.align.pair_clocks import ClockLine, Ends, relate, relate_partly, relate_streams
 from alltrace.align.timelines import AnyTimelines, Kinds, message_keys
 from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct_rows, rows_by
@@ -25,6 +27,8 @@ _HUBS = 4
 _FEWER = 0.8
 """Of two streams of a rank, one has fewer operations if it has less than this share of the other's."""
 _ENDS_AT_ONCE = 64
+_SOME = 4
+"""Of how many pairs of ranks at a stride it is found how sharply they are related, and how many doubtful relations are compared."""
 _CERTAIN = 0.8
 
 
@@ -53,7 +57,7 @@ def related_clocks(timelines: AnyTimelines, placing: Placing | None = None) -> d
     zero = min(first + placing.shift(m) for m, (first, _) in timelines.extents.items()) - _MARGIN_NS
     shift = {m: float(placing.shift(m) - zero) for m in members}
     forest = _Forest(members, placing)
-    for edges in _stages(timelines, shift):
+    for edges in _stages(timelines, shift, placing):
         if not forest.connected:
             forest.grow(edges)
     forest.grow_doubtful()
@@ -142,13 +146,31 @@ def placing_of(ranks: Sequence[PlacedRank]) -> Placing:
     return Placing(shifts, units, {p.rank: p.host for p in ranks}, frozenset(p.rank for p in ranks if p.stamped))
 
 
+class _Relation(Protocol):
+    """How the ends of two ranks are related."""
+
+    def __call__(self, first: Ends, second: Ends, *, rate: bool) -> ClockLine | None:
+        """The line of the second rank's clock against the first's."""
+
+
 class _Edge(NamedTuple):
     """Two ranks whose clocks can be related, and how."""
 
     first: int
     second: int
     ends: Callable[[int], Ends]
-    partly: bool = False
+    how: _Relation = relate
+
+    def line(self, placing: Placing) -> ClockLine | None:
+        """The clock of the second against the first's."""
+        rate = not placing.same_rate(self.first, self.second)
+        line = self.how(self.ends(self.first), self.ends(self.second), rate=rate)
+        if line is None or abs(line.offset_ns) > OTHER_RECORDING_NS:
+            return None
+        stamped = not rate and {self.first, self.second} <= placing.stamped
+        if stamped and abs(line.offset_ns) <= OUTLIER_SIGMAS * line.scale_ns:
+            return replace(line, offset_ns=0.0)  # ends that scatter tell less than the stamps of one host
+        return line
 
 
 class _Forest:
@@ -174,20 +196,19 @@ class _Forest:
     def grow(self, edges: Iterator[_Edge]) -> None:
         """Relate ranks that are not by sharp and certain relations, and keep others for later."""
         sharpest = math.inf
+        doubtful: Counter[frozenset[int]] = Counter()
         for edge in edges:
-            if self.component(edge.first) == self.component(edge.second):
+            between = frozenset((self.component(edge.first), self.component(edge.second)))
+            if len(between) == 1 or doubtful[between] == _SOME:
                 continue
-            rate = not self._placing.same_rate(edge.first, edge.second)
-            line = (relate_partly if edge.partly else relate)(edge.ends(edge.first), edge.ends(edge.second), rate=rate)
-            if line is None or abs(line.offset_ns) > OTHER_RECORDING_NS:
+            line = edge.line(self._placing)
+            if line is None:
                 continue
-            stamped = not rate and {edge.first, edge.second} <= self._placing.stamped
-            if stamped and abs(line.offset_ns) <= OUTLIER_SIGMAS * line.scale_ns:
-                line = replace(line, offset_ns=0.0)  # ends that scatter tell less than the stamps of one host
             sharpest = min(sharpest, line.scale_ns)
             if line.scale_ns <= 2.0 * sharpest and line.certainty >= _CERTAIN:
                 self._connect(edge, line)
             else:
+                doubtful[between] += 1
                 self._doubtful.append((math.log(line.scale_ns) - 2.0 * line.certainty, len(self._doubtful), line, edge))
             if self.connected:
                 return
@@ -220,7 +241,7 @@ class _Forest:
         return {r: to_root[self._unit[r]] for r in ranks}
 
 
-def _stages(timelines: AnyTimelines, shift: Mapping[int, float]) -> Iterator[Iterator[_Edge]]:
+def _stages(timelines: AnyTimelines, shift: Mapping[int, float], placing: Placing) -> Iterator[Iterator[_Edge]]:
     """What relates members, the best first: named operations that synchronise, messages, others, unnamed ones."""
     kinds = timelines.kinds
     known = kinds.communicator >= 0
@@ -235,12 +256,19 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float]) -> Iterator[Ite
             ends = _ends(timelines, shift, chosen, key)
             couples = _pairs(kinds.communicator[chosen], kinds.member[chosen], kinds.count[chosen])
             yield (_Edge(first, second, ends) for first, second in couples)
+    unnamed: list[Iterator[_Edge]] = []
+    chosen = (kinds.exchanging | (kinds.paired != 0)) & ~known
+    if chosen.any():
+        ends = _ends(timelines, shift, chosen, distinct_rows(kinds.stream)[1])
+        unnamed.append(_sharpest_first(np.unique(kinds.member[chosen]).tolist(), ends, placing))
     # if an inferred communicator is wrong, the pattern of all operations still relates its members
     chosen = kinds.synchronising | kinds.exchanging | (kinds.paired != 0)
     chosen &= ~known | (kinds.communicator >= timelines.first_inferred)
     if chosen.any():
         ends = _ends(timelines, shift, chosen, _stream_keys(kinds, chosen))
-        yield (_Edge(first, second, ends, partly=True) for first, second in _guesses(np.unique(kinds.member[chosen]).tolist()))
+        couples = _guesses(np.unique(kinds.member[chosen]).tolist())
+        unnamed.append(_Edge(first, second, ends, relate_partly) for first, second in couples)
+    yield chain.from_iterable(unnamed)
 
 
 def _stream_keys(kinds: Kinds, chosen: Flags) -> Int64:
@@ -261,6 +289,21 @@ def _stream_keys(kinds: Kinds, chosen: Flags) -> Int64:
         for stream, number in zip(order.tolist(), place_of.tolist(), strict=True):
             place[rows[of == stream]] = number
     return distinct_rows(op, place)[1]
+
+
+def _sharpest_first(members: list[int], ends: Callable[[int], Ends], placing: Placing) -> Iterator[_Edge]:
+    """Ranks that may exchange messages, by how sharp some of their stride are: those that do, before others in step."""
+    unit = {m: placing.units.get(m, ("rank", m)) for m in members}
+    edges = [_Edge(first, second, ends, relate_streams) for first, second in _guesses(members) if unit[first] != unit[second]]
+    scales: dict[int, float] = {}
+    of_stride = rows_by(np.array([edge.second - edge.first for edge in edges], np.int64))
+    for stride, rows in of_stride.items():
+        some = [edges[n].line(placing) for n in rows[:: -(-len(rows) // _SOME)].tolist()]
+        certain = [line.scale_ns for line in some if line is not None and line.certainty >= _CERTAIN]
+        if 2 * len(certain) > len(some):
+            scales[stride] = float(np.median(certain))
+    for stride in sorted(scales, key=lambda s: (scales[s], s)):
+        yield from (edges[n] for n in of_stride[stride].tolist())
 
 
 def _pairs(communicators: Int64, members: Int64, many: Int64) -> Iterator[tuple[int, int]]:

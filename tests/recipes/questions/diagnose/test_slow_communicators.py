@@ -139,7 +139,13 @@ def _alike(sizes, transfers, counts):
 )
 def test_communicators_without_large_messages_are_compared_by_the_same_operations(sizes, counts, found):
     members, first = _alike(sizes, (400, 100), counts)
-    assert slow_communicators._longer(members, first, [0, 1]) == found
+    assert slow_communicators._longer(members, first, {0: (0, 1), 1: (2, 3)}) == found
+
+
+@pytest.mark.parametrize(("size", "found"), [(0, {}), (64, {0: 4.0, 1: 0.25})])
+def test_of_the_same_ranks_what_takes_longer_moves_more(size, found):
+    members, first = _alike((size, size), (400, 100), (20, 20))
+    assert slow_communicators._longer(members, first, {0: (0, 1), 1: (0, 1)}) == found
 
 
 def test_communicators_that_share_one_rank_of_a_slow_one_need_to_be_less_slow():

@@ -78,7 +78,7 @@ def slow_communicators(all_ranks: AllRankFacts, members: Members, first: Int64) 
                 found[number] = compared
             if even:
                 clear.add(number)
-        others = _longer(members, first, [n for n in its if n not in rates])
+        others = _longer(members, first, {n: groups[n].ranks for n in its if n not in rates})
         found.update((n, SlowCommunicator(ratio)) for n, ratio in others.items())
     ratios = {n: one.ratio for n, one in found.items()}
     slow = {n: r for n, r in ratios.items() if r >= (_SLOWER if n in clear else _SLOW_RATE)}
@@ -182,12 +182,13 @@ def _as_large(one: _Rate, other: _Rate) -> bool:
     return max(one.moved_bytes, other.moved_bytes) <= _AS_LARGE * min(one.moved_bytes, other.moved_bytes)
 
 
-def _longer(members: Members, first: Int64, numbers: Sequence[int]) -> dict[int, float]:
+def _longer(members: Members, first: Int64, ranks: Mapping[int, tuple[int, ...]]) -> dict[int, float]:
     """How many times as long as in others communicators take for the same operations, of as many bytes, and as many of them.
 
-    So this compares messages that are too small for a bandwidth, or without a size in the reports.
+    So this compares messages that are too small for a bandwidth, or without a size in the reports. Of these, communicators of
+    the same ranks show nothing: they have the same links, so what takes longer moves more.
     """
-    rows = first[np.isin(members.communicator[first], numbers) & members.certain[first] & (members.transfer[first] > 0)]
+    rows = first[np.isin(members.communicator[first], list(ranks)) & members.certain[first] & (members.transfer[first] > 0)]
     took: dict[int, dict[tuple[str, int], list[int]]] = {}
     for row in rows.tolist():
         its = took.setdefault(int(members.communicator[row]), {})
@@ -196,7 +197,7 @@ def _longer(members: Members, first: Int64, numbers: Sequence[int]) -> dict[int,
     for number, its in took.items():
         own = usual = 0.0
         for key, values in its.items():
-            others = [o[key] for n, o in took.items() if n != number and key in o]
+            others = [o[key] for n, o in took.items() if n != number and key in o and (key[1] > 0 or ranks[n] != ranks[number])]
             others = [o for o in others if abs(len(o) - len(values)) <= _AS_MANY * len(values)]
             if len(values) >= _ENOUGH and others:
                 own += len(values) * float(np.median(values))
