@@ -26,6 +26,7 @@ MATCHED_COLUMNS = (
     "tag", "tested", "group_rank", "group_size", "sequence", "evidence",
 )  # fmt: skip
 """The columns of `collectives` by which operations are matched."""
+_NO_NUMBERS = ("evidence", "tested")
 
 _WITH_SEQUENCE = ("trace", "log")
 PART = 1 << 32
@@ -219,7 +220,7 @@ def decoded(table: pa.Table, size_of: Callable[[Int64], Int64], tag_of: Callable
     """The operations of a table with `MATCHED_COLUMNS`, which ran on the device or, of MPI, as calls."""
     on_host = is_one_of(table.column("evidence"), ("mpi",))
     numbers = {
-        name: integers(table.column(name), -1) for name in MATCHED_COLUMNS if name in table.column_names and name != "evidence"
+        name: integers(table.column(name), -1) for name in MATCHED_COLUMNS if name in table.column_names and name not in _NO_NUMBERS
     }
     known = {name: pc.is_valid(table.column(name)).to_numpy() for name in numbers}
     start, end = (np.where(on_host, numbers[f"api_{edge}"], numbers[edge]) for edge in ("start", "end"))
