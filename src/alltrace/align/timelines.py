@@ -26,7 +26,6 @@ MATCHED_COLUMNS = (
     "tag", "tested", "group_rank", "group_size", "sequence", "evidence",
 )  # fmt: skip
 """The columns of `collectives` by which operations are matched."""
-_NO_NUMBERS = ("evidence", "tested")
 
 _WITH_SEQUENCE = ("trace", "log")
 PART = 1 << 32
@@ -219,9 +218,8 @@ class Decoded(NamedTuple):
 def decoded(table: pa.Table, size_of: Callable[[Int64], Int64], tag_of: Callable[[Int64], Int64]) -> Decoded:
     """The operations of a table with `MATCHED_COLUMNS`, which ran on the device or, of MPI, as calls."""
     on_host = is_one_of(table.column("evidence"), ("mpi",))
-    numbers = {
-        name: integers(table.column(name), -1) for name in MATCHED_COLUMNS if name in table.column_names and name not in _NO_NUMBERS
-    }
+    names = [name for name in MATCHED_COLUMNS if name in table.column_names and name not in ("tested", "evidence")]
+    numbers = {name: integers(table.column(name), -1) for name in names}
     known = {name: pc.is_valid(table.column(name)).to_numpy() for name in numbers}
     start, end = (np.where(on_host, numbers[f"api_{edge}"], numbers[edge]) for edge in ("start", "end"))
     timed = np.where(on_host, known["api_start"] & known["api_end"], known["start"] & known["end"])
