@@ -135,4 +135,4 @@ def test_what_does_not_fit_says_why():
     assert apart.reason == "its lines are from another time than the trace"
     rng = np.random.default_rng(1)
     other = match_calls(trace(rng.integers(0, 9, 200)), log(rng.integers(9, 18, 200)))
-    assert (other.reason, other.call.max()) == ("at best 0% of its operations are in the same order as in the trace", -1)
+    assert (other.reason, other.call.max()) == ("at best 0 % of its operations are in the same order as in the trace", -1)

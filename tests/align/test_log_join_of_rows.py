@@ -45,7 +45,7 @@ def found(share=1.0, chance=0.1, timed=True, reason=None):
 def test_why_a_log_is_not_used():
     assert _doubt(found(), "rank") is None
     assert _doubt(found(reason="no call"), "process") == "no call"
-    assert _doubt(found(share=0.79), "process") == "only 79% of the operations within it have a call in it"
+    assert _doubt(found(share=0.79), "process") == "only 79 % of the operations within it have a call in it"
     assert _doubt(found(share=0.8), "process") is None
     assert _doubt(found(timed=False), "rank").startswith("it is from another process than the report")
     assert _doubt(found(timed=False), "host") is None
@@ -103,7 +103,7 @@ def test_notes_of_logs(ranks):
     bad = [LogMatch(n, "none", 0, 10, reason="it has no log") for n in ranks]
     notes = _notes([*good, *bad])
     assert notes[0] == (
-        f"NCCL's logs: 14 of 16 operations within them have their call (87.5%) on 2 of {2 + len(ranks)} ranks; 10 "
+        f"NCCL's logs: 14 of 16 operations within them have their call (87.5 %) on 2 of {2 + len(ranks)} ranks; 10 "
         "were completed from it; 4 operations are outside the logs"
     )
     assert notes[1] == "the logs of ranks 1 were assigned by rank number and the times of the lines"

@@ -17,11 +17,11 @@ def test_notes_say_what_was_not_matched():
     assert one == "1 communication call has no kernel, end, communicator or set-up in the reports, so it is not matched"
     assert inferred.startswith("1 communicator is inferred from times, because the reports do not name it; groups that work")
     assert withheld == "3 sends and receives are not matched, because their times fit several partners, or none"
-    assert alone.startswith("ranks 0, 7: more than 10% of the communication found no match on other ranks; ")
+    assert alone.startswith("ranks 0, 7: more than 10 % of the communication found no match on other ranks; ")
     two, inferred, alone = _notes(2, 2, 0, {3: 0.2})
     assert two == "2 communication calls have no kernel, end, communicator or set-up in the reports, so they are not matched"
     assert inferred.startswith("2 communicators are inferred from times, because the reports do not name them; ")
-    assert alone.startswith("rank 3: more than 10%")
+    assert alone.startswith("rank 3: more than 10 %")
 
 
 def kinds(**columns):

@@ -46,8 +46,8 @@ def test_members_of_the_communicator_that_were_not_captured_are_not_expected():
 def test_half_of_the_communication_explained_is_enough():
     assert reason_of(1 / 2, 0.0, {}, 1) is None
     assert reason_of(0.499, 0.25, {0: 0.5, 1: 1.0}, 1) == (
-        "50% of the communication is not explained; for 25% the communicator is known neither from the reports nor from the times; "
-        "the clocks of 1 of 2 ranks are related to the others' with little certainty"
+        "50 % of the communication is not explained; for 25 % the communicator is known neither from the reports nor from the "
+        "times; the clocks of 1 of 2 ranks are related to the others' with little certainty"
     )
 
 
@@ -82,7 +82,7 @@ def test_communicators_connect_members_in_chains():
 def test_the_reason_names_what_is_unknown():
     assert reason_of(None, 0.0, {}, 1) is None
     assert reason_of(0.5, 0.0, {}, 1) is None
-    assert reason_of(0.25, 0.0, {}, 1) == "75% of the communication is not explained"
-    assert "for 40% the communicator is known neither" in reason_of(0.25, 0.4, {}, 1)
+    assert reason_of(0.25, 0.0, {}, 1) == "75 % of the communication is not explained"
+    assert "for 40 % the communicator is known neither" in reason_of(0.25, 0.4, {}, 1)
     assert "the clocks of 2 groups of ranks" in reason_of(0.25, 0.0, {0: 0.1}, 2)
     assert "the clocks of 1 of 2 ranks" in reason_of(0.25, 0.0, {0: 0.74, 1: 0.75}, 1)

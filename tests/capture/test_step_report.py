@@ -139,7 +139,7 @@ def test_ranks_compare_by_a_store_and_the_line_says_all(clock, monkeypatch, tmp_
         train(clock, report, 20, {"data": 0.01, "forward": 0.05 if rank == 2 else 0.03, "wait": 0.0 if rank == 2 else 0.02}, 0.001)
     first, second = lines
     assert re.match(
-        r"steps 200 to 209: 61\.0 ms a step; rank 2 is slow since step 200 \(\d\d:\d\d:\d\d\): 20\.0 ms \(32\.8% of a step\) "
+        r"steps 200 to 209: 61\.0 ms a step; rank 2 is slow since step 200 \(\d\d:\d\d:\d\d\): 20\.0 ms \(32\.8 % of a step\) "
         r"more than the median rank, most in forward \(20\.0 ms\), 99 standard errors; slowest step 200: 61\.0 ms on rank 2: "
         r"forward 50\.0, data 10\.0, other 1\.0, ",
         first,

@@ -34,9 +34,9 @@ def test_breakdown_leaves_it_out_of_the_span(run):
 
 
 def test_breakdown_says_how_much_of_the_time_it_divides(tmp_path, run):
-    assert "rank 0: 87.5% of the time is counted; the rest was not recorded, or lacks records" in ask(run, "breakdown").notes
+    assert "rank 0: 87.5 % of the time is counted; the rest was not recorded, or lacks records" in ask(run, "breakdown").notes
     two = make_run(tmp_path / "two", {0: ROWS, 1: ROWS}, unrecorded={0: [(0, 120)], 1: [(0, 180)]})
-    assert any(n.startswith("ranks 0-1: 25.0% to 50.0% of the time is counted") for n in ask(two, "breakdown").notes)
+    assert any(n.startswith("ranks 0-1: 25.0 % to 50.0 % of the time is counted") for n in ask(two, "breakdown").notes)
     assert not any("is divided" in n for n in ask(make_run(tmp_path / "whole", {0: ROWS}), "breakdown").notes)
 
 

@@ -167,7 +167,7 @@ def test_each_cause_fires_once_and_captures_are_rare(tmp_path, clock, receiver, 
     assert receiver.came.wait(10)
     assert captured == [7]  # the second cause came within 300 s
     assert [line.partition(" (")[0] for line in lines] == [
-        "slow: rank 5 takes 20.0% of a step more, most in forward",
+        "slow: rank 5 takes 20.0 % of a step more, most in forward",
         "stopped > 4 s: no step ended for 4.5 s; stopped ranks: unknown",
     ]  # fmt: skip
     ((path, body),) = receiver.bodies
@@ -176,7 +176,7 @@ def test_each_cause_fires_once_and_captures_are_rare(tmp_path, clock, receiver, 
         if (tmp_path / "fired").exists() and (tmp_path / "fired").read_text():
             break
         threading.Event().wait(0.05)
-    assert (tmp_path / "fired").read_text() == "slow: rank 5 takes 20.0% of a step more, most in forward (job job, step 40)\n"
+    assert (tmp_path / "fired").read_text() == "slow: rank 5 takes 20.0 % of a step more, most in forward (job job, step 40)\n"
     write(tmp_path)
     alerts.judge(job.look())
     clock.now += 400  # it did not hold for a minute
@@ -210,7 +210,7 @@ def test_the_command_prints_the_state_once(tmp_path, capsys):
     assert main(["watch", str(tmp_path), "--once"]) == 0
     assert capsys.readouterr().out == (
         "job job: 8 of 8 ranks, step 40, 100.0 ms a step\n"
-        "phases: forward 52.5%, wait 27.3%, data 15.2%, cpu wait 4.0%, other 1.0%\n"
+        "phases: forward 52.5 %, wait 27.3 %, data 15.2 %, cpu wait 4.0 %, other 1.0 %\n"
         "slow: rank 5 on n1, 20.0 ms a step more, most in forward (20.0 ms), 99 standard errors\n"
     )
     (tmp_path / "empty").mkdir()

@@ -101,7 +101,7 @@ def match_calls(trace: TracedOps, log: LoggedCalls) -> CallMatch:
             if place.agreeing >= _WELL:  # where much is missing only short pieces are whole
                 break
     if not found:
-        return _none(n, chance, f"at best {agreeing:.0%} of its operations are in the same order as in the trace")
+        return _none(n, chance, f"at best {100 * agreeing:.0f} % of its operations are in the same order as in the trace")
     found.sort(key=lambda f: -f.score)
     best = found[0]
     sure = best.sure.copy()

@@ -204,7 +204,7 @@ def _doubt(found: CallMatch, how: str) -> str | None:
     if found.reason is not None:
         return found.reason
     if found.share < LEAST_SHARE:
-        return f"only {found.share:.0%} of the operations within it have a call in it"
+        return f"only {100 * found.share:.0f} % of the operations within it have a call in it"
     if how == "rank" and not found.timed:
         return "it is from another process than the report, and its lines have no times to show whether it is from this run"
     if found.chance > _PURE_CHANCE and not found.timed and how != "process":
@@ -351,8 +351,8 @@ def _notes(matches: Sequence[LogMatch]) -> tuple[str, ...]:
         matched, covered = sum(m.matched for m in good), sum(m.covered for m in good)
         outside = sum(m.operations - m.covered for m in good)
         notes.append(
-            f"NCCL's logs: {matched:,} of {covered:,} operations within them have their call ({matched / max(covered, 1):.1%}) "
-            f"on {len(good)} of {len(matches)} ranks; {sum(m.filled for m in good):,} were completed from it"
+            f"NCCL's logs: {matched:,} of {covered:,} operations within them have their call "
+            f"({100 * matched / max(covered, 1):.1f} %) on {len(good)} of {len(matches)} ranks; {sum(m.filled for m in good):,} were completed from it"
             + (f"; {outside:,} operations are outside the logs" if outside else "")
         )
         numbered = [m.rank for m in good if m.found_by == "rank"]

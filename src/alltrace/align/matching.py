@@ -388,7 +388,7 @@ def _notes(calls_only: int, inferred: int, withheld: int, alone: Mapping[int, fl
     without = [r for r, share in alone.items() if share > _MANY_UNMATCHED]
     if without:
         notes.append(
-            f"{ranks_named(without)}: more than {_MANY_UNMATCHED:.0%} of the communication found no match on other ranks; "
+            f"{ranks_named(without)}: more than {100 * _MANY_UNMATCHED:.0f} % of the communication found no match on other ranks; "
             "possible causes are reports of another run, missing ranks, dropped events or a clock that was set"
         )
     return tuple(notes)

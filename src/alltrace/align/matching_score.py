@@ -123,9 +123,9 @@ def reason_of(score: float | None, unnamed: float, certainty: Mapping[int, float
     """Why a score is too low to rely on, None if it is not; nothing connects the clocks of `apart` parts of the run."""
     if score is None or score >= LEAST_MATCHING_SCORE:
         return None
-    why = [f"{1 - score:.0%} of the communication is not explained"]
+    why = [f"{100 * (1 - score):.0f} % of the communication is not explained"]
     if unnamed:
-        why.append(f"for {unnamed:.0%} the communicator is known neither from the reports nor from the times")
+        why.append(f"for {100 * unnamed:.0f} % the communicator is known neither from the reports nor from the times")
     doubtful = sum(c < _DOUBTFUL for c in certainty.values())
     if apart > 1:
         why.append(f"the clocks of {apart} groups of ranks could not be related: no communicator connects them")

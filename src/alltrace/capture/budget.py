@@ -93,7 +93,7 @@ def _slow_down(job: Job) -> str:
     if job.profiler == "torch":
         us = COSTS["torch operator"].us * _OPERATORS_PER_LAUNCH
         share = us * job.launches_per_s / 1e6
-        return f"about {us:g} us of CPU for each launch, {share:.0%} of a thread; hidden while the GPU lags behind the host"
+        return f"about {us:g} us of CPU for each launch, {100 * share:.0f} % of a thread; hidden while the GPU lags behind the host"
     return (
         f"{COSTS['nsys range'].us:g} us of CPU for each range, {COSTS['nsys os call'].us:g} us for each system call with "
         "--trace osrt; compare a step before the window with one in it"

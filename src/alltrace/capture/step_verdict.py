@@ -159,7 +159,7 @@ def describe(
         gpu = gpu_words(rows[one.rank].gpu)
         parts.append(
             f"rank {one.rank} is slow since {since.get(one.rank, 'now')}: {_ms(one.loss_s)} ms "
-            f"({one.loss_s / verdict.total_s:.1%} of a step) more than the median rank, most in {one.phase} "
+            f"({100 * one.loss_s / verdict.total_s:.1f} % of a step) more than the median rank, most in {one.phase} "
             f"({_ms(one.phase_s)} ms), {min(one.errors, _MOST_ERRORS):.0f} standard errors{gpu and f', {gpu}'}"
         )
     if len(verdict.slow) > _NAMED:
@@ -170,7 +170,9 @@ def describe(
             "report.phase('wait') around what waits for other ranks"
         )
     elif not verdict.slow:
-        parts.append(f"no rank of {len(rows)} is slow, and less than {verdict.least_share:.1%} of a step more would not be seen")
+        parts.append(
+            f"no rank of {len(rows)} is slow, and less than {100 * verdict.least_share:.1f} % of a step more would not be seen"
+        )
     place = max(range(len(rows)), key=lambda rank: sum(t for n, t in enumerate(rows[rank].slowest_s) if phases[n] not in waits))
     times = rows[place].slowest_s
     went = ", ".join(f"{phase} {_ms(t)}" for phase, t in sorted(zip(phases, times, strict=True), key=lambda pair: -pair[1]))

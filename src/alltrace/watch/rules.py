@@ -45,14 +45,17 @@ class Rule(NamedTuple):
         if self.what == "step_time" and state.step_s > self.bound:
             yield None, f"a step takes {state.step_s * 1000:.1f} ms"
         elif self.what == "share" and state.shares.get(self.phase, 0.0) > self.bound:
-            yield None, f"{self.phase} takes {state.shares[self.phase]:.1%} of a step"
+            yield None, f"{self.phase} takes {100 * state.shares[self.phase]:.1f} % of a step"
         elif self.what == "stopped" and state.stopped_s > self.bound:
             names = ", ".join(map(str, state.stopped)) or "unknown"
             yield None, f"no step ended for {state.stopped_s:.1f} s; stopped ranks: {names}"
         elif self.what == "slow_rank":
             for one in state.slow:
                 if state.step_s and one.loss_s / state.step_s > self.bound:
-                    yield one.rank, f"rank {one.rank} takes {one.loss_s / state.step_s:.1%} of a step more, most in {one.phase}"
+                    yield (
+                        one.rank,
+                        f"rank {one.rank} takes {100 * one.loss_s / state.step_s:.1f} % of a step more, most in {one.phase}",
+                    )
 
 
 def read_rules(path: Path) -> tuple[list[Rule], float]:

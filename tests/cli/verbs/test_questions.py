@@ -50,7 +50,8 @@ def test_the_envelope_of_info_is_as_promised(alltrace, run):
         "component": 0,
     }
     reason = (
-        "100% of the communication is not explained; for 100% the communicator is known neither from the reports nor from the times"
+        "100 % of the communication is not explained; for 100 % the communicator is known neither from the reports nor from the "
+        "times"
     )
     assert answered(alltrace("info", run, "--format", "json")) == {
         "alltrace": 1,

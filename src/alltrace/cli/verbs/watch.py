@@ -112,7 +112,7 @@ def page(state: State) -> list[str]:
     if not state.ranks:
         return ["no rank has written a record of steps yet"]
     of = f" of {state.world}" if state.world else ""
-    shares = ", ".join(f"{phase} {share:.1%}" for phase, share in sorted(state.shares.items(), key=lambda item: -item[1]))
+    shares = ", ".join(f"{phase} {100 * share:.1f} %" for phase, share in sorted(state.shares.items(), key=lambda item: -item[1]))
     lines = [
         f"job {printable(state.job)}: {state.ranks}{of} ranks, step {state.step}, {state.step_s * 1000:.1f} ms a step",
         f"phases: {printable(shares)}",

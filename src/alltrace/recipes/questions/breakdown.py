@@ -125,7 +125,7 @@ def _left_out(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         return []
 
     least = min(judged.values())
-    share = f"{least:.1%}" if len(judged) == 1 else f"{least:.1%} to {max(judged.values()):.1%}"
+    share = f"{100 * least:.1f} %" if len(judged) == 1 else f"{100 * least:.1f} % to {100 * max(judged.values()):.1f} %"
     who = f"{'rank' if len(judged) == 1 else 'ranks'} {number_ranges(sorted(judged))}"
     return [f"{who}: {share} of the time is counted; the rest was not recorded, or lacks records"]
 

@@ -179,6 +179,10 @@ def test_every_fault_of_a_capture_has_a_sentence(where, ranks):
         (row("missing-rank", ()), "Ranks wait for ranks without a report"),
         (row("unexplained", compute_share=0.4), "Devices compute for only 40 % of the time, and no finding explains the rest"),
         (
+            row("unexplained", compute_share=0.004),
+            "Devices compute for less than 1 % of the time, and no finding explains the rest",
+        ),
+        (
             row("unexplained", (0, 3), where="communication"),
             "The devices of ranks 0, 3 wait for communication, and it is unknown for which ranks",
         ),

@@ -68,7 +68,7 @@ def test_the_first_finding_names_the_fault_its_culprits_and_its_loss(tmp_path, l
     assert first["lost_ns_per_step"] <= first["lost_ns"]
     assert first["evidence"]["basis"] == basis
     if fault == "idle-gap":  # pauses that nothing explains are what a replay does not understand
-        assert any("more than 5%, so losses are upper bounds" in note for note in answer.notes)
+        assert any("more than 5 %, so losses are upper bounds" in note for note in answer.notes)
     if basis == "replay":
         assert first["evidence"]["replay_error"] < 0.001
 

@@ -63,7 +63,7 @@ _WORK = ("start", "end", "process", "device", "stream", "correlation")
 
 COLUMNS: col.Columns = (
     col.text("kind", "kind of the finding"),
-    col.text("severity", f"high from {HIGH_SHARE:.0%} of the time, medium from {MEDIUM_SHARE:.0%}, else low"),
+    col.text("severity", f"high from {100 * HIGH_SHARE:.0f} % of the time, medium from {100 * MEDIUM_SHARE:.0f} %, else low"),
     col.ns("lost_ns", "aligned wall time that the job would save over the judged steps; null if unknown"),
     col.ns("lost_ns_per_step", "the same per judged step; null without steps"),
     col.real("lost_share", "lost_ns of the analyzed time, 0 to 1; all rows together at most 1", decimals=4),
@@ -348,7 +348,7 @@ def _basis(all_ranks: AllRankFacts) -> str:
         return "the run was not replayed, so losses are upper bounds"
     error = f"{100 * all_ranks.replay_error:.2f} %"
     if all_ranks.replay_error > MOST_ERROR:
-        return f"the replay error is {error}, more than {MOST_ERROR:.0%}, so losses are upper bounds"
+        return f"the replay error is {error}, more than {100 * MOST_ERROR:.0f} %, so losses are upper bounds"
     return f"the replay error is {error}; losses that are not from the replay are upper bounds"
 
 

@@ -86,8 +86,8 @@ def _slowdown(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     if slowdown is None or not slowdown.certain or slowdown.ratio < _SLOWED:
         return []
     advice = (
-        f"Captured steps take {slowdown.ratio - 1:.0%} longer than others, by {slowdown.source}; capture fewer kinds of events, "
-        "such as no CPU samples and no OS calls, and judge shares rather than times."
+        f"Captured steps take {100 * (slowdown.ratio - 1):.0f} % longer than others, by {slowdown.source}; capture fewer kinds of "
+        "events, such as no CPU samples and no OS calls, and judge shares rather than times."
     )
     evidence = {"slowdown": round(slowdown.ratio, 4), "steps": float(slowdown.inside)}
     return [_fault(tuple(all_ranks.ranks.tolist()), "capture slows the program", advice, evidence)]

@@ -139,7 +139,8 @@ def _unexplained(row: _Row) -> str:
     if row["compute_share"] is None:
         stand = row.verb("the device of {} stands", "the devices of {} stand").format(row.ranks)
         return f"{stand} idle, and the report does not show why"
-    return f"devices compute for only {100 * row['compute_share']:.0f} % of the time, and no finding explains the rest"
+    share = "less than 1 %" if row["compute_share"] < 0.01 else f"only {100 * row['compute_share']:.0f} %"
+    return f"devices compute for {share} of the time, and no finding explains the rest"
 
 
 _FAULTS: dict[str, Callable[[_Row], str]] = {

@@ -51,8 +51,8 @@ def find(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]:
     largest = max(totals, key=lambda name: totals[name])
     spent = totals[largest] / float(np.nansum(all_ranks.times))
     advice = (
-        f"Devices compute for {share:.0%} of the time only, and no finding explains the rest; for {spent:.0%} of it "
-        f"{_DOES.get(largest, f'they wait for the host ({largest})')}. Check the timeline; capture calls, ranges and OS calls."
+        f"Devices compute for {100 * share:.0f} % of the time only, and no finding explains the rest; for {100 * spent:.0f} % "
+        f"of it {_DOES.get(largest, f'they wait for the host ({largest})')}. Check the timeline; capture calls, ranges and OS calls."
     )
     evidence = {"compute_share": round(share, 4), "stalled_ns_per_step": round(rest / max(len(all_ranks.steps), 1))}
     loss = Loss(0, "ceiling", (largest,), 0, 0, "it is unknown how much of this time the job could save")
@@ -81,5 +81,6 @@ def verdict(all_ranks: AllRankFacts) -> str:
     """What is said where nothing was found."""
     share = compute_share(all_ranks)
     if share >= FILLED:
-        return f"nothing that costs much time was found: devices compute for {share:.1%} of the analyzed time"
-    return f"nothing stands out, although devices compute for {share:.1%} of the analyzed time only; see `breakdown` for the rest"
+        return f"nothing that costs much time was found: devices compute for {100 * share:.1f} % of the analyzed time"
+    computing = f"devices compute for {100 * share:.1f} % of the analyzed time only"
+    return f"nothing stands out, although {computing}; see `breakdown` for the rest"
