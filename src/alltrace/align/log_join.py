@@ -352,7 +352,8 @@ def _notes(matches: Sequence[LogMatch]) -> tuple[str, ...]:
         outside = sum(m.operations - m.covered for m in good)
         notes.append(
             f"NCCL's logs: {matched:,} of {covered:,} operations within them have their call "
-            f"({100 * matched / max(covered, 1):.1f} %) on {len(good)} of {len(matches)} ranks; {sum(m.filled for m in good):,} were completed from it"
+            f"({100 * matched / max(covered, 1):.1f} %) on {len(good)} of {len(matches)} ranks; "
+            f"{sum(m.filled for m in good):,} were completed from it"
             + (f"; {outside:,} operations are outside the logs" if outside else "")
         )
         numbered = [m.rank for m in good if m.found_by == "rank"]

@@ -52,7 +52,8 @@ def find(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]:
     spent = totals[largest] / float(np.nansum(all_ranks.times))
     advice = (
         f"Devices compute for {100 * share:.0f} % of the time only, and no finding explains the rest; for {100 * spent:.0f} % "
-        f"of it {_DOES.get(largest, f'they wait for the host ({largest})')}. Check the timeline; capture calls, ranges and OS calls."
+        f"of it {_DOES.get(largest, f'they wait for the host ({largest})')}. Check the timeline; capture calls, ranges and OS "
+        "calls."
     )
     evidence = {"compute_share": round(share, 4), "stalled_ns_per_step": round(rest / max(len(all_ranks.steps), 1))}
     loss = Loss(0, "ceiling", (largest,), 0, 0, "it is unknown how much of this time the job could save")
