@@ -265,7 +265,7 @@ def _has(module, name):
 
 
 def test_what_a_newcomer_copies_fits_the_tree():
-    """What CONTRIBUTING.md imports is there, the lines around those that it adds are in their files, and its recipe is the template."""
+    """What CONTRIBUTING.md imports exists, lines around those that it adds are in their files, its recipe is the template."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     added = re.findall(r"(?m)^\+from (alltrace[\w.]*) import (.+)$", text)
     lost = [f"{module}: {name}" for module, names in added for name in names.split(", ") if not _has(module, name.split()[0])]
