@@ -400,9 +400,8 @@ def _assembled(state: _State) -> Solution:
         used = np.concatenate([np.empty(0, np.int64), *(of_ends[i] for i in inside.tolist() if i in of_ends)])
         evidence = len(np.unique(fit.ends.instance[used])) or int(state.messages[inside].max())
         drift = float(rates[inside[0]] * 1e6) or 0.0  # and not -0
-        worst = (
-            host_error[inside].max() if numbers[main[h]] == numbers[main[0]] else np.inf
-        )  # against the first host nothing is known
+        # against a first host that it is not connected with nothing is known
+        worst = host_error[inside].max() if numbers[main[h]] == numbers[main[0]] else np.inf
         clocks.append(Clock(host, offset, drift, _scatter(size[used]), evidence, numbers[main[h]], _rounded(worst)))
     stamp = {p.rank: round(float(stamp_errors[i])) for i, p in enumerate(ranks)}
     offsets = {clock.host: clock.offset_ns for clock in clocks}

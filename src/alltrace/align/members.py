@@ -172,9 +172,9 @@ def _awaited_by_sends(sends: _Sends, until: Int64, wait_start: Int64, start: Int
     waits = (sends.synchronous > 0) & (sends.error_ns >= 0)
     for near in (sends.error_ns == 0, sends.error_ns > 0):
         held = sends.size[near & decided & early].max(initial=-1)
-        kept = sends.size[near & decided & late & ~early & only & (sends.size > held)]
-        if len(kept):
-            waits |= near & decided & (sends.size >= kept.min())
+        delayed = sends.size[near & decided & late & ~early & only & (sends.size > held)]
+        if len(delayed):
+            waits |= near & decided & (sends.size >= delayed.min())
     return np.where(waits & late & ~early, sends.receive, sends.row)
 
 

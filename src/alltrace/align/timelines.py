@@ -220,20 +220,20 @@ def decoded(table: pa.Table, size_of: Callable[[Int64], Int64], tag_of: Callable
     on_host = is_one_of(table.column("evidence"), ("mpi",))
     names = [name for name in MATCHED_COLUMNS if name in table.column_names and name not in ("tested", "evidence")]
     numbers = {name: integers(table.column(name), -1) for name in names}
-    known = {name: pc.is_valid(table.column(name)).to_numpy() for name in numbers}
+    valid = {name: pc.is_valid(table.column(name)).to_numpy() for name in numbers}
     start, end = (np.where(on_host, numbers[f"api_{edge}"], numbers[edge]) for edge in ("start", "end"))
-    timed = np.where(on_host, known["api_start"] & known["api_end"], known["start"] & known["end"])
+    timed = np.where(on_host, valid["api_start"] & valid["api_end"], valid["start"] & valid["end"])
     # a message is no operation of another communicator than its own
-    timed &= ~known["tag"] | known["communicator"]
+    timed &= ~valid["tag"] | valid["communicator"]
     several = numbers["group_size"] != 1
-    row = np.flatnonzero(timed & several & known["op"])
+    row = np.flatnonzero(timed & several & valid["op"])
     row = row[np.argsort(end[row], kind="stable")]
     sequence = np.where(is_one_of(table.column("evidence"), _WITH_SEQUENCE), numbers["sequence"], -1)
     device = numbers["device"][row] if "device" in numbers else np.zeros(len(row), np.int64)
     # calls of the host are the first device's
     place = np.maximum(np.searchsorted(np.unique(device[device >= 0]), device), 0)
-    tag = np.where(known["tag"], np.where(numbers["tag"] < 0, ANY_TAG, numbers["tag"]), -1)[row]
-    early = known["wait_start"][row].astype(np.int64)
+    tag = np.where(valid["tag"], np.where(numbers["tag"] < 0, ANY_TAG, numbers["tag"]), -1)[row]
+    early = valid["wait_start"][row].astype(np.int64)
     alike = [place, size_of(numbers["bytes"][row]), tag_of(tag), early, *(numbers[name][row] for name in _ALIKE)]
     return Decoded(start[row], end[row], sequence[row], row, alike, int((~timed & several).sum()))
 

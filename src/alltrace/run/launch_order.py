@@ -90,13 +90,13 @@ class _Launches:
         self._parts: list[tuple[int, int, int]] = []  # of each part the first row, and the lowest and the highest id
         falls, row, before = [], 0, -1
         for ids, _ in self._read():
-            known = ids >= 0
-            low, high = int(ids.min(where=known, initial=_UNKNOWN)), int(ids.max())
+            has_id = ids >= 0
+            low, high = int(ids.min(where=has_id, initial=_UNKNOWN)), int(ids.max())
             step = np.diff(ids, prepend=before)
-            self.known += int(np.count_nonzero(known))
+            self.known += int(np.count_nonzero(has_id))
             self.rising += int(np.count_nonzero(step[0 if row else 1 :] > 0))
             self.low, self.high = min(self.low, low), max(self.high, high)
-            falls.append(row + np.flatnonzero((step < 0) & known))
+            falls.append(row + np.flatnonzero((step < 0) & has_id))
             self._parts.append((row, low, high))
             before, row = int(ids[-1]), row + len(ids)
         self.falls: Int64 = np.concatenate(falls)  # the rows with a lower id than the row before

@@ -155,6 +155,15 @@ def test_messages_meet_and_waits_join_their_work(tmp_path):
         "3:0:1:1:1:0:0:0:1:2:1:45:45:64:4",
         "3:0:1:1:1:10:10:0:1:2:1:25:25:74:4",
     ]
+    # a report that names no communicator, and a program of one rank, which has none with others
+    ranks = {0: {"mpi": calls("MPI_Send", 1, [0])}, 1: {"mpi": calls("MPI_Recv", 0, [20])}}
+    _, _, records = exported(tmp_path / "unnamed", ranks, align=True)
+    assert [r for r in records if r.startswith("3")] == ["3:0:1:1:1:0:0:0:1:2:1:25:25:64:4"]
+    itself = [*calls("MPI_Irecv", 0, [3], request=7), *calls("MPI_Send", 0, [10]), wait]
+    _, _, records = exported(
+        tmp_path / "itself", {0: {"mpi": itself, "communicators": [{**world, "size": 1, "group_rank": 0}]}}, align=True
+    )
+    assert [r for r in records if r.startswith("3")] == ["3:0:1:1:1:7:7:0:1:1:1:32:32:74:4"]  # from the first event on
     rows = {
         "api": [{"start": 50, "end": 210, "name": "cudaStreamSynchronize", "correlation": 9, "kind": "runtime"}],
         "kernels": [kernel(0, 100), kernel(100, 200), kernel(300, 400)],

@@ -137,13 +137,14 @@ def _communications(writer: RecordWriter, messages: list[tuple[bool, Ends]]) -> 
 def _messages(selection: Selection, writer: RecordWriter, objects: list[Int64], tracks: list[Tracks]) -> None:
     """Sends and receives between ranks, if both are known with their peers; without an end one ends where it starts.
 
-    A message of MPI is received when the call has ended that completes its receive.
+    A message of MPI is received when the call has ended that completes its receive. Without a name of its communicator its
+    peers are ranks of the job.
     """
     import pyarrow as pa
 
     columns = ["start", "end", "device", "stream", "communicator", "op", "peer", "group_rank", "bytes", "tag", "thread"]
     rows: list[tuple[int, Int64, list[str]]] = []
-    world: dict[tuple[int, int], int] = {}
+    world = {(UNKNOWN, own.rank.rank): number for number, own in enumerate(tracks)}
     for number, own in enumerate(tracks):
         for batch in selection.batches(own.rank, "collectives", [*columns, "api_start", "api_end"]):
             values = np.stack([numbers(batch, c) for c in columns])
@@ -157,7 +158,7 @@ def _messages(selection: Selection, writer: RecordWriter, objects: list[Int64], 
             ops, inverse = np.unique(values[5], return_inverse=True)
             texts = selection.run.texts(pa.array(ops)).to_pylist()
             moves = np.array([t in (*_SENDS, *_RECEIVES) for t in texts])[inverse] & (values[6] >= 0)
-            moves &= (values[2] >= 0) | (of_host & (values[9] >= 0))
+            moves &= ((values[2] >= 0) & (values[4] != UNKNOWN)) | (of_host & (values[9] >= 0))
             rows.append((number, values[:, moves], [texts[i] for i in inverse[moves].tolist()]))
     messages: list[tuple[bool, Ends]] = []
     for number, values, words in rows:
