@@ -199,7 +199,7 @@ def _shared_out(call: Int64, until: Int64, end: Int64, sending: Flags) -> tuple[
 
 
 def _known(values: Any, count: int) -> Int64:
-    """Int64 of members, -1 if not known."""
+    """Whole numbers of members, -1 if not known."""
     return np.full(count, -1, np.int64) if values is None else integers(values, -1)
 
 

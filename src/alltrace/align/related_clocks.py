@@ -275,7 +275,7 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float], placing: Placin
 def _stream_keys(kinds: Kinds, chosen: Flags) -> Int64:
     """What distinguishes operations of a member without names: the operation, and which of its streams has how many.
 
-    Int64 of streams mean nothing on another member, but the stream with most operations of one is likely that of the
+    Numbers of streams mean nothing on another member, but the stream with most operations of one is likely that of the
     other.
     """
     place = np.zeros(len(kinds), np.int64)

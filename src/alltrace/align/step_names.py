@@ -49,11 +49,11 @@ _SERVERS = tuple(
         r"(?:(?P<context>\d+) ctx reqs, (?P<generation>\d+) gen reqs|.*)",
         # vLLM (vllm/v1/worker/gpu_worker.py, annotate_profile): requests, and in brackets tokens of context and generation, in
         # later versions sums of query and key-value lengths (`sq`, `sk`)
-        r"(?P<family>execute)_(?:\d+_)?context_(?P<context>\d+)(?:\((?P<context_sizes>.*)\))?"
-        r"_generation_(?P<generation>\d+)(?:\((?P<generation_sizes>.*)\))?",
+        r"(?P<family>execute)_(?:\d+_)?context_(?P<context>\d+)(?:\((?P<context_sizes>[^()]*)\))?"
+        r"_generation_(?P<generation>\d+)(?:\((?P<generation_sizes>[^()]*)\))?",
         r"(?P<family>execute)_(?:\d+_)?new_(?P<context>\d+)_cached_(?P<generation>\d+)",
         # SGLang (sglang/srt/model_executor/model_runner.py, _build_step_span_name): mode, batch and, of an extension, its tokens
-        r"(?P<family>step)\[(?P<mode>\w*)(?P<rest>[^\]]*)\]",
+        r"(?P<family>step)\[(?P<mode>\w*+)(?P<rest>[^\]]*)\]",
         # ATOM (ROCm/ATOM, run_model): phase, batch and tokens
         r"(?P<family>)(?P<mode>prefill|decode)\[(?P<rest>bs=[^\]]*)\]",
     )
