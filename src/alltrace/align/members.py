@@ -171,10 +171,10 @@ def _awaited_by_sends(sends: _Sends, until: Int64, wait_start: Int64, start: Int
     decided = (sends.synchronous < 0) & (sends.size >= 0) & (sends.error_ns >= 0)
     waits = (sends.synchronous > 0) & (sends.error_ns >= 0)
     for near in (sends.error_ns == 0, sends.error_ns > 0):
-        held = sends.size[near & decided & early].max(initial=-1)
-        delayed = sends.size[near & decided & late & ~early & only & (sends.size > held)]
-        if len(delayed):
-            waits |= near & decided & (sends.size >= delayed.min())
+        eager_bytes = sends.size[near & decided & early].max(initial=-1)
+        rendezvous_bytes = sends.size[near & decided & late & ~early & only & (sends.size > eager_bytes)]
+        if len(rendezvous_bytes):
+            waits |= near & decided & (sends.size >= rendezvous_bytes.min())
     return np.where(waits & late & ~early, sends.receive, sends.row)
 
 
