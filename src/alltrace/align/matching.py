@@ -152,11 +152,15 @@ def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence
     clocks = related_clocks(operations, placing)
     inferred = communicators_by_order(operations, clocks)
     matching = _matched(operations, clocks, inferred)
+    held: Matching | None = None
     for _ in range(_ROUNDS if ranks and inferred.scores else 0):
         solution = solve(matching.evidence(), ranks)
         clocks = fitted_clocks(operations, matching.clocks, solution, ranks)
         if len({c.component for c in clocks.values()}) > len({c.component for c in matching.clocks.values()}):
-            break
+            if held is not None:
+                return held
+            # no operation holds the clocks together, so those of ranks that meet may be too far off to show it
+            return _matched(operations, matching.clocks, communicators_by_order(operations, matching.clocks, parted=True))
         before, inferred = inferred, communicators_by_order(operations, clocks)
         again = _matched(operations, clocks, inferred)
         alike = len(inferred.scores) == len(before.scores) and all(
@@ -164,7 +168,7 @@ def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence
         )
         if alike and all((again.instance[m] == i).all() for m, i in matching.instance.items()):
             return replace(again, solution=solution)
-        matching = again
+        held, matching = replace(matching, solution=solution), again
     return matching
 
 
