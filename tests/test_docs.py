@@ -1,11 +1,13 @@
 """The documentation names everything there is, and what it says is so."""
 
 import argparse
+import importlib
 import os
 import re
 import shlex
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -255,10 +257,19 @@ def test_every_question_to_a_history_is_described_with_its_columns():
         assert all(f"| `{c.name}` |" in table[1] for c in columns)
 
 
+def _has(module, name):
+    try:
+        return hasattr(importlib.import_module(module), name) or find_spec(f"{module}.{name}") is not None
+    except ModuleNotFoundError:
+        return False
+
+
 def test_what_a_newcomer_copies_fits_the_tree():
-    """The lines around those that CONTRIBUTING.md adds are in their files, and its recipe is the template."""
+    """What CONTRIBUTING.md imports exists, lines around those that it adds are in their files, its recipe is the template."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    lost, path = [], ROOT
+    added = re.findall(r"(?m)^\+from (alltrace[\w.]*) import (.+)$", text)
+    lost = [f"{module}: {name}" for module, names in added for name in names.split(", ") if not _has(module, name.split()[0])]
+    path = ROOT
     for line in "\n".join(re.findall(r"(?ms)^```diff\n(.*?)^```", text)).splitlines():
         if line.startswith(("--- ", "+++ ")):
             path = ROOT / line[4:].removeprefix("a/").removeprefix("b/")

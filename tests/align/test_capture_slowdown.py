@@ -131,7 +131,7 @@ def test_the_answer_says_that_the_profiler_slows_the_program(tmp_path):
     assert said in ask(run, "info", jobs=1).notes
     (fault,) = (r for r in ask(run, "diagnose", jobs=1).table.to_pylist() if r["where"] == "capture slows the program")
     assert fault["evidence"]["slowdown"] == pytest.approx(1.2, abs=1e-4)
-    assert "20% longer than others, by alltrace.instrument.steps" in fault["advice"]
+    assert "20 % longer than others, by alltrace.instrument.steps" in fault["advice"]
     assert ask(run, "steps", jobs=1).table.num_rows == 12  # the range that says it is no step
 
 

@@ -106,20 +106,29 @@ def test_places_that_return_with_other_communicators_make_a_period():
 def test_few_partitions_explain_all_places():
     many = np.array([100.0, 100.0, 100.0])
     costs = np.array([[5.0, 7.0, 9.0], [5.0, 7.0, 9.0], [9.0, 7.0, 5.0]])
-    found = _few(costs, many, np.zeros(3, np.int64), np.ones(3, np.int64))
-    assert [place for place, _ in found] == [0, 0, 2]
-    assert all(score == pytest.approx(0.98, abs=0.021) for _, score in found)
+    chosen = _few(costs, many, np.zeros(3, np.int64), np.ones(3, np.int64), np.zeros(costs.shape, np.int64))
+    assert [place for place, _ in chosen] == [0, 0, 2]
+    assert all(score == pytest.approx(0.98, abs=0.021) for _, score in chosen)
     # one that is explained nearly as well by what explains others is explained by that
     near = np.array([[5.0, 9.0], [5.0 + BY_MODES / 2, 5.0]])
-    assert [place for place, _ in _few(near, many[:2], np.zeros(2, np.int64), np.ones(2, np.int64))] == [0, 0]
+    assert [
+        place for place, _ in _few(near, many[:2], np.zeros(2, np.int64), np.ones(2, np.int64), np.zeros(near.shape, np.int64))
+    ] == [0, 0]
     far = np.array([[5.0, 9.0], [5.0 + 2 * BY_MODES, 5.0]])
-    assert [place for place, _ in _few(far, many[:2], np.zeros(2, np.int64), np.ones(2, np.int64))] == [0, 1]
+    assert [
+        place for place, _ in _few(far, many[:2], np.zeros(2, np.int64), np.ones(2, np.int64), np.zeros(far.shape, np.int64))
+    ] == [0, 1]
     # of equals the nearest, then the one with fewest groups
     equal = np.array([[5.0, 5.0, 5.0]])
-    assert _few(equal, many[:1], np.array([2, 1, 1]), np.array([1, 3, 2])) == [(2, 0.6)]
+    distance, groups = np.array([2, 1, 1]), np.array([1, 3, 2])
+    assert _few(equal, many[:1], distance, groups, np.zeros((1, 3), np.int64)) == [(2, 0.6)]
+    # before these, the one whose groups transfer alike
+    assert _few(equal, many[:1], distance, groups, np.array([[0, 1, 1]])) == [(0, 0.6)]
     nothing = np.full((2, 2), np.inf)
-    assert _few(nothing, many[:2], np.zeros(2, np.int64), np.ones(2, np.int64)) == [(None, 0.0)] * 2
-    half = _few(np.array([[5.0, 6.0], [np.inf, np.inf]]), many[:2], np.zeros(2, np.int64), np.ones(2, np.int64))
+    assert _few(nothing, many[:2], np.zeros(2, np.int64), np.ones(2, np.int64), np.zeros((2, 2), np.int64)) == [(None, 0.0)] * 2
+    half = _few(
+        np.array([[5.0, 6.0], [np.inf, np.inf]]), many[:2], np.zeros(2, np.int64), np.ones(2, np.int64), np.zeros((2, 2), np.int64)
+    )
     assert half[1] == (None, 0.0)
     sure = 1.0 - math.exp(-((1.0 - BY_MODES + BY_MODES - BY_MODES) * 100) / CLEAR)
     assert half[0] == (0, pytest.approx(min(sure, 0.98)))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +32,7 @@ LONG = "9" * 400
         ("[Executor] _forward_step 6: 1 ctx reqs, 32 gen reqs", ("mixed", 33, 1, None, None)),
         ("decode[bs=4 tok=4]", ("decode", 4, 0, 4, None)),
         (f"step[DECODE bs={LONG}]", ("decode", None, 0, None, None)),
+        ("execute_context_1(2)_generation_1(3)_generation_1(4)", None),  # where sizes end is not a matter of trying all brackets
         ("ProfilerStep#3", None),
         ("aten::mm", None),
     ],
@@ -38,6 +41,13 @@ def test_names_of_servers(name, said):
     assert iteration_of(name) == said
     if said:
         assert len(name) > 300 or step_name(name).role == "step"
+
+
+@pytest.mark.parametrize("name", ["execute_context_1(" + ")_generation_1(" * 4_000, "step[" + "a" * 60_000])
+def test_a_long_name_takes_no_square_of_its_length(name):
+    begin = time.process_time()
+    assert iteration_of(name) is None
+    assert time.process_time() - begin < 1
 
 
 @pytest.mark.slow

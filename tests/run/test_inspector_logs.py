@@ -178,6 +178,6 @@ def test_the_option_is_one_of_import(tmp_path, capsys):
     write_run("healthy", tmp_path / "reports", ranks=2, hosts=1, steps=2, ideal=True)
     files = write_job(tmp_path / "files", scenario_named("healthy").override(ranks=2, hosts=1, steps=2, ideal=True))
     assert main(["import", str(tmp_path / "reports"), "-o", str(tmp_path / "run"), "--inspector-log", *files]) == 0
-    assert "100.0%" in capsys.readouterr().err
+    assert "100.0 %" in capsys.readouterr().err
     assert main(["import", str(tmp_path / "reports"), "-o", str(tmp_path / "b"), "--inspector-log", str(tmp_path / "none")]) == 3
     assert "there is no such file" in capsys.readouterr().err

@@ -230,9 +230,9 @@ def _filled(table: Any, rows: Int64, at: Int64, units: Units, new: set[str]) -> 
             empty &= table.column("communicator").is_null().to_numpy() | (call >= 0)
         table = _put(table, name, values, empty & known)
         changed |= empty & known
-    told = (call >= 0) & (units.single_id[here] != 0) & (integers(table.column("op")) == name_id("SendRecv"))
-    table = _put(table, "op", units.single_id[here], told)
-    changed |= told
+    one_sided = (call >= 0) & (units.single_id[here] != 0) & (integers(table.column("op")) == name_id("SendRecv"))
+    table = _put(table, "op", units.single_id[here], one_sided)
+    changed |= one_sided
     new.update(units.texts)
     return _marked(table, changed), int(changed.sum())
 

@@ -171,10 +171,10 @@ def _awaited_by_sends(sends: _Sends, until: Int64, wait_start: Int64, start: Int
     decided = (sends.synchronous < 0) & (sends.size >= 0) & (sends.error_ns >= 0)
     waits = (sends.synchronous > 0) & (sends.error_ns >= 0)
     for near in (sends.error_ns == 0, sends.error_ns > 0):
-        held = sends.size[near & decided & early].max(initial=-1)
-        kept = sends.size[near & decided & late & ~early & only & (sends.size > held)]
-        if len(kept):
-            waits |= near & decided & (sends.size >= kept.min())
+        eager_bytes = sends.size[near & decided & early].max(initial=-1)
+        rendezvous_bytes = sends.size[near & decided & late & ~early & only & (sends.size > eager_bytes)]
+        if len(rendezvous_bytes):
+            waits |= near & decided & (sends.size >= rendezvous_bytes.min())
     return np.where(waits & late & ~early, sends.receive, sends.row)
 
 
@@ -199,7 +199,7 @@ def _shared_out(call: Int64, until: Int64, end: Int64, sending: Flags) -> tuple[
 
 
 def _known(values: Any, count: int) -> Int64:
-    """Int64 of members, -1 if not known."""
+    """Whole numbers of members, -1 if not known."""
     return np.full(count, -1, np.int64) if values is None else integers(values, -1)
 
 

@@ -168,8 +168,9 @@ class _Edge(NamedTuple):
         if line is None or abs(line.offset_ns) > OTHER_RECORDING_NS:
             return None
         stamped = not rate and {self.first, self.second} <= placing.stamped
-        if stamped and abs(line.offset_ns) <= OUTLIER_SIGMAS * line.scale_ns:
-            return replace(line, offset_ns=0.0)  # ends that scatter tell less than the stamps of one host
+        error_ns = line.scale_ns * math.sqrt(math.pi / (2 * line.count))  # of a median
+        if stamped and abs(line.offset_ns) <= OUTLIER_SIGMAS * error_ns:
+            return replace(line, offset_ns=0.0)  # so few ends that scatter so far tell less than the stamps of one host
         return line
 
 
@@ -274,7 +275,7 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float], placing: Placin
 def _stream_keys(kinds: Kinds, chosen: Flags) -> Int64:
     """What distinguishes operations of a member without names: the operation, and which of its streams has how many.
 
-    Int64 of streams mean nothing on another member, but the stream with most operations of one is likely that of the
+    Numbers of streams mean nothing on another member, but the stream with most operations of one is likely that of the
     other.
     """
     place = np.zeros(len(kinds), np.int64)

@@ -49,11 +49,11 @@ _SERVERS = tuple(
         r"(?:(?P<context>\d+) ctx reqs, (?P<generation>\d+) gen reqs|.*)",
         # vLLM (vllm/v1/worker/gpu_worker.py, annotate_profile): requests, and in brackets tokens of context and generation, in
         # later versions sums of query and key-value lengths (`sq`, `sk`)
-        r"(?P<family>execute)_(?:\d+_)?context_(?P<context>\d+)(?:\((?P<context_sizes>.*)\))?"
-        r"_generation_(?P<generation>\d+)(?:\((?P<generation_sizes>.*)\))?",
+        r"(?P<family>execute)_(?:\d+_)?context_(?P<context>\d+)(?:\((?P<context_sizes>[^()]*)\))?"
+        r"_generation_(?P<generation>\d+)(?:\((?P<generation_sizes>[^()]*)\))?",
         r"(?P<family>execute)_(?:\d+_)?new_(?P<context>\d+)_cached_(?P<generation>\d+)",
         # SGLang (sglang/srt/model_executor/model_runner.py, _build_step_span_name): mode, batch and, of an extension, its tokens
-        r"(?P<family>step)\[(?P<mode>\w*)(?P<rest>[^\]]*)\]",
+        r"(?P<family>step)\[(?P<mode>\w*+)(?P<rest>[^\]]*)\]",
         # ATOM (ROCm/ATOM, run_model): phase, batch and tokens
         r"(?P<family>)(?P<mode>prefill|decode)\[(?P<rest>bs=[^\]]*)\]",
     )
@@ -142,20 +142,20 @@ class Iteration(NamedTuple):
 def iteration_of(name: str) -> Iteration | None:
     """What the name of a range says of an iteration of a server; None if it names none."""
     match = next((m for pattern in _SERVERS if (m := pattern.fullmatch(name))), None)
-    said = match.groupdict() if match else {}
-    if mode := said.get("mode"):
+    parts = match.groupdict() if match else {}
+    if mode := parts.get("mode"):
         phase = _MODES.get(mode, mode.lower())
-        fields = {key: _number(value) for key, value in _FIELD.findall(said["rest"])}
+        fields = {key: _number(value) for key, value in _FIELD.findall(parts["rest"])}
         requests = fields.get("bs")
         prefills = {PREFILL: requests, DECODE: 0}.get(phase)
         # a decoding request computes a token; those that check drafts are of another mode
         return Iteration(phase, requests, prefills, fields.get("tok", requests if phase == DECODE else None), None)
-    if not said.get("context"):
+    if not parts.get("context"):
         return None
-    context, generation = _number(said["context"]), _number(said["generation"])
+    context, generation = _number(parts["context"]), _number(parts["generation"])
     requests = _sum((context, generation))
     phase = None if not requests else MIXED if context and generation else PREFILL if context else DECODE
-    query, keys = zip(*(_sizes(said.get(f"{part}_sizes") or "") for part in ("context", "generation")), strict=True)
+    query, keys = zip(*(_sizes(parts.get(f"{part}_sizes") or "") for part in ("context", "generation")), strict=True)
     return Iteration(phase, requests, context, _sum(query), _sum(keys))
 
 

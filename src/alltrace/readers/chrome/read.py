@@ -86,8 +86,8 @@ def _facts(path: Path, about: dict[str, Any]) -> Facts:
     for number, rank in enumerate(ranks):
         own: dict[str, dict[int, int]] = {}
         for name, key in (("threads", "thread"), ("devices", "device")):
-            taken = len(dictionaries[name])
-            own[key] = {row[key]: taken + n for n, row in enumerate(rank.get(name, ()))}
+            first_key = len(dictionaries[name])
+            own[key] = {row[key]: first_key + n for n, row in enumerate(rank.get(name, ()))}
         for name in (n for n in DICTIONARIES if n != "names"):
             for row in rank.get(name, ())[: 1 if name == "processes" else None]:
                 keys = {c: name_id(row[c]) for c in TABLES[name].name_columns() if c in row}

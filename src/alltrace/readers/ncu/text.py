@@ -2,8 +2,7 @@
 
 A printed page has rounded numbers in units that fit; they are brought to base units (ns, bytes, per second) again, so
 that a page and the report that it was printed from give the same rows as far as the digits go. A page of details names
-its metrics in words: those that are known (`details.py`) get the metric's own name, others are kept as `details:
-SECTION: NAME`.
+its metrics in words: those that are known get the metric's own name, others are kept as `details: SECTION: NAME`.
 """
 
 import csv

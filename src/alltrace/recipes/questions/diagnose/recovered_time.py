@@ -125,7 +125,7 @@ class RecoveredTime:
         """The weights with less device work.
 
         `kind`: Class of the work, `COMPUTE` or `COPY`. `ranks`: The ranks, ascending. `steps`: The steps, ascending;
-        None if the whole run is one. `share`: Floats array (ranks, steps): the part of the work that is left out.
+        None if the whole run is one. `share`: array (ranks, steps): the part of the work that is left out.
         """
         replay = self.replay
         node = np.flatnonzero((replay.kind == kind) & np.isin(replay.rank, ranks))
