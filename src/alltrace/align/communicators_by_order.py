@@ -64,8 +64,6 @@ class _Class(NamedTuple):
     end: Floats
     slack: Floats
     """How far the common clock may be off for each stream, ns."""
-    parted: bool = False
-    """Whether nothing relates the clocks of some other ranks to those of these."""
     clear: bool = True
     """Whether each rank has but one stream that does the same at the same time."""
 
@@ -76,6 +74,12 @@ class _Verdict(NamedTuple):
     place: Int64  # of each operation: which of those whose communicators are the same
     groups: list[list[Members]]  # for each place and stream the members of its group; empty if nothing is inferred
     scores: list[float]  # for each place how clearly the groups were distinguished
+    varies: Sequence[float] = ()  # for each place how much more transfers vary than ends scatter
+
+    def withheld(self, most: float) -> _Verdict:
+        """The same without groups of which transfers vary more."""
+        none: Members = ()
+        return self._replace(groups=[[none] * len(g) if v > most else g for g, v in zip(self.groups, self.varies, strict=True)])
 
 
 def _partitions_of(verdict: _Verdict) -> set[_Partition]:
@@ -83,7 +87,10 @@ def _partitions_of(verdict: _Verdict) -> set[_Partition]:
 
 
 def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClock], *, parted: bool = False) -> Inferred:
-    """The communicators; `parted` if the clocks of some ranks are not those that others may have waited for."""
+    """The communicators; if `parted`, ranks may have waited for some whose clocks are not related to theirs.
+
+    Then those are left out of which transfers vary clearly more than of others, as they do where some ranks are not seen.
+    """
     numbers: dict[tuple[int, Members], int] = {}
     scores: list[list[float]] = []
     labels: dict[int, list[tuple[Int64, Int64]]] = {}
@@ -96,10 +103,11 @@ def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClo
         return number
 
     rest: list[Lane] = []
+    steadiest = np.inf
     known: dict[_Partition, set[int]] = {}  # with the operations that they explain
     kinds = timelines.kinds
     exchanges = set(kinds.op[kinds.all_to_all | kinds.exchanging].tolist())
-    for kind, alike in enumerate(_classes(timelines, clocks, parted=parted)):
+    for kind, alike in enumerate(_classes(timelines, clocks)):
         # members of a class of sends or receives all send, or all receive
         one_way = any(lane.direction is not None and lane.direction.any() for lane in alike.lanes)
         verdict = _judged(alike, known, exchanges) if len(alike.lanes) > 1 and not one_way else None
@@ -110,6 +118,9 @@ def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClo
         if verdict is None or (exchanging and (not alike.clear or _in_pairs(verdict, known, len(timelines.extents)))):
             rest += [lane for lane in alike.lanes if lane.exchanging]
             continue
+        steadiest = min(steadiest, *verdict.varies)
+        if parted:
+            verdict = verdict.withheld(CLEAR * steadiest)
         for number, groups in enumerate(verdict.groups):
             ops = known.setdefault(frozenset(g for g in groups if g), set())
             ops.update(alike.op[verdict.place == number].tolist())
@@ -201,7 +212,7 @@ def _lanes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator
             )
 
 
-def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock], *, parted: bool = False) -> Iterator[_Class]:
+def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator[_Class]:
     """Streams that do the same, those with most operations first, messages last; each stream is in one class."""
     lanes = list(_lanes(timelines, clocks))
     error = {rank: clock.scale_ns for rank, clock in clocks.items()}
@@ -246,7 +257,6 @@ def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock], *, parted
             start,
             end,
             np.array([error[c[1].rank] for c in alike]),
-            parted,
             clear,
         )
 
@@ -322,11 +332,11 @@ class _Judged(NamedTuple):
         return round(math.log(middle.max() / middle.min()) / CLEAR) if len(middle) else 0
 
     @property
-    def waits(self) -> bool:
-        """Whether transfers vary for so much more than ends scatter that groups must wait for ranks that are not among the streams."""
+    def varies(self) -> float:
+        """How much more the transfers of a group usually vary than its ends scatter."""
         apart, transfer = _group_stays(self.stay, self.label)
-        varies = _median(np.abs(transfer - _median(transfer))) / np.maximum(_median(apart), FLOOR_NS)
-        return bool(np.nanmedian(varies) > CLEAR) if np.isfinite(varies).any() else False
+        ratio = _median(np.abs(transfer - _median(transfer))) / np.maximum(_median(apart), FLOOR_NS)
+        return float(np.nanmedian(ratio)) if np.isfinite(ratio).any() else 0.0
 
     @property
     def groups(self) -> Int64:
@@ -396,19 +406,22 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
     many = np.bincount(place, minlength=len(of_places))
     groups: list[list[Members]] = []
     scores: list[float] = []
+    varies: list[float] = []
     of_labels = [_groups(ranks, one.label) for one in evidence]
     ops = set(alike.op.tolist())
     other = [partition for partition, its in known.items() if not ops & its]  # each communicator has one stream
     across = [partition for partition, its in known.items() if not its or its - exchanges]
-    distance = np.array([_distance(frozenset(g for g in its if g), other, across, len(ranks)) for its in of_labels])
+    finer = [partition for partition, its in known.items() if its - exchanges]
+    distance = np.array([_distance(frozenset(g for g in its if g), other, across, len(ranks), finer) for its in of_labels])
     sizes = np.array([len(one.groups) for one in evidence])
     observations = np.asarray(many * len(ranks) * EVIDENCE, np.float64)
     apart = np.array([[one.apart for one in its] for its in of_places])
-    for its, (at, score) in zip(of_places, _few(np.array(costs), observations, distance, sizes, apart), strict=True):
-        clear = at is not None and score >= LEAST_MATCHING_SCORE and not (alike.parted and its[at].waits)
+    for shown, (at, score) in zip(of_places, _few(np.array(costs), observations, distance, sizes, apart), strict=True):
+        clear = at is not None and score >= LEAST_MATCHING_SCORE
         groups.append(of_labels[at] if clear and at is not None else [()] * len(ranks))
         scores.append(score if clear else 0.0)
-    return _Verdict(place, groups, scores) if any(g for of_place in groups for g in of_place) else None
+        varies.append(shown[at].varies if clear and at is not None else np.inf)
+    return _Verdict(place, groups, scores, varies) if any(g for of_place in groups for g in of_place) else None
 
 
 def _groups(ranks: Sequence[int], label: Int64) -> list[Members]:
@@ -416,14 +429,20 @@ def _groups(ranks: Sequence[int], label: Int64) -> list[Members]:
     return [members[g] if len(members[g]) > 1 else () for g in label.tolist()]
 
 
-def _distance(partition: _Partition, other: Collection[_Partition], known: Collection[_Partition], count: int) -> int:
-    """0 if a partition explains other operations, 1 if it makes a grid with one that explains any, 3 if it has some of these whole.
+def _distance(
+    partition: _Partition,
+    other: Collection[_Partition],
+    known: Collection[_Partition],
+    count: int,
+    finer: Collection[_Partition] = (),
+) -> int:
+    """0 if a partition explains other operations, 1 if it makes a grid with one that explains any, else 2.
 
-    It is 2 for others. A communicator rarely has whole ones in it: ranks of a grid that meet there do not meet elsewhere.
+    It is 3 if it has groups of a `finer` one whole: ranks that meet in one communicator rarely meet in another but that of all.
     """
     if partition in other:
         return 0
-    if any(set(b) < set(a) for one in known for b in one for a in partition):
+    if len(partition) > 1 and any(set(b) < set(a) for one in finer for b in one for a in partition):
         return 3
     size = max(map(len, partition), default=0)
     for one in known:
