@@ -167,7 +167,7 @@ def test_the_distance_of_a_partition_is_by_whom_it_goes_with():
     # ranks that meet in one communicator rarely meet in another but that of all
     fours, across_fours = frozenset({(0, 1, 2, 3), (4, 5, 6, 7)}), frozenset({(0, 2), (1, 3), (4, 6), (5, 7)})
     tensor = frozenset({(0, 1), (2, 3), (4, 5), (6, 7)})
-    assert _distance(fours, [], [tensor], 8, [tensor]) == 3
+    assert _distance(fours, [], [tensor], 8, [tensor]) == 4
     assert _distance(across_fours, [], [tensor], 8, [tensor]) == 2
     assert _distance(fours, [fours], [tensor], 8, [tensor]) == 0
     assert _distance(world, [], [pairs], 4, [pairs]) == 2

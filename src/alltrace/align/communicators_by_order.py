@@ -438,12 +438,12 @@ def _distance(
 ) -> int:
     """0 if a partition explains other operations, 1 if it makes a grid with one that explains any, else 2.
 
-    It is 3 if it has groups of a `finer` one whole: ranks that meet in one communicator rarely meet in another but that of all.
+    It is 4 if it has groups of a `finer` one whole: ranks that meet in one communicator rarely meet in another but that of all.
     """
     if partition in other:
         return 0
     if len(partition) > 1 and any(set(b) < set(a) for one in finer for b in one for a in partition):
-        return 3
+        return 4
     size = max(map(len, partition), default=0)
     for one in known:
         across = all(len(set(a).intersection(b)) <= 1 for a in partition for b in one)
