@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from alltrace.align.communicators_by_order import (
+    _apart,
     _between,
     _costs,
     _cycle,
@@ -20,6 +21,7 @@ from alltrace.align.communicators_by_order import (
     _median,
     _partitions,
     _spread,
+    _Verdict,
 )
 from alltrace.align.constants import BY_MODES
 from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS
@@ -31,7 +33,29 @@ def test_partitions_are_groups_at_a_stride_and_those_across_known_ones():
     assert [p.tolist() for p in _partitions([0, 1, 2, 3], [])] == [[0, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 1]]
     known = [frozenset({(0, 1), (3, 2)}), frozenset({(0, 1)}), frozenset({(0, 1), (2, 3)})]
     assert [p.tolist() for p in _partitions([0, 1, 2, 3], known)][3:] == [[0, 1, 1, 0]]
+    tensor = frozenset({(0, 1), (2, 3), (4, 5), (6, 7)})  # a stage of each two: those of a pipeline together are at no stride
+    with_pipeline = [0, 0, 1, 1, 0, 0, 1, 1]
+    assert with_pipeline in [p.tolist() for p in _partitions(range(8), [tensor], joined=True)]
+    assert with_pipeline not in [p.tolist() for p in _partitions(range(8), [tensor])]
     assert [p.tolist() for p in _partitions([1, 3, 5], [])] == [[0, 1, 1], [0, 0, 0]]  # of six ranks these three
+
+
+def test_streams_are_as_far_apart_as_clocks_cannot_explain():
+    late = np.array([31e3, 30e3, 29e3, 30e3])
+    assert _apart(late, 0.0) == 30500.0
+    assert _apart(late, 20e3) == 10500.0
+    assert _apart(-late, 50e3) == 500.0
+
+
+def test_transfers_of_groups_that_wait_for_others_vary_more_than_ends_scatter_and_are_withheld():
+    start = np.zeros((4, 4))
+    steady, waiting = np.array([100e3, 102e3, 98e3, 100e3]), np.array([100e3, 400e3, 200e3, 900e3])
+    apart = np.array([-2e3, 2e3, -2e3, 2e3])
+    varies = [_evaluated(start, end[:, None] + apart, np.zeros(4), APART).varies for end in (steady, waiting)]
+    assert varies == [pytest.approx(1e3 / 4e3), pytest.approx(150e3 / 4e3)]
+    verdict = _Verdict(np.zeros(4, np.int64), [[(0, 1)] * 2, [(0, 1)] * 2], [0.9, 0.9], varies)
+    assert verdict.withheld(CLEAR * varies[0]).groups == [[(0, 1)] * 2, [()] * 2]
+    assert verdict.withheld(CLEAR * varies[1]).groups == verdict.groups
 
 
 def test_groups_have_their_members_but_for_those_alone():
@@ -140,6 +164,13 @@ def test_the_distance_of_a_partition_is_by_whom_it_goes_with():
     assert _distance(pairs, [world], [across], 4) == 1
     assert _distance(pairs, [], [world], 4) == 2
     assert _distance(pairs, [], [across], 8) == 2
+    # ranks that meet in one communicator rarely meet in another but that of all
+    fours, across_fours = frozenset({(0, 1, 2, 3), (4, 5, 6, 7)}), frozenset({(0, 2), (1, 3), (4, 6), (5, 7)})
+    tensor = frozenset({(0, 1), (2, 3), (4, 5), (6, 7)})
+    assert _distance(fours, [], [tensor], 8, [tensor]) == 4
+    assert _distance(across_fours, [], [tensor], 8, [tensor]) == 2
+    assert _distance(fours, [fours], [tensor], 8, [tensor]) == 0
+    assert _distance(world, [], [pairs], 4, [pairs]) == 2
 
 
 def test_groups_with_transfers_of_their_own_cost_a_parameter_each():

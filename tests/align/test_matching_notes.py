@@ -22,6 +22,10 @@ def test_notes_say_what_was_not_matched():
     assert two == "2 communication calls have no kernel, end, communicator or set-up in the reports, so they are not matched"
     assert inferred.startswith("2 communicators are inferred from times, because the reports do not name them; ")
     assert alone.startswith("rank 3: more than 10 %")
+    assert _notes(0, 0, 0, {}, 0, 1) == ("1 collective operation is not matched, because times do not show which ranks meet in it",)
+    assert _notes(0, 0, 0, {}, 0, 2) == (
+        "2 collective operations are not matched, because times do not show which ranks meet in them",
+    )
 
 
 def kinds(**columns):

@@ -19,12 +19,13 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import chain, combinations, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from alltrace.align.constants import BY_MODES, WRONG_SHARE
+from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS, Lane, message_pairs
 from alltrace.align.order_matching import Member, positions
 from alltrace.align.related_clocks import RankClock
@@ -63,6 +64,8 @@ class _Class(NamedTuple):
     end: Floats
     slack: Floats
     """How far the common clock may be off for each stream, ns."""
+    clear: bool = True
+    """Whether each rank has but one stream that does the same at the same time."""
 
 
 class _Verdict(NamedTuple):
@@ -71,13 +74,23 @@ class _Verdict(NamedTuple):
     place: Int64  # of each operation: which of those whose communicators are the same
     groups: list[list[Members]]  # for each place and stream the members of its group; empty if nothing is inferred
     scores: list[float]  # for each place how clearly the groups were distinguished
+    varies: Sequence[float] = ()  # for each place how much more transfers vary than ends scatter
+
+    def withheld(self, most: float) -> _Verdict:
+        """The same without groups of which transfers vary more."""
+        none: Members = ()
+        return self._replace(groups=[[none] * len(g) if v > most else g for g, v in zip(self.groups, self.varies, strict=True)])
 
 
 def _partitions_of(verdict: _Verdict) -> set[_Partition]:
     return {frozenset(g for g in groups if g) for groups in verdict.groups}
 
 
-def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Inferred:
+def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClock], *, parted: bool = False) -> Inferred:
+    """The communicators; if `parted`, ranks may have waited for some whose clocks are not related to theirs.
+
+    Then those are left out of which transfers vary clearly more than of others, as they do where some ranks are not seen.
+    """
     numbers: dict[tuple[int, Members], int] = {}
     scores: list[list[float]] = []
     labels: dict[int, list[tuple[Int64, Int64]]] = {}
@@ -90,6 +103,7 @@ def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClo
         return number
 
     rest: list[Lane] = []
+    steadiest = np.inf
     known: dict[_Partition, set[int]] = {}  # with the operations that they explain
     kinds = timelines.kinds
     exchanges = set(kinds.op[kinds.all_to_all | kinds.exchanging].tolist())
@@ -101,9 +115,12 @@ def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClo
             # one stream has several, which may lie across each other
             verdict = _judged(alike, {**{p: set() for p in own}, **known}, exchanges)
         exchanging = all(lane.messages for lane in alike.lanes)
-        if verdict is None or (exchanging and _in_pairs(verdict, known, len(timelines.extents))):
+        if verdict is None or (exchanging and (not alike.clear or _in_pairs(verdict, known, len(timelines.extents)))):
             rest += [lane for lane in alike.lanes if lane.exchanging]
             continue
+        steadiest = min(steadiest, *verdict.varies)
+        if parted:
+            verdict = verdict.withheld(CLEAR * steadiest)
         for number, groups in enumerate(verdict.groups):
             ops = known.setdefault(frozenset(g for g in groups if g), set())
             ops.update(alike.op[verdict.place == number].tolist())
@@ -204,6 +221,7 @@ def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterat
     while left:
         first = left[0]
         chosen: dict[int, tuple[float, Lane, Int64]] = {}
+        clear = True
         reference = _member(first, component[first.rank])
         ops = set(first.op.tolist())
         for lane in left[1:]:
@@ -217,7 +235,11 @@ def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterat
             own = (first.end >= lane.end[0]) & (first.end <= lane.end[-1])
             if paired.sum() < _ALIKE * max(within.sum(), own.sum(), 1):
                 continue
-            apart = float(np.median(np.abs(lane.end[paired] - first.end[place[paired]])))
+            late = lane.end[paired] - first.end[place[paired]]
+            apart = _apart(late, error[lane.rank] + error[first.rank])
+            if lane.rank in chosen:
+                low, high = sorted((apart + FLOOR_NS, chosen[lane.rank][0] + FLOOR_NS))
+                clear &= math.log(high / low) >= CLEAR
             if lane.rank not in chosen or apart < chosen[lane.rank][0]:
                 chosen[lane.rank] = apart, lane, place
         alike = sorted([(0.0, first, np.arange(len(first.op))), *chosen.values()], key=lambda c: c[1].rank)
@@ -229,8 +251,20 @@ def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterat
             fits = place >= 0
             start[place[fits], column], end[place[fits], column] = lane.start[fits], lane.end[fits]
         yield _Class(
-            [c[1] for c in alike], [c[2] for c in alike], first.op, start, end, np.array([error[c[1].rank] for c in alike])
+            [c[1] for c in alike],
+            [c[2] for c in alike],
+            first.op,
+            start,
+            end,
+            np.array([error[c[1].rank] for c in alike]),
+            clear,
         )
+
+
+def _apart(late: Floats, slack: float) -> float:
+    """How far apart the ends of two streams are, of which the clocks may be `slack` off: as far as these are, all ends are, ns."""
+    usual = float(np.nanmedian(late))
+    return max(abs(usual) - slack, 0.0) + float(np.nanmedian(np.abs(late - usual)))
 
 
 def _member(lane: Lane, clock: int) -> Member:
@@ -239,8 +273,11 @@ def _member(lane: Lane, clock: int) -> Member:
     return Member(lane.op, none, lane.start, lane.end, meets, no_way, none, clock, 0.0, together=False)
 
 
-def _partitions(ranks: Sequence[int], known: Collection[_Partition]) -> list[Int64]:
-    """Each rank's group in partitions into groups of equal size at a constant stride, and in those across known ones."""
+def _partitions(ranks: Sequence[int], known: Collection[_Partition], *, joined: bool = False) -> list[Int64]:
+    """Each rank's group in partitions into groups of equal size at a constant stride, and in those across known ones.
+
+    If `joined`, also in those that join such groups at a stride and known ones, as tensor-parallel ranks of a pipeline.
+    """
     count = max(ranks) + 1
     at = np.array(ranks)
     partitions: dict[bytes, Int64] = {}
@@ -251,13 +288,25 @@ def _partitions(ranks: Sequence[int], known: Collection[_Partition]) -> list[Int
                 label = distinct(base // whole * stride + base % stride)[1]
                 if (np.bincount(label) > 1).any():
                     partitions.setdefault(label.tobytes(), label)
+    at_strides = list(partitions.values())
     for partition in known:
+        group_of = {r: n for n, group in enumerate(partition) for r in group}
+        if joined and group_of.keys() >= set(ranks):
+            own = np.array([group_of[r] for r in ranks])
+            for other in at_strides:
+                label = distinct(DisjointSets(len(ranks), chain(_successive(own), _successive(other))).labels())[1]
+                partitions.setdefault(label.tobytes(), label)
         position = {r: n for group in partition for n, r in enumerate(group)}
         label = np.array([position.get(r, -1) for r in ranks])
         if (label >= 0).all() and (np.bincount(label) > 1).any():
             label = distinct(label)[1]
             partitions.setdefault(label.tobytes(), label)
     return list(partitions.values())
+
+
+def _successive(label: Int64) -> Iterator[tuple[int, int]]:
+    """Pairs of places that chain those of each group."""
+    return (pair for rows in rows_by(label).values() for pair in pairwise(rows.tolist()))
 
 
 class _Judged(NamedTuple):
@@ -281,6 +330,13 @@ class _Judged(NamedTuple):
         middle = _median(self.stay)
         middle = np.maximum(middle[np.isfinite(middle)], FLOOR_NS)
         return round(math.log(middle.max() / middle.min()) / CLEAR) if len(middle) else 0
+
+    @property
+    def varies(self) -> float:
+        """How much more the transfers of a group usually vary than its ends scatter."""
+        apart, transfer = _group_stays(self.stay, self.label)
+        ratio = _median(np.abs(transfer - _median(transfer))) / np.maximum(_median(apart), FLOOR_NS)
+        return float(np.nanmedian(ratio)) if np.isfinite(ratio).any() else 0.0
 
     @property
     def groups(self) -> Int64:
@@ -333,7 +389,9 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
     """
     most = min(max(_SAMPLE // alike.end.shape[1], 64), _MOST_ROWS)
     ranks = [lane.rank for lane in alike.lanes]
-    evidence = [_evaluated(alike.start[:most], alike.end[:most], alike.slack, label) for label in _partitions(ranks, known)]
+    joined = not all(lane.messages for lane in alike.lanes)
+    labels = _partitions(ranks, known, joined=joined)
+    evidence = [_evaluated(alike.start[:most], alike.end[:most], alike.slack, label) for label in labels]
     place = np.zeros(len(alike.op), np.int64)
     of_places: list[list[_Judged]] = []
     costs: list[Floats] = []
@@ -348,19 +406,22 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
     many = np.bincount(place, minlength=len(of_places))
     groups: list[list[Members]] = []
     scores: list[float] = []
+    varies: list[float] = []
     of_labels = [_groups(ranks, one.label) for one in evidence]
     ops = set(alike.op.tolist())
     other = [partition for partition, its in known.items() if not ops & its]  # each communicator has one stream
     across = [partition for partition, its in known.items() if not its or its - exchanges]
-    distance = np.array([_distance(frozenset(g for g in its if g), other, across, len(ranks)) for its in of_labels])
+    finer = [partition for partition, its in known.items() if its - exchanges]
+    distance = np.array([_distance(frozenset(g for g in its if g), other, across, len(ranks), finer) for its in of_labels])
     sizes = np.array([len(one.groups) for one in evidence])
     observations = np.asarray(many * len(ranks) * EVIDENCE, np.float64)
     apart = np.array([[one.apart for one in its] for its in of_places])
-    for at, score in _few(np.array(costs), observations, distance, sizes, apart):
+    for shown, (at, score) in zip(of_places, _few(np.array(costs), observations, distance, sizes, apart), strict=True):
         clear = at is not None and score >= LEAST_MATCHING_SCORE
         groups.append(of_labels[at] if clear and at is not None else [()] * len(ranks))
         scores.append(score if clear else 0.0)
-    return _Verdict(place, groups, scores) if any(g for of_place in groups for g in of_place) else None
+        varies.append(shown[at].varies if clear and at is not None else np.inf)
+    return _Verdict(place, groups, scores, varies) if any(g for of_place in groups for g in of_place) else None
 
 
 def _groups(ranks: Sequence[int], label: Int64) -> list[Members]:
@@ -368,10 +429,21 @@ def _groups(ranks: Sequence[int], label: Int64) -> list[Members]:
     return [members[g] if len(members[g]) > 1 else () for g in label.tolist()]
 
 
-def _distance(partition: _Partition, other: Collection[_Partition], known: Collection[_Partition], count: int) -> int:
-    """0 if a partition explains other operations, 1 if it makes a grid with one that explains any, else 2."""
+def _distance(
+    partition: _Partition,
+    other: Collection[_Partition],
+    known: Collection[_Partition],
+    count: int,
+    finer: Collection[_Partition] = (),
+) -> int:
+    """0 if a partition explains other operations, 1 if it makes a grid with one that explains any, else 2.
+
+    It is 4 if it has groups of a `finer` one whole: ranks that meet in one communicator rarely meet in another but that of all.
+    """
     if partition in other:
         return 0
+    if len(partition) > 1 and any(set(b) < set(a) for one in finer for b in one for a in partition):
+        return 4
     size = max(map(len, partition), default=0)
     for one in known:
         across = all(len(set(a).intersection(b)) <= 1 for a in partition for b in one)

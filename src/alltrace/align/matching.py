@@ -152,11 +152,15 @@ def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence
     clocks = related_clocks(operations, placing)
     inferred = communicators_by_order(operations, clocks)
     matching = _matched(operations, clocks, inferred)
+    held: Matching | None = None
     for _ in range(_ROUNDS if ranks and inferred.scores else 0):
         solution = solve(matching.evidence(), ranks)
         clocks = fitted_clocks(operations, matching.clocks, solution, ranks)
         if len({c.component for c in clocks.values()}) > len({c.component for c in matching.clocks.values()}):
-            break
+            if held is not None:
+                return held
+            # no operation holds the clocks together, so those of ranks that meet may be too far off to show it
+            return _matched(operations, matching.clocks, communicators_by_order(operations, matching.clocks, parted=True))
         before, inferred = inferred, communicators_by_order(operations, clocks)
         again = _matched(operations, clocks, inferred)
         alike = len(inferred.scores) == len(before.scores) and all(
@@ -164,7 +168,7 @@ def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence
         )
         if alike and all((again.instance[m] == i).all() for m, i in matching.instance.items()):
             return replace(again, solution=solution)
-        matching = again
+        held, matching = replace(matching, solution=solution), again
     return matching
 
 
@@ -315,7 +319,8 @@ def _result(
     guessed = len(np.unique(kinds.communicator[kinds.communicator >= named]))
     messages = (kinds.exchanging | (kinds.paired != 0)) & (kinds.communicator < 0)
     withheld = int(kinds.count[messages].sum()) if guessed else 0
-    notes = _notes(timelines.calls_only, guessed, withheld, lacking(timelines, clocks, alone), timelines.tested)
+    unsure = int(kinds.count[kinds.synchronising & ~messages & (kinds.communicator < 0)].sum()) if guessed else 0
+    notes = _notes(timelines.calls_only, guessed, withheld, lacking(timelines, clocks, alone), timelines.tested, unsure)
     return Matching(
         timelines=timelines,
         clocks=clocks,
@@ -365,7 +370,9 @@ def _all_to_all(kinds: Kinds, mine: Int64, whole: float, size: int) -> bool:
     return bool(np.average(exchanges, weights=kinds.count[mine]) > 1 / 2)
 
 
-def _notes(calls_only: int, inferred: int, withheld: int, alone: Mapping[int, float], tested: int = 0) -> tuple[str, ...]:
+def _notes(
+    calls_only: int, inferred: int, withheld: int, alone: Mapping[int, float], tested: int = 0, unsure: int = 0
+) -> tuple[str, ...]:
     """What a reader must know; `alone` is the share of operations without a partner while all were captured."""
     notes = []
     if calls_only:
@@ -385,6 +392,9 @@ def _notes(calls_only: int, inferred: int, withheld: int, alone: Mapping[int, fl
         )
     if withheld:
         notes.append(f"{withheld} sends and receives are not matched, because their times fit several partners, or none")
+    if unsure:
+        operations = counted(unsure, "collective operation is", "collective operations are")
+        notes.append(f"{operations} not matched, because times do not show which ranks meet in {'it' if unsure == 1 else 'them'}")
     without = [r for r, share in alone.items() if share > _MANY_UNMATCHED]
     if without:
         notes.append(
