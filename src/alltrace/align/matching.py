@@ -152,13 +152,13 @@ def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence
     clocks = related_clocks(operations, placing)
     inferred = communicators_by_order(operations, clocks)
     matching = _matched(operations, clocks, inferred)
-    held: Matching | None = None
+    previous: Matching | None = None
     for _ in range(_ROUNDS if ranks and inferred.scores else 0):
         solution = solve(matching.evidence(), ranks)
         clocks = fitted_clocks(operations, matching.clocks, solution, ranks)
         if len({c.component for c in clocks.values()}) > len({c.component for c in matching.clocks.values()}):
-            if held is not None:
-                return held
+            if previous is not None:
+                return previous
             # no operation holds the clocks together, so those of ranks that meet may be too far off to show it
             return _matched(operations, matching.clocks, communicators_by_order(operations, matching.clocks, parted=True))
         before, inferred = inferred, communicators_by_order(operations, clocks)
@@ -168,7 +168,7 @@ def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence
         )
         if alike and all((again.instance[m] == i).all() for m, i in matching.instance.items()):
             return replace(again, solution=solution)
-        held, matching = replace(matching, solution=solution), again
+        previous, matching = replace(matching, solution=solution), again
     return matching
 
 

@@ -112,12 +112,12 @@ class Piece:
 
     def take(self, name: str, columns: Sequence[str], rows: Int64) -> pa.Table:
         """Some rows of a table, by their ascending numbers."""
-        taken, first = [], 0
+        selections, first = [], 0
         for part in self.parts(name, columns):
             low, high = np.searchsorted(rows, (first, first + len(part)))
-            taken.append(part.take(pa.array(rows[low:high] - first)))
+            selections.append(part.take(pa.array(rows[low:high] - first)))
             first += len(part)
-        return pa.concat_tables(taken)
+        return pa.concat_tables(selections)
 
     def named(self, name: str, pattern: str) -> dict[int, str]:
         """The names of the rows of a table that begin as a regular expression says, by id."""

@@ -100,7 +100,9 @@ def _facts(path: Path, about: dict[str, Any]) -> Facts:
             tracks.append((places[table], row, stream[0] if stream else _NONE))
         first.append(len(tracks))
         processes.append(_process(number, rank))
-    made = {n: pa.Table.from_pylist(rows, schema=TABLES[n].arrow_schema()) for n, rows in dictionaries.items() if n != "names"}
+    own_tables = {
+        n: pa.Table.from_pylist(rows, schema=TABLES[n].arrow_schema()) for n, rows in dictionaries.items() if n != "names"
+    }
     pids = np.array([rank["pid"] for rank in ranks], np.int64)
     order = np.argsort(pids)
     utc_ns, size = (v if type(v := about.get(name)) is int else None for name in ("utc_ns", "world_size"))
@@ -111,7 +113,7 @@ def _facts(path: Path, about: dict[str, Any]) -> Facts:
     )  # fmt: skip
     tables, rows, streams = np.array(tracks, np.int64).reshape(-1, 3).T
     joined = np.array([bool(rank["collectives"]) for rank in ranks])
-    return Facts(pids[order], order, np.array(first, np.int64), tables, rows, streams, joined, made, names, report)
+    return Facts(pids[order], order, np.array(first, np.int64), tables, rows, streams, joined, own_tables, names, report)
 
 
 def _process(number: int, rank: dict[str, Any]) -> ReportProcess:

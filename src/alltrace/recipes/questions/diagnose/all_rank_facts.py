@@ -133,11 +133,11 @@ class AllRankFacts:
 
     def _among(self, ranks: Sequence[int]) -> AllRankFacts:
         given = {r: self._given[r] for r in ranks}
-        found = AllRankFacts(given, self.hosts, self.alignment, self._texts, self._join, self._peers, self.roles)
-        found.facts = {r: self.facts[r] for r in ranks}
-        found.steps, found.partly, found.whole_run = self.steps, self.partly, self.whole_run
-        found.stepless = tuple(r for r in self.stepless if r in given)
-        return found
+        subset = AllRankFacts(given, self.hosts, self.alignment, self._texts, self._join, self._peers, self.roles)
+        subset.facts = {r: self.facts[r] for r in ranks}
+        subset.steps, subset.partly, subset.whole_run = self.steps, self.partly, self.whole_run
+        subset.stepless = tuple(r for r in self.stepless if r in given)
+        return subset
 
     @cached_property
     def lone(self) -> list[LoneOperations | None]:
@@ -203,8 +203,8 @@ class AllRankFacts:
         A rank that is late at the end of a step makes the others wait in their next one.
         """
         begin, end = self._reached
-        found: Floats = end - begin
-        return found
+        lengths: Floats = end - begin
+        return lengths
 
     @cached_property
     def span_ns(self) -> int:
@@ -255,11 +255,11 @@ class AllRankFacts:
         """
         if not lost.size:
             return np.zeros(len(self.steps))
-        found: Floats = np.where(np.isnan(self.times[:, :, 0]), np.inf, lost).min(axis=0)
+        common: Floats = np.where(np.isnan(self.times[:, :, 0]), np.inf, lost).min(axis=0)
         most = lost.max(axis=0)
         losing = (lost >= CULPRIT_SHARE * most) & (most > 0)
         if self.clocks_unknown or self.alignment.run.manifest.missing_ranks:
-            return found
+            return common
         begins, ends = (moments.astype(np.int64) for moments in self._reached)
         for chosen in np.unique(losing, axis=1).T:
             if chosen.any() and not chosen.all():
@@ -267,8 +267,8 @@ class AllRankFacts:
                 own = union([w for w, mine in zip(waits, chosen.tolist(), strict=True) if mine])
                 others = reduce(intersection, [w for w, mine in zip(waits, chosen.tolist(), strict=True) if not mine])
                 awaited = overlap_ns(begins, ends, difference(others, own))
-                found = np.where((losing == chosen[:, None]).all(axis=0), np.maximum(found, np.minimum(most, awaited)), found)
-        return found
+                common = np.where((losing == chosen[:, None]).all(axis=0), np.maximum(common, np.minimum(most, awaited)), common)
+        return common
 
     def bounds_ns(self, classes: Sequence[str], rows: Flags) -> Floats:
         """(steps): the most that the job can get back of the time of some classes on some ranks, ns.
@@ -499,11 +499,11 @@ class AllRankFacts:
 
     def spread(self, members: Int64, amounts: Int64) -> Floats:
         """(ranks, steps): the sum of the `amounts` of rows of `members`."""
-        found = np.zeros((len(self.ranks), len(self.steps)))
+        sums = np.zeros((len(self.ranks), len(self.steps)))
         all_of = self.members
         if all_of is not None:
-            np.add.at(found, (np.searchsorted(self.ranks, all_of.rank[members]), all_of.step[members]), amounts)
-        return found
+            np.add.at(sums, (np.searchsorted(self.ranks, all_of.rank[members]), all_of.step[members]), amounts)
+        return sums
 
 
 def _unjudged(facts: RankFacts) -> RankFacts:
